@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: install chromium slurm quickstart test test-slow test-slurm test-gpu test-oldest test-all gpu soak lint format clean
+.PHONY: install chromium slurm quickstart test check test-slow test-slurm test-gpu test-oldest test-all gpu soak lint format clean
 
 install: $(STAMP)
 
@@ -44,8 +44,14 @@ slurm:
 	  apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge; \
 	fi
 
+# make test PACKAGE=plan: the unit tests of one package.
 test: install
-	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist worksteal $(PACKAGE:%=tests/unit/%)
+
+# Before a commit: lint, types, and the fast unit tests of what differs from the branch main, or from BASE.
+check: lint
+	tests=$$($(BIN)/python tests/affected.py $(BASE)) && \
+	{ test -z "$$tests" || $(BIN)/python -m pytest -q -m 'not slow and not gpu' -n 2 --dist worksteal $$tests; }
 
 test-slow: install
 	$(BIN)/python -m pytest -m 'slow and not slurm and not gpu' -n 2 --dist worksteal
@@ -78,6 +84,7 @@ lint: install
 format: install
 	$(BIN)/ruff check --fix src tests benchmarks
 	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/python tests/architecture.py
 
 clean:
 	rm -rf .venv build dist report

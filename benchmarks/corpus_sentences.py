@@ -29,7 +29,7 @@ from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
-from paratune.corpus.sentences.settings import CleanPart, Sentences
+from paratune.corpus.sentences.settings import CleanPart, SentenceSettings
 from paratune.corpus.sentences.split import reason_against, sentences_of
 from paratune.corpus.sentences.words import words_of
 from paratune.corpus.settings import Corpus, Index
@@ -124,7 +124,7 @@ def documents(folder: Path, texts: list[str], size: int) -> int:
 
 def settings_of(folder: Path) -> Corpus:
     clean = CleanPart(max_words=MODEL_WORDS)
-    return Corpus(work=str(folder), index=Index(files=["unused"]), sentences=Sentences(clean=clean))
+    return Corpus(work=str(folder), index=Index(files=["unused"]), sentences=SentenceSettings(clean=clean))
 
 
 def one(folder: Path) -> dict[str, Any]:
@@ -173,7 +173,10 @@ def masked(data: Path) -> None:
     from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
     sentences = [
-        s for text in texts_of(data, "test") for s in sentences_of(text) if reason_against(s, Sentences()) is None
+        s
+        for text in texts_of(data, "test")
+        for s in sentences_of(text)
+        if reason_against(s, SentenceSettings()) is None
     ]
     sentences = sentences[:: len(sentences) // 40][:40]
     vocabulary = data / "vocab/bert-base-portuguese-cased.vocab.txt"
@@ -200,7 +203,7 @@ def masked(data: Path) -> None:
 
 def told_apart(data: Path) -> None:
     """Print perplexities of held-out text, of the same words shuffled, and of English, by a model of the train part."""
-    settings = Sentences()
+    settings = SentenceSettings()
 
     def fit(texts: list[str]) -> list[str]:
         return list(dict.fromkeys(s for t in texts for s in sentences_of(t) if reason_against(s, settings) is None))

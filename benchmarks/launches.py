@@ -22,7 +22,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from paratune.batch import Batch
 from paratune.models.residual import fuse_residuals
-from paratune.models.task_model import Entry, TaskModel, find_blocks
+from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.plan import profile
 from paratune.plan.shims import Kernels, PackedAttention
 from paratune.plan.trace import Operation, Phase, Trace
@@ -81,7 +81,7 @@ def counted(precision: str, num_micro_batches: int = 1) -> dict[str, Phase]:
 
     with torch.device("meta"), profile._packed_by(PackedAttention(LENGTHS, trace.count)):
         model = TaskModel(BertForSequenceClassification(BertConfig(num_labels=2)), "classification")
-        model.entry = Entry()
+        model.entry = PackedEntry()
         fuse_residuals(model)
         strategy = SingleStrategy(
             device=torch.device("meta"),

@@ -33,12 +33,12 @@ from peers.plain_loop import PlainLoop
 from transformers import BertConfig, BertForSequenceClassification
 
 from paratune.batch import Batch
-from paratune.config.sections import Model, Train
+from paratune.config.sections import ModelOptions, Train
 from paratune.engine.loop import Loop, Progress, run
 from paratune.engine.memory import peak_memory_of
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
-from paratune.engine.phases import HostClock
+from paratune.engine.phases import HostPhaseClock
 from paratune.engine.probes import make_probe
 from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def _demo_model() -> TaskModel:
-    section = Model(name="demo:minilm", overrides=DROPOUT_OFF)
+    section = ModelOptions(name="demo:minilm", overrides=DROPOUT_OFF)
     head = Head("AutoModelForSequenceClassification", num_outputs=2, names=("a", "b"))
     return load_model(section, "classification", head, load_tokenizer(section), POLICIES["fp32"], seed=1)
 
@@ -194,7 +194,7 @@ def _ours(
     optimizer = OptimizerFactory(train, case.num_steps)
     strategy = SingleStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
     strategy.prepare(model, find_blocks(model), optimizer)
-    clock: Any = HostClock() if folder else Unclocked()
+    clock: Any = HostPhaseClock() if folder else Unclocked()
     recorder: Any = Unrecorded()
     if folder:
         folder.mkdir()

@@ -44,13 +44,13 @@ def traced(options: dict[str, Any], precision: str) -> dict[str, Any]:
     """Trace a model, and return what that took and what one process needs on a GPU."""
     from transformers import AutoConfig
 
-    from paratune.config.strategy_sections import SingleStrategy
+    from paratune.config.strategy_sections import SingleOptions
     from paratune.config.task_sections import ClassificationTask
     from paratune.config.traits import TRAITS
     from paratune.hardware import peak_memory_bytes
     from paratune.plan.memory import peak
     from paratune.plan.profile import Shape, profile
-    from paratune.plan.setup import Setup
+    from paratune.plan.setup import PredictionSetup
     from paratune.precision import POLICIES
 
     task = ClassificationTask(kind="classification", labels=["no", "yes"])
@@ -63,7 +63,7 @@ def traced(options: dict[str, Any], precision: str) -> dict[str, Any]:
     found = profile(config, task, Shape(lengths), POLICIES[precision])
     seconds = time.perf_counter() - wall, time.process_time() - cpu
     after = peak_memory_bytes() or 0
-    setup = Setup(SingleStrategy(kind="single"), TRAITS["single"], POLICIES[precision], 1, 1, ROWS, 1)
+    setup = PredictionSetup(SingleOptions(kind="single"), TRAITS["single"], POLICIES[precision], 1, 1, ROWS, 1)
     return {
         "parameters": found.num_parameters,
         "kernels": found.forward.num_kernels + found.backward.num_kernels,

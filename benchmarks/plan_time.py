@@ -28,8 +28,8 @@ from paratune.plan.build import build_model
 from paratune.plan.calibration import calibrate, calibration_file
 from paratune.plan.machine import Machine, this_machine, unmeasured
 from paratune.plan.profile import Shape, profile
-from paratune.plan.setup import Setup
-from paratune.plan.time import Figures, StepTime, step_time
+from paratune.plan.setup import PredictionSetup
+from paratune.plan.time import StepTime, TimeInputs, step_time
 from paratune.precision import POLICIES
 from paratune.records import read_json
 
@@ -171,7 +171,7 @@ def predict(row: Row, out: Path, machine: Machine) -> StepTime | None:
     )
     traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
     assert traits is not None
-    setup = Setup(
+    setup = PredictionSetup(
         strategy=config.strategy,
         traits=traits,
         precision=POLICIES["fp32"],
@@ -182,7 +182,7 @@ def predict(row: Row, out: Path, machine: Machine) -> StepTime | None:
         activation_checkpointing=row.activation_checkpointing,
         layout="packed" if is_packed else "padded",
     )
-    return step_time(found, setup, machine, Figures(num_tokens=shape.num_tokens))
+    return step_time(found, setup, machine, TimeInputs(num_tokens=shape.num_tokens))
 
 
 def _table(out: Path) -> Iterator[str]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from paratune.verdicts.estimate import ALPHA, Estimate, paired, unpaired
-from paratune.verdicts.jackknife import Floats, Scored, of_blocks, of_mean, of_sums
+from paratune.verdicts.jackknife import Floats, JackknifeScore, of_blocks, of_mean, of_sums
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
 
 SHARED, OWN, NOISE = 1.0, 0.3, 0.8
@@ -30,7 +30,7 @@ class Metric:
 
     name: str
     num_samples: int
-    score: Callable[[Floats, Floats], Scored | None]
+    score: Callable[[Floats, Floats], JackknifeScore | None]
     """From what the samples are, (N,), and what the model makes of them, (N,), to a score."""
     true: Callable[[npt.ArrayLike], Floats]
     """The score on samples without end, of a level of the model."""
@@ -44,16 +44,16 @@ class Metric:
     """Whether the noise has heavy tails: Student's t of 5 degrees of freedom, of the same variance."""
 
 
-def _accuracy(_: Floats, right: Floats) -> Scored:
+def _accuracy(_: Floats, right: Floats) -> JackknifeScore:
     return of_mean(right)
 
 
-def _f1(labels: Floats, given: Floats) -> Scored | None:
+def _f1(labels: Floats, given: Floats) -> JackknifeScore | None:
     sums = np.stack([labels * given, labels + given], axis=1)
     return of_sums(sums, lambda found: 2 * found[..., 0] / found[..., 1])
 
 
-def _pearson(x: Floats, y: Floats) -> Scored | None:
+def _pearson(x: Floats, y: Floats) -> JackknifeScore | None:
     sums = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
 
     def score(found: Floats) -> Floats:
@@ -63,7 +63,7 @@ def _pearson(x: Floats, y: Floats) -> Scored | None:
     return of_sums(sums, score)
 
 
-def _spearman(x: Floats, y: Floats) -> Scored | None:
+def _spearman(x: Floats, y: Floats) -> JackknifeScore | None:
     """Return Spearman's rho of values without ties, as `paratune.verdicts` has it: without blocks of samples."""
 
     def score(kept: npt.NDArray[np.int64]) -> float:
@@ -74,7 +74,7 @@ def _spearman(x: Floats, y: Floats) -> Scored | None:
     return of_blocks(len(x), score)
 
 
-def _rmse(x: Floats, y: Floats) -> Scored | None:
+def _rmse(x: Floats, y: Floats) -> JackknifeScore | None:
     sums = np.stack([np.ones_like(x), (x - y) ** 2], axis=1)
     return of_sums(sums, lambda found: np.sqrt(found[..., 1] / found[..., 0]))
 
@@ -165,7 +165,9 @@ def true_change(setting: Setting, deviation: float) -> float:
     return high - low
 
 
-def draw(setting: Setting, deviation: float, rng: np.random.Generator) -> tuple[list[Scored], list[Scored]] | None:
+def draw(
+    setting: Setting, deviation: float, rng: np.random.Generator
+) -> tuple[list[JackknifeScore], list[JackknifeScore]] | None:
     """Return the scores of all runs of both configurations; None where one is undefined.
 
     Half of the variance of a seed is shared by the runs of that seed where they are paired.
@@ -176,7 +178,7 @@ def draw(setting: Setting, deviation: float, rng: np.random.Generator) -> tuple[
     of_seed = deviation * np.sqrt(0.5) * rng.normal(size=(2, num))
     if setting.is_paired:
         of_seed[1] = of_seed[0]
-    found: tuple[list[Scored], list[Scored]] = ([], [])
+    found: tuple[list[JackknifeScore], list[JackknifeScore]] = ([], [])
     for side in (0, 1):
         of_side = OWN * rng.normal(size=metric.num_samples)
         level = metric.level + (metric.step if side and setting.differ else 0.0)
@@ -195,10 +197,10 @@ def _effects(rng: np.random.Generator, shape: tuple[int, ...], heavy: bool) -> F
     return rng.standard_t(5, shape) / np.sqrt(5 / 3) if heavy else rng.normal(size=shape)
 
 
-Procedure = Callable[[list[Scored], list[Scored], bool], Estimate]
+Procedure = Callable[[list[JackknifeScore], list[JackknifeScore], bool], Estimate]
 
 
-def ours(first: list[Scored], second: list[Scored], is_paired: bool) -> Estimate:
+def ours(first: list[JackknifeScore], second: list[JackknifeScore], is_paired: bool) -> Estimate:
     """Return what paratune says."""
     if len(first) == 1:
         return over_samples(first, second)

@@ -29,7 +29,7 @@ from verdict_models import (
 )
 
 from paratune.verdicts.estimate import Estimate, holm, paired
-from paratune.verdicts.jackknife import Floats, Scored
+from paratune.verdicts.jackknife import Floats, JackknifeScore
 
 RATIOS = (0.0, 0.5, 2.0)
 SEEDS = (3, 5, 10)
@@ -155,11 +155,11 @@ def percentile_bootstrap(values: Floats, rng: np.random.Generator, *, over_seeds
     return float(low), float(high)
 
 
-def _of_seeds(first: Sequence[Scored], second: Sequence[Scored]) -> Estimate:
+def _of_seeds(first: Sequence[JackknifeScore], second: Sequence[JackknifeScore]) -> Estimate:
     return paired([one.score for one in first], [one.score for one in second], scope="seeds")
 
 
-def _of_hillis(first: list[Scored], second: list[Scored]) -> tuple[float, float]:
+def _of_hillis(first: list[JackknifeScore], second: list[JackknifeScore]) -> tuple[float, float]:
     from scipy import special
 
     found = ours(first, second, True)

@@ -108,7 +108,7 @@ def run(job: Job, rank: int, world_size: int, folder: Path) -> None:
     )
     begin = 0
     if job.load_from:
-        reader = checkpoint.Reader(folder / job.load_from / "checkpoint")
+        reader = checkpoint.CheckpointReader(folder / job.load_from / "checkpoint")
         strategy.state().load(reader.read, reader.keys())
         begin = reader.step
     outcome: dict[str, Any] = {"losses": [], "norms": []}

@@ -15,7 +15,7 @@ from paratune.config.sections import Config, Train
 from paratune.engine import loop
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
-from paratune.engine.phases import Clock, HostClock
+from paratune.engine.phases import HostPhaseClock, PhaseClock
 from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
@@ -73,7 +73,7 @@ class Bench:
     strategy: Any = None
     batches: Iterable[Sequence[Batch]] | None = None
     keeper: Any = None
-    clock: Clock = field(default_factory=HostClock)
+    clock: PhaseClock = field(default_factory=HostPhaseClock)
     stop: StopRequest = field(default_factory=StopRequest)
     steps_per_epoch: int = 3
     log_every: int = 1

@@ -30,7 +30,7 @@ from paratune.config.traits import traits_of
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.trace import Trace
 from paratune.precision import POLICIES, Precision
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
@@ -40,13 +40,13 @@ from paratune.strategies.process_group import close_process_group, open_process_
 BF16 = {"param_dtype": "bf16"}
 ROWS, LENGTH = 8, 64
 SECTIONS: dict[str, Any] = {
-    "ddp": sections.DDPStrategy,
-    "zero1": sections.Zero1Strategy,
-    "zero2": sections.Zero2Strategy,
-    "zero3": sections.Zero3Strategy,
-    "hsdp": sections.HSDPStrategy,
-    "pipeline": sections.PipelineStrategy,
-    "deepspeed": sections.DeepSpeedStrategy,
+    "ddp": sections.DDPOptions,
+    "zero1": sections.Zero1Options,
+    "zero2": sections.Zero2Options,
+    "zero3": sections.Zero3Options,
+    "hsdp": sections.HSDPOptions,
+    "pipeline": sections.PipelineOptions,
+    "deepspeed": sections.DeepSpeedOptions,
 }
 
 
@@ -68,11 +68,13 @@ class Case:
         return POLICIES[name].with_weights(name)
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> PredictionSetup:
         traits = traits_of(self.kind, self.options)
         assert traits is not None
         strategy = SECTIONS[self.kind](kind=self.kind, **self.options)
-        return Setup(strategy, traits, self.precision, self.world_size, self.world_size, ROWS, self.micro_batches)
+        return PredictionSetup(
+            strategy, traits, self.precision, self.world_size, self.world_size, ROWS, self.micro_batches
+        )
 
 
 CASES = [Case(kind, {}, number) for kind in ("ddp", "zero2", "zero3") for number in (1, 2)]

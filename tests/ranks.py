@@ -112,7 +112,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     strategy.prepare(model, find_blocks(model), factory)
     begin = 0
     if job.load_from:
-        reader = checkpoint.Reader(folder.parent / job.load_from / "checkpoint")
+        reader = checkpoint.CheckpointReader(folder.parent / job.load_from / "checkpoint")
         strategy.state().load(reader.read, reader.keys())
         begin = reader.step
     outcome: dict[str, Any] = {"losses": [], "norms": [], "indices": [], "data_rank": strategy.layout.data_rank}

@@ -15,7 +15,7 @@ from paratune.config.traits import traits_of
 from paratune.data.loader import Collate, TrainBatches, eval_batches
 from paratune.engine.evaluate import evaluate
 from paratune.engine.optim import OptimizerFactory
-from paratune.engine.phases import HostClock
+from paratune.engine.phases import HostPhaseClock
 from paratune.engine.stop import StopRequest
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
 from paratune.precision import POLICIES
@@ -107,7 +107,7 @@ def _train(training: Training, model: TaskModel, world: World, rank: int) -> lis
     losses = []
     for step in range(NUM_STEPS):
         world.part(rank, f"step {step}")
-        loss = strategy.forward_backward(batches.step(step), HostClock())
+        loss = strategy.forward_backward(batches.step(step), HostPhaseClock())
         factory.set_learning_rate(step)
         world.part(rank, f"update {step}")
         strategy.optimizer_step(0.5)

@@ -28,7 +28,7 @@ from paratune.config.sources import local_path, split_of
 from paratune.config.task_sections import QuestionAnsweringTask, RegressionTask, Task
 from paratune.data.sources import sources_of
 from paratune.doctor.checkup import judge
-from paratune.doctor.finding import Finding, Machine
+from paratune.doctor.finding import Finding, MachineFacts
 from paratune.doctor.setup import Probes, Start
 from paratune.errors import ConfigError
 from paratune.records.run_folder import state_of
@@ -142,7 +142,7 @@ class SetUp:
         """Return what the doctor finds of another file on this machine."""
         loaded, problems = check_layer(read_layers(path, overrides), path)
         out = run_path(loaded.config) if loaded is not None else self.folder / "runs"
-        machine = Machine(self.node, self.versions, out, self.folder / "cache", self.environ, self.folder)
+        machine = MachineFacts(self.node, self.versions, out, self.folder / "cache", self.environ, self.folder)
         values = {"run_state": state_of(out), **self.probes}
         is_single = loaded is not None and loaded.config.strategy.kind == "single"
         found = judge(machine, is_elsewhere=self.site is not None, is_single=is_single) if self.machine_checks else []

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paratune.models.attention import cuda, masks, register
-from paratune.models.attention.kernels import Rows
+from paratune.models.attention.kernels import PackedRowEnds
 
 aten = torch.ops.aten
 WAITS: dict[Any, str] = {
@@ -89,7 +89,7 @@ def attend_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]
 
 
 def _kernel(calls: list[tuple[Any, ...]]) -> Callable[..., Tensor]:
-    def by_kernel(kernel: str, query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor:
+    def by_kernel(kernel: str, query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) -> Tensor:
         """Compute (T, H, K) by one mask of queries and keys, without looking at the lengths on the host."""
         calls.append((kernel, rows.max_k, rows.dropout, rows.window))
         i, j = (torch.arange(len(x), device=x.device) for x in (query, key))

@@ -18,7 +18,7 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.plan.memory import peak_of_rank
 from paratune.plan.profile import Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.strategies import strategy_class
 
 from .setting import Check, Figures, Setting, hold, largest_difference
@@ -29,9 +29,9 @@ RANKS = 8
 KINDS = ("ddp", "zero1", "zero2", "zero3")
 """Of two ranks."""
 SECTIONS: dict[str, Any] = {
-    "single": sections.SingleStrategy,
-    "zero2": sections.Zero2Strategy,
-    "zero3": sections.Zero3Strategy,
+    "single": sections.SingleOptions,
+    "zero2": sections.Zero2Options,
+    "zero3": sections.Zero3Options,
 }
 TASK = ClassificationTask(kind="classification", labels=["0", "1"])
 
@@ -67,7 +67,7 @@ def memory(setting: Setting, kind: str, num_ranks: int) -> Figures:
             dist.destroy_process_group()
     traits = traits_of(kind, {})
     assert traits is not None
-    setup = Setup(SECTIONS[kind](kind=kind), traits, precision, num_ranks, num_ranks, len(lengths), 1)
+    setup = PredictionSetup(SECTIONS[kind](kind=kind), traits, precision, num_ranks, num_ranks, len(lengths), 1)
     shape = Shape(tuple(lengths), layout="packed")
     found = profile(
         steps.model.hf.config, TASK, shape, precision, on_cuda=setting.on_gpu, entry=entry, with_division=num_ranks > 1

@@ -12,11 +12,11 @@ from typing import Any
 from archive import sha1, write_warc
 from hypothesis import strategies as st
 
-from paratune.corpus.fetch.payload import Wanted, finished
+from paratune.corpus.fetch.payload import PayloadChoice, finished
 from paratune.corpus.fetch.records import from_file
 from paratune.corpus.index.cdx import read_lines
 from paratune.corpus.index.warcs import read_records
-from paratune.corpus.rows import Lost, Row
+from paratune.corpus.rows import CaptureRow, Lost
 from paratune.errors import DataError
 
 from .fuzz import Difference, Reader, differ
@@ -36,7 +36,7 @@ def warcs(draw: Callable[..., Any]) -> tuple[bool, list[Capture]]:
     return draw(st.booleans()), draw(_CAPTURES)
 
 
-def _written(document: tuple[bool, list[Capture]], place: Path) -> tuple[Path, list[Row]]:
+def _written(document: tuple[bool, list[Capture]], place: Path) -> tuple[Path, list[CaptureRow]]:
     """Write a file and return the rows that an index of it has."""
     is_packed, captures = document
     path = place / ("a.warc.gz" if is_packed else "a.warc")
@@ -45,7 +45,7 @@ def _written(document: tuple[bool, list[Capture]], place: Path) -> tuple[Path, l
     # The two empty lines behind a record (ISO 28500, section 4) belong to it where it is packed alone.
     end = 0 if is_packed else len(b"\r\n\r\n")
     rows = [
-        Row(f"http://a.pt/{name}", moment, sha1(body), "text/html", 200, at, size - end, path.name, path.name)
+        CaptureRow(f"http://a.pt/{name}", moment, sha1(body), "text/html", 200, at, size - end, path.name, path.name)
         for (name, moment, body), (at, size) in zip(captures, spans, strict=True)
     ]
     return path, rows
@@ -87,9 +87,13 @@ def damaged_warc(document: tuple[bool, list[Capture]], raw: bytes, place: Path) 
             differ("payload", body, taken["payload"])
 
 
-def _fetched(row: Row, path: Path) -> Any:
+def _fetched(row: CaptureRow, path: Path) -> Any:
     received = from_file(asdict(row), path, _MAX_BYTES)
-    return received if isinstance(received, Lost) else finished(asdict(row), received, Wanted((200,), _MAX_BYTES, None))
+    return (
+        received
+        if isinstance(received, Lost)
+        else finished(asdict(row), received, PayloadChoice((200,), _MAX_BYTES, None))
+    )
 
 
 _URL = st.text(
@@ -99,10 +103,10 @@ _DIGEST = st.binary(max_size=8).map(sha1)
 
 
 @st.composite
-def captures(draw: Callable[..., Any]) -> tuple[str, list[Row]]:
+def captures(draw: Callable[..., Any]) -> tuple[str, list[CaptureRow]]:
     """Draw the dialect of an index and its rows."""
     row = st.builds(
-        Row,
+        CaptureRow,
         url=_URL.map(lambda text: f"http://a.pt/{text}"),
         timestamp=_DIGITS,
         digest=_DIGEST,
@@ -116,7 +120,7 @@ def captures(draw: Callable[..., Any]) -> tuple[str, list[Row]]:
     return draw(st.sampled_from(["cdx", "cdxj", "json"])), draw(st.lists(row, min_size=1, max_size=4))
 
 
-def cdx_bytes(document: tuple[str, list[Row]]) -> bytes:
+def cdx_bytes(document: tuple[str, list[CaptureRow]]) -> bytes:
     dialect, rows = document
     lines = [" CDX N b a m s k r M S V g"] if dialect == "cdx" and len(rows) % 2 else []
     for row in rows:
@@ -132,16 +136,16 @@ def cdx_bytes(document: tuple[str, list[Row]]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def whole_cdx(document: tuple[str, list[Row]], raw: bytes, place: Path) -> None:
+def whole_cdx(document: tuple[str, list[CaptureRow]], raw: bytes, place: Path) -> None:
     differ("rows", document[1], list(read_lines(BytesIO(raw), "x.cdx")))
 
 
-def damaged_cdx(document: tuple[str, list[Row]], raw: bytes, place: Path) -> None:
+def damaged_cdx(document: tuple[str, list[CaptureRow]], raw: bytes, place: Path) -> None:
     """Lines that are as they were give what they gave, and each other one a row with a timestamp, or a reason."""
     whole = dict(zip(_lines(cdx_bytes(document)), document[1], strict=True))
     found = list(read_lines(BytesIO(raw), "x.cdx"))
     for row in found:
-        if isinstance(row, Row) and not (re.fullmatch("[0-9]{14}", row.timestamp) and row.url):
+        if isinstance(row, CaptureRow) and not (re.fullmatch("[0-9]{14}", row.timestamp) and row.url):
             raise Difference(f"a row without url or timestamp: {row}")
     if b" CDX" in raw.lstrip()[:5] or b"CDX " in raw or b"[" in raw:
         return  # a header line changes what the lines below it mean

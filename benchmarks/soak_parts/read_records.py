@@ -76,7 +76,7 @@ def checkpoint_files(seed: int) -> Files:
 
 
 def _content(folder: Path) -> Any:
-    reader = checkpoint.Reader(folder)
+    reader = checkpoint.CheckpointReader(folder)
     return reader.step, reader.progress, [(key, reader.read(key).tolist()) for key in sorted(reader.keys())]
 
 

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from paratune.config.sections import Train
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
-from paratune.engine.phases import HostClock
+from paratune.engine.phases import HostPhaseClock
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies.pipeline.strategy import PipelineStrategy
 from paratune.strategies.process_group import close_process_group, open_process_group
 
@@ -48,7 +48,9 @@ def _one_rank(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / "rendezvous").as_uri()
     open_process_group(Place(rank, rank, 2), CPU)
-    strategy = PipelineStrategy(device=CPU, precision=POLICIES["fp32"], rank=rank, world_size=2, stages=2, balance=[1, 1])
+    strategy = PipelineStrategy(
+        device=CPU, precision=POLICIES["fp32"], rank=rank, world_size=2, stages=2, balance=[1, 1]
+    )
     model = TaskModel(tiny_model(), "classification")
     blocks = find_blocks(model)
     blocks[0].intermediate.register_forward_hook(_slowly)
@@ -63,7 +65,7 @@ def _one_rank(rank: int, folder: str) -> None:
         data_world_size=1,
         equal_shapes=True,
     )
-    clock = HostClock()
+    clock = HostPhaseClock()
     strategy.forward_backward(batches.step(0), clock)
     with clock("optimizer"):
         strategy.optimizer_step(None)

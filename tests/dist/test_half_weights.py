@@ -15,7 +15,7 @@ from half_ranks import BF16, Job, engines, jobs, one_rank, references, resumed
 from safetensors.torch import load_file
 
 from paratune.records.certificate import TOLERANCES
-from paratune.train.certify import FLOORS, relative_difference
+from paratune.train.gradients import FLOORS, relative_difference
 
 pytestmark = pytest.mark.slow
 BOUND, ROUNDOFF = TOLERANCES["bf16"], 2.0**-8

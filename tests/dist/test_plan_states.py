@@ -18,19 +18,19 @@ from paratune.config import strategy_sections as sections
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import traits_of
 from paratune.plan.profile import Profile, Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.states import States, states_of_rank
 from paratune.precision import Precision
 
 pytestmark = pytest.mark.slow
 SECTIONS = {
-    "ddp": sections.DDPStrategy,
-    "zero1": sections.Zero1Strategy,
-    "zero2": sections.Zero2Strategy,
-    "zero3": sections.Zero3Strategy,
-    "hsdp": sections.HSDPStrategy,
-    "pipeline": sections.PipelineStrategy,
-    "deepspeed": sections.DeepSpeedStrategy,
+    "ddp": sections.DDPOptions,
+    "zero1": sections.Zero1Options,
+    "zero2": sections.Zero2Options,
+    "zero3": sections.Zero3Options,
+    "hsdp": sections.HSDPOptions,
+    "pipeline": sections.PipelineOptions,
+    "deepspeed": sections.DeepSpeedOptions,
 }
 
 
@@ -47,8 +47,8 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[int, i
 @cache
 def _profile(task_kind: str, freeze: bool, precision: Precision) -> Profile:
     labels = ["a", "b", "c"]
-    task: Task = MaskedLMTask(kind="mlm") if task_kind == "mlm" else ClassificationTask(
-        kind="classification", labels=labels
+    task: Task = (
+        MaskedLMTask(kind="mlm") if task_kind == "mlm" else ClassificationTask(kind="classification", labels=labels)
     )
     config = tiny_config(num_labels=3, num_layers=4)
     return profile(config, task, Shape((5, 5)), precision, on_cuda=False, frozen_encoder=freeze, with_division=True)
@@ -57,7 +57,7 @@ def _profile(task_kind: str, freeze: bool, precision: Precision) -> Profile:
 def _planned(job: Job, rank: int, world_size: int) -> States:
     traits = traits_of(job.strategy, job.options)
     assert traits is not None
-    setup = Setup(
+    setup = PredictionSetup(
         strategy=SECTIONS[job.strategy](kind=job.strategy, **job.options),
         traits=traits,
         precision=precision_of(job.options),

@@ -16,11 +16,11 @@ from ranks import Job
 from tiny import tiny_config
 from traffic_ranks import Call, one_rank
 
-from paratune.config.strategy_sections import DeepSpeedStrategy
+from paratune.config.strategy_sections import DeepSpeedOptions
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.plan.profile import Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.traffic import Transfer, step_transfers
 from paratune.precision import POLICIES
 
@@ -50,8 +50,8 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, l
 def _planned(job: Job) -> list[Transfer]:
     traits = traits_of("deepspeed", job.options)
     assert traits is not None
-    setup = Setup(
-        strategy=DeepSpeedStrategy(kind="deepspeed", **job.options),
+    setup = PredictionSetup(
+        strategy=DeepSpeedOptions(kind="deepspeed", **job.options),
         traits=traits,
         precision=POLICIES["fp32"],
         num_ranks=WORLD_SIZE,

@@ -12,7 +12,7 @@ from make_run import make_run
 from paratune.report import make
 from paratune.report.page import page, section
 from paratune.report.sweep import make_sweep
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 from paratune.report.tabular_page import table_html
 
 pytestmark = [
@@ -187,7 +187,7 @@ def test_it_prints_whole_with_page_numbers(opened: Browser):
 def test_a_thousand_lines_are_sorted(one_browser: Browser, tmp_path: Path):
     columns = (Column("Run", is_text=True), *(Column(f"Figure {at}") for at in range(10)))
     lines = tuple(
-        (Entry(f"run {line}"), *(Entry(f"{line * 7919 % 1000:,}", line * 7919 % 1000, (f"run {line}",), "x")
+        (TableCell(f"run {line}"), *(TableCell(f"{line * 7919 % 1000:,}", line * 7919 % 1000, (f"run {line}",), "x")
          for _ in range(10)))
         for line in range(1000)
     )  # fmt: skip

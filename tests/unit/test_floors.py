@@ -14,14 +14,16 @@ plan, which may use 2 and 3; verdicts, which computes the scores of metrics agai
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Set
 from pathlib import Path
 
+import architecture
 import pytest
 from patience import PATIENCE_S
+from source_imports import Import, imports
 
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 
@@ -69,15 +71,6 @@ LIGHT = LOW | SIDE | {"trackers", "cli", "__main__", "__init__"}
 HEAVY = {"torch", "transformers", "sklearn", "scipy", "matplotlib", "datasets", "deepspeed"}
 
 
-@dataclass(frozen=True)
-class Import:
-    """An import statement: of which module, where, and whether importing the file runs it."""
-
-    module: str
-    line: int
-    at_import: bool
-
-
 def violations(package: Path) -> list[str]:
     """Return what breaks the floors in a package folder, one line each."""
     found = []
@@ -111,29 +104,6 @@ def reason_against(room: str, statement: Import) -> str | None:
     if room == "cli" and statement.at_import and target != "errors":
         return f"cli imports {statement.module} when it is imported; move it into the command"
     return None
-
-
-def imports(path: Path, package: Path) -> Iterator[Import]:
-    """Yield the imports of a file; of `from x import y`, y is taken for a module when there is one of that name."""
-    module = ("paratune", *path.relative_to(package).with_suffix("").parts)
-    folder = module[:-1]
-
-    def visit(node: ast.AST, at_import: bool) -> Iterator[Import]:
-        if isinstance(node, ast.Import):
-            yield from (Import(alias.name, node.lineno, at_import) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = list(folder[: len(folder) - node.level + 1]) if node.level else []
-            base += node.module.split(".") if node.module else []
-            inside = package.joinpath(*base[1:])
-            for alias in node.names:
-                is_module = (inside / f"{alias.name}.py").exists() or (inside / alias.name).is_dir()
-                name = [*base, alias.name] if base[0] == "paratune" and is_module else base
-                yield Import(".".join(name), node.lineno, at_import)
-        inner = at_import and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, inner)
-
-    yield from visit(ast.parse(path.read_text(encoding="utf-8")), True)
 
 
 def test_imports_go_down_only():
@@ -257,3 +227,32 @@ def test_light_modules_leave_torch_alone():
 
 def test_the_top_level_holds_packages_only():
     assert sorted(path.name for path in PACKAGE.glob("*.py")) == ["__init__.py", "__main__.py"]
+
+
+def test_the_picture_of_the_layers_is_up_to_date():
+    graph = architecture.package_imports(PACKAGE)
+    again = "run `python tests/architecture.py`"
+    assert architecture.PICTURE.read_text() == architecture.picture(graph), again
+    text = architecture.PAGE.read_text()
+    assert text == architecture.page(text, graph, PACKAGE), again
+
+
+def test_a_package_stands_above_all_that_it_imports():
+    graph = {"cli": {"engine", "errors"}, "engine": {"data"}, "data": {"errors"}, "errors": set(), "base": set()}
+    assert architecture.layers(graph) == [["base", "errors"], ["data"], ["engine"], ["cli"]]
+    with pytest.raises(ValueError, match=r": a, b$"):
+        architecture.layers({"a": {"b"}, "b": {"a"}, "c": set()})
+
+
+def test_the_functions_on_the_way_of_a_batch_exist():
+    steps = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| (.*?) \|", architecture.PAGE.read_text(), re.MULTILINE)
+    assert len(steps) == 17
+    for file, named in steps:
+        for name in re.findall(r"`([\w.]+)`", named):
+            nodes = ast.parse((PACKAGE / file).read_text()).body
+            for part in name.split("."):
+                inner = [
+                    node for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == part
+                ]
+                assert inner, f"{file} has no {name}"
+                nodes = inner[0].body

@@ -5,6 +5,8 @@ that holds it is synchronized, because a rename is kept by a power cut only afte
 and end with `.tmp`. A process that was killed leaves them; whoever writes the same file or folder next deletes them.
 Run folders, checkpoints, corpus stages and the corpus database call `delete_remains`, which deletes all in a folder.
 
+They have the modes that the umask gives, whichever library wrote them.
+
 Floor 0: standard library only.
 
 Source: the order of calls is that of T. S. Pillai et al., All File Systems Are Not Created Equal, OSDI 2014, section 2.
@@ -14,6 +16,7 @@ import errno
 import glob
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,6 +51,7 @@ def replace_file(path: Path, *, is_durable: bool = True) -> Iterator[Path]:
         delete_remains(path.parent, name=path.name)
     try:
         yield temporary
+        use_umask(temporary)
         if is_durable:
             sync(temporary)
         temporary.replace(path)
@@ -79,6 +83,8 @@ def replace_folder(folder: Path, *, is_new: bool = False) -> Iterator[Path]:
         temporary.mkdir(parents=True)
         yield temporary
         for path in (*temporary.rglob("*"), temporary):
+            if path.is_file() and not path.is_symlink():
+                use_umask(path)
             sync(path)
         if folder.exists() and not is_new:
             folder.rename(previous)
@@ -97,6 +103,29 @@ def write_text(path: Path, text: str) -> None:
     """
     with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def use_umask(path: Path) -> None:
+    """Give a file the mode that the umask leaves of 0666, as a program gets that opens a new file.
+
+    Some libraries write a file for its owner alone (safetensors: 0600), and others beside it follow the umask. What is
+    executable stays so.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode)
+    wanted = (0o666 & ~_umask()) | (mode & 0o111)
+    if mode != wanted:
+        with suppress(PermissionError, NotImplementedError):  # a file system without modes
+            path.chmod(wanted)
+
+
+def _umask() -> int:
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("\nUmask:")[2].split()[0], 8)
+    except (OSError, ValueError, IndexError):
+        value = os.umask(0o077)  # there is no other way to ask; another thread may make a file meanwhile
+        os.umask(value)
+        return value
 
 
 def sync(path: Path) -> None:

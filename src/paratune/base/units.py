@@ -4,11 +4,22 @@ Floor 0: standard library only.
 """
 
 import math
+import re
 
 KIB = 2**10
 MIB = 2**20
 GIB = 2**30
 NOT_AVAILABLE = "n/a"
+_COUNT = re.compile(r"[0-9]{1,10}")
+
+
+def parse_count(text: str | None) -> int | None:
+    """Return the whole number that a text from outside is, such as an environment variable; 0 to 9,999,999,999.
+
+    None for any other text: no ASCII digits alone, or more than ten of them, which no count, identifier or port has.
+    """
+    stripped = (text or "").strip()
+    return int(stripped) if _COUNT.fullmatch(stripped) else None
 
 
 def format_bytes(num_bytes: float | None) -> str:

@@ -27,9 +27,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from paratune.base.atomic import delete_remains, replace_folder
+from paratune.base.atomic import delete_remains, replace_folder, sync
 from paratune.base.units import GIB, format_bytes
 from paratune.errors import CheckpointError, coded
+from paratune.hangs.pulse import working
 from paratune.records import file_sha256, read_json, write_json
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ def save(
         CheckpointError: The disk is full or not writable; nothing is left behind, earlier checkpoints stay.
     """
     if not is_writer:
+        # Making a tensor whole is collective: a rank that does not write takes part in every one.
         for _ in tensors:
             pass
         return 0
@@ -72,7 +74,8 @@ def save(
         with _disk_errors(folder), replace_folder(folder) as temporary:
             index = _write_shards(temporary, remaining)
             write_json(temporary / PROGRESS, progress)
-            num_bytes = _write_manifest(temporary, index, step)
+            with working("hash the checkpoint"):
+                num_bytes = _write_manifest(temporary, index, step)
     except BaseException:
         for _ in remaining:  # the other ranks are in the middle of gathering; they must not be left waiting
             pass
@@ -84,7 +87,7 @@ class UnreadableError(CheckpointError):
     """A file is there and cannot be read just now: it may be whole."""
 
 
-class Reader:
+class CheckpointReader:
     """A whole checkpoint, open for reading; tensors are read when asked for."""
 
     def __init__(self, folder: Path) -> None:
@@ -108,7 +111,8 @@ class Reader:
         name = self._file_of[key]
         if name not in self._open:
             self._open[name] = safe_open(self.folder / name, framework="pt")
-        tensor: Tensor = self._open[name].get_tensor(key)
+        with working(f"read {key}"):
+            tensor: Tensor = self._open[name].get_tensor(key)
         return tensor
 
 
@@ -121,7 +125,8 @@ def verify(folder: Path) -> None:
     for name, expected in _read_manifest(folder)["files"].items():
         path = folder / name
         try:
-            size, digest = path.stat().st_size, file_sha256(path)
+            with working(f"check {name} of {folder.name}"):
+                size, digest = path.stat().st_size, file_sha256(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise CheckpointError(
                 f"{folder} is damaged: {name} is missing",
@@ -219,7 +224,9 @@ def _write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor | None]]) ->
     index: dict[str, str] = {}
     for number, shard in enumerate(_shards(tensors)):
         name = f"tensors.{number:05d}.safetensors"
-        save_file(shard, folder / name)
+        with working(f"write {name}"):
+            save_file(shard, folder / name)
+            sync(folder / name)  # here, so that a slow disk makes progress with each file
         index.update(dict.fromkeys(shard, name))
     return index
 
@@ -229,6 +236,7 @@ def _shards(tensors: Iterable[tuple[str, Tensor | None]]) -> Iterator[dict[str, 
     num_bytes = 0
     for key, tensor in tensors:
         assert tensor is not None, "the writer is rank 0, which gets whole tensors"
+        # safetensors refuses views with other strides, such as transposed weights.
         shard[key] = tensor.contiguous()
         num_bytes += tensor.numel() * tensor.element_size()
         if num_bytes >= SHARD_BYTES:

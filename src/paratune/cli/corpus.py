@@ -83,9 +83,9 @@ def sample(
     PATH is the configuration of a corpus, or its work folder.
     """
     from paratune.commands.corpus_look import sample_command
-    from paratune.corpus.store.look import Wanted
+    from paratune.corpus.store.look import TextFilter
 
-    wanted = Wanted(unit, stage, language, variety, year, host)
+    wanted = TextFilter(unit, stage, language, variety, year, host)
     return sample_command(path, wanted, dropped=dropped, reason=reason, num=num, seed=seed, as_json=json)
 
 
@@ -108,7 +108,7 @@ def search(
     A quoted phrase is found as it is. PATH is the configuration of a corpus, or its work folder.
     """
     from paratune.commands.corpus_look import search_command
-    from paratune.corpus.store.look import Wanted
+    from paratune.corpus.store.look import TextFilter
 
-    wanted = Wanted(unit, stage, language, variety, year, host)
+    wanted = TextFilter(unit, stage, language, variety, year, host)
     return search_command(path, words, wanted, is_regex=regex, limit=limit, as_json=json)

@@ -69,11 +69,11 @@ def plan(
     Needs neither a GPU nor a network nor the weights: the model is traced on the meta device, for the longest rows that
     the data really has.
     """
-    from paratune.commands.plan import Wanted, plan_command, without_config
+    from paratune.commands.plan import PlanArguments, plan_command, without_config
 
     if config is None:
         return without_config(calibrate=calibrate, score=score, example=EXAMPLES["plan"], as_json=json)
-    wanted = Wanted(
+    wanted = PlanArguments(
         devices=devices,
         device=device,
         nodes=nodes,

@@ -29,9 +29,9 @@ def tokenizer_train(
 ) -> int:
     """Train a tokenizer on the files TEXTS, and write it as a plain Hugging Face folder."""
     from paratune.commands.tokenizer import train_command
-    from paratune.tokenizer.train import Recipe
+    from paratune.tokenizer.train import TokenizerRecipe
 
-    recipe = Recipe(
+    recipe = TokenizerRecipe(
         kind=kind,
         vocab_size=vocab_size,
         lowercase=lowercase,

@@ -78,7 +78,7 @@ exit "$code"
 
 
 @dataclass(frozen=True)
-class Run:
+class ArrayRun:
     """One run of a job: what an array has several of."""
 
     name: str
@@ -89,12 +89,12 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Job:
+class BatchJob:
     """What a script is written for."""
 
     name: str
     site: Site
-    runs: tuple[Run, ...]
+    runs: tuple[ArrayRun, ...]
     """One, or those of an array."""
     folder: Path
     """For the script, outputs and exit codes; absolute."""
@@ -109,7 +109,7 @@ class Job:
         return self.site.nodes * processes_per_node(self.site)
 
 
-def script_text(job: Job) -> str:
+def script_text(job: BatchJob) -> str:
     """Return the batch script of a job."""
     parts = [
         ["#!/bin/bash", f"# {_about(job)}", "# Written by paratune launch: change the site file, and submit again."],
@@ -125,7 +125,7 @@ def script_text(job: Job) -> str:
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
-def _about(job: Job) -> str:
+def _about(job: BatchJob) -> str:
     site = job.site
     nodes = "1 node" if site.nodes == 1 else f"{site.nodes} nodes"
     count = processes_per_node(site)
@@ -134,7 +134,7 @@ def _about(job: Job) -> str:
     return f"{what} {job.name}: {nodes}, {processes} on each."
 
 
-def _directives(job: Job) -> Iterator[str]:
+def _directives(job: BatchJob) -> Iterator[str]:
     site = job.site
     yield directive("job-name", job.name)
     if site.partition is not None:
@@ -182,7 +182,7 @@ def _resources(site: Site) -> Iterator[str]:
         yield directive("gres", ",".join(resources))
 
 
-def _names(job: Job) -> Iterator[str]:
+def _names(job: BatchJob) -> Iterator[str]:
     number = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if job.is_array else "$SLURM_JOB_ID"
     yield f"folder={shlex.quote(str(job.folder))}"
     yield f'job="{number}"'
@@ -217,7 +217,7 @@ def _site_variables(site: Site) -> Iterator[str]:
     yield from (f"export {name}={quoted(str(value))}" for name, value in site.environment.items())
 
 
-def _run_of(job: Job) -> Iterator[str]:
+def _run_of(job: BatchJob) -> Iterator[str]:
     """Yield what tells which run this is; the tasks get it through the environment."""
     yield ""
     if not job.is_array:
@@ -239,7 +239,7 @@ def _run_variables(environment: Mapping[str, str | None]) -> Iterator[str]:
         yield f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
 
 
-def _task(job: Job) -> Iterator[str]:
+def _task(job: BatchJob) -> Iterator[str]:
     site = job.site
     yield from ("", "# Runs once on each node.", "task() {")
     yield "  trap '' USR1  # is for the ranks, which listen to it themselves; torchrun would die of it"
@@ -252,7 +252,7 @@ def _task(job: Job) -> Iterator[str]:
     yield "}"
 
 
-def _command(job: Job) -> list[str]:
+def _command(job: BatchJob) -> list[str]:
     train = ["train", '"$config"']
     count = processes_per_node(job.site)
     if job.site.nodes == 1:
@@ -260,8 +260,8 @@ def _command(job: Job) -> list[str]:
     return [
         "torchrun",
         f'--nnodes="$SLURM_NNODES" --nproc-per-node={count}',
-        '--rdzv-backend=c10d --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint"',
-        '--rdzv-conf=is_host="$((SLURM_NODEID == 0))"',
+        # Not c10d: its agents unpickle what they find in their store, which anyone who reaches the port can write to.
+        '--rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$((SLURM_NODEID))"',
         '--log-dir="$ranks_folder" --tee=3',
         "--no-python paratune",
         *train,
@@ -269,7 +269,7 @@ def _command(job: Job) -> list[str]:
     ]
 
 
-def _container_words(job: Job, container: Container) -> list[str]:
+def _container_words(job: BatchJob, container: Container) -> list[str]:
     binds = [f"--bind {quoted(each)}" for each in container.binds]
     if not job.folder.is_relative_to(job.directory):
         binds.insert(0, f"--bind {shlex.quote(str(job.folder.parent))}")
@@ -317,7 +317,7 @@ trap 'forward USR1' USR1
 trap 'forward TERM' TERM""".splitlines()
 
 
-def _start(job: Job) -> Iterator[str]:
+def _start(job: BatchJob) -> Iterator[str]:
     nodes = job.site.nodes
     yield from f"""
 codes_folder="$folder/$job.codes"
@@ -326,11 +326,12 @@ export {EXIT_CODES_VARIABLE}="$codes_folder"
 """.splitlines()
     if nodes > 1:
         yield from f"""
-# The processes meet at the first node, on a port of this job alone.
+# The processes meet at the first node, on a port that is drawn for this start of the job.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
-port=$(({FIRST_PORT} + SLURM_JOB_ID % {NUM_PORTS}))
-while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$((port + 1)); done  # it is taken
+draw() {{ echo $(({FIRST_PORT} + $(od -An -N4 -tu4 /dev/urandom) % {NUM_PORTS})); }}
+port=$(draw)
+while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$(draw); done  # it is taken
 export endpoint="${{address:-$head}}:$port"
 export rendezvous_id="$SLURM_JOB_ID.$restarts" ranks_folder="$folder/$job.ranks"
 """.splitlines()

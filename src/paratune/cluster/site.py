@@ -10,7 +10,7 @@ from pydantic import Field
 from paratune.cluster.shell import why_no_path, why_no_shell, why_no_word
 from paratune.config.layers import read_text
 from paratune.config.options import options_of
-from paratune.config.problems import Place, Problem, failure
+from paratune.config.problems import Problem, SourceLocation, failure
 from paratune.config.section import Positive, Section, Text
 from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
@@ -147,13 +147,13 @@ def read_site(path: Path) -> Site:
     return site
 
 
-def _placed(problem: Problem, places: dict[str, Place], file: str) -> Problem:
+def _placed(problem: Problem, places: dict[str, SourceLocation], file: str) -> Problem:
     if problem.place is not None or not problem.keys:
         return problem
     key = problem.keys[0]
     while key and key not in places:
         key = re.sub(r"(\.[^.]*|\[\d+\])$", "", key) if re.search(r"\.|\[", key) else ""
-    return replace(problem, place=places.get(key, Place(file, 1)))
+    return replace(problem, place=places.get(key, SourceLocation(file, 1)))
 
 
 def _problems(site: Site, *, are_all_known: bool) -> list[Problem]:

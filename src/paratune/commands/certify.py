@@ -12,7 +12,7 @@ from typing import Any
 from paratune import records
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
-from paratune.config.candidates import Candidate, all_candidates, candidate, common_values, names_of
+from paratune.config.candidates import StrategyCandidate, all_candidates, candidate, common_values, names_of
 from paratune.config.check import check
 from paratune.config.feasibility.rules import why_not
 from paratune.config.feasibility.target import Ranks
@@ -36,7 +36,7 @@ from paratune.errors import (
 from paratune.launch.local import launch
 from paratune.processes.place import place_from_environment
 from paratune.records import certificate
-from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, Finding, Trained
+from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, StrategyDifference, TrainedDifference
 from paratune.records.run_folder import trained_fingerprint
 
 PROGRAM = (sys.executable, "-P", "-m", "paratune.commands.certify_part")
@@ -100,7 +100,11 @@ def _own_folder(folder: Path) -> Iterator[Path]:
 
 
 def _try_all(
-    loaded: LoadedConfig, reference: Candidate, candidates: Sequence[Candidate], num_steps: int, scratch: Path
+    loaded: LoadedConfig,
+    reference: StrategyCandidate,
+    candidates: Sequence[StrategyCandidate],
+    num_steps: int,
+    scratch: Path,
 ) -> dict[str, Any]:
     """Run the reference and all strategies, and return the record.
 
@@ -151,7 +155,7 @@ def _try_all(
     }
 
 
-def _less_exact(finding: Finding) -> str:
+def _less_exact(finding: StrategyDifference) -> str:
     """Return what a strategy computed in, and what is allowed to it."""
     assert finding.precision is not None
     tolerance = TOLERANCES[finding.precision]
@@ -181,7 +185,7 @@ class _Trial:
     """The one that trains; None where it is not certified by itself."""
     scratch: Path
 
-    def finding(self, each: Candidate, folder: str) -> Finding:
+    def finding(self, each: StrategyCandidate, folder: str) -> StrategyDifference:
         """Run one strategy, exactly and then as it trains; what keeps it from running is a finding too.
 
         One that can compute in nothing but the precision that trains runs once.
@@ -194,7 +198,7 @@ class _Trial:
             return finding
         return certificate.with_trained(finding, self.trained(each, f"{folder}-trained"))
 
-    def trained(self, each: Candidate, folder: str, *, refuses: bool = False) -> Trained:
+    def trained(self, each: StrategyCandidate, folder: str, *, refuses: bool = False) -> TrainedDifference:
         """Run one strategy in the precision that trains.
 
         Args:
@@ -217,18 +221,20 @@ class _Trial:
         except ParatuneError as error:
             if refuses and isinstance(error, ConfigError):
                 raise
-            return Trained(self.precision, "cannot run", str(error))
+            return TrainedDifference(self.precision, "cannot run", str(error))
         return certificate.compare_trained(self.base, part, self.precision)
 
 
-def _try(loaded: LoadedConfig, each: Candidate, base: certificate.Part, num_steps: int, folder: Path) -> Finding:
+def _try(
+    loaded: LoadedConfig, each: StrategyCandidate, base: certificate.Part, num_steps: int, folder: Path
+) -> StrategyDifference:
     """Run one strategy and hold it to the reference; what keeps it from running is a finding too.
 
     Raises:
         Stopped: A signal came.
     """
     strategy = each.config.strategy
-    finding = Finding(
+    finding = StrategyDifference(
         strategy=each.name,
         kind=strategy.kind,
         options=strategy_options(strategy),
@@ -268,7 +274,7 @@ def _check(config: Config, world_size: int, sections: tuple[str, ...]) -> None:
 
 def _run(
     loaded: LoadedConfig,
-    each: Candidate,
+    each: StrategyCandidate,
     num_steps: int,
     folder: Path,
     reference: Path | None,
@@ -356,7 +362,10 @@ def _show(record: Mapping[str, Any], path: Path) -> None:
     table.add_column("verdict")
     for each in record["strategies"]:
         table.add_row(
-            Text(plain(each["strategy"])), str(each["world_size"]), *certificate.cells(Finding(**each)), each["status"]
+            Text(plain(each["strategy"])),
+            str(each["world_size"]),
+            *certificate.cells(StrategyDifference(**each)),
+            each["status"],
         )
     print_result(table)
     for each in record["strategies"]:

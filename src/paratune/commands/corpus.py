@@ -24,7 +24,7 @@ from paratune.corpus.made import naming_damage
 from paratune.corpus.named import check_named
 from paratune.corpus.sentences import run as sentences
 from paratune.corpus.settings import Corpus, read_settings
-from paratune.corpus.spread import Spread
+from paratune.corpus.spread import ExecutorSpread
 from paratune.corpus.stage import STAGE_FILE, spread_by
 from paratune.corpus.store import run as store
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError, coded, did_you_mean
@@ -117,7 +117,7 @@ def corpus_command(
     return EXIT_OK
 
 
-def _spread(work: Path, executor: Executor, workers: int) -> Spread:
+def _spread(work: Path, executor: Executor, workers: int) -> ExecutorSpread:
     found = spread_of(
         work,
         executor=executor.name,

@@ -10,7 +10,7 @@ from paratune.cluster import slurm
 from paratune.cluster.script import setup_lines
 from paratune.cluster.shell import quoted
 from paratune.cluster.site import Site, read_site
-from paratune.corpus.spread import Spread, Start, by_local, by_ray, by_slurm
+from paratune.corpus.spread import ExecutorSpread, Start, by_local, by_ray, by_slurm
 from paratune.errors import EXIT_LAUNCH, ConfigError, did_you_mean, require_installed
 
 EXECUTORS = ("local", "slurm", "ray")
@@ -24,7 +24,7 @@ ASK_S = 5.0
 
 def spread_of(
     work: Path, *, executor: str, tasks: int, workers: int, site: Path | None, memory_gib: int | None
-) -> Spread:
+) -> ExecutorSpread:
     """Return what makes the shards.
 
     Args:
@@ -63,11 +63,11 @@ def spread_of(
         )
     require_installed("datatrove", extra="corpus")
     if executor == "local":
-        return Spread(work, tasks, by_local(workers))
+        return ExecutorSpread(work, tasks, by_local(workers))
     memory = memory_gib or 2
     if executor == "ray":
         require_installed("ray", extra="ray")
-        return Spread(work, tasks, by_ray(memory))
+        return ExecutorSpread(work, tasks, by_ray(memory))
     assert site is not None
     if tasks > MOST_TASKS:
         raise ConfigError(
@@ -77,7 +77,7 @@ def spread_of(
             value=tasks,
         )
     job = _Job()
-    return Spread(work, tasks, _slurm(read_site(site), memory, job), job.cancel)
+    return ExecutorSpread(work, tasks, _slurm(read_site(site), memory, job), job.cancel)
 
 
 class _Job:

@@ -12,7 +12,7 @@ from paratune.console import print_json, print_result
 from paratune.corpus.made import naming_damage
 from paratune.corpus.settings import read_settings
 from paratune.corpus.store.figures import corpus_figures
-from paratune.corpus.store.look import Wanted, draw_dropped, draw_kept, search
+from paratune.corpus.store.look import TextFilter, draw_dropped, draw_kept, search
 from paratune.errors import EXIT_OK, CheckpointError, ConfigError
 from paratune.report.corpus_tables import corpus_tables
 from paratune.report.tabular_terminal import rich_table
@@ -36,7 +36,7 @@ def stats_command(path: Path, *, as_json: bool) -> int:
 
 
 def sample_command(
-    path: Path, wanted: Wanted, *, dropped: bool, reason: str | None, num: int, seed: int, as_json: bool
+    path: Path, wanted: TextFilter, *, dropped: bool, reason: str | None, num: int, seed: int, as_json: bool
 ) -> int:
     """Print texts of a corpus at random; return the exit code."""
     if num < 1:
@@ -58,7 +58,7 @@ def sample_command(
 
 
 def search_command(
-    path: Path, asked: Sequence[str], wanted: Wanted, *, is_regex: bool, limit: int, as_json: bool
+    path: Path, asked: Sequence[str], wanted: TextFilter, *, is_regex: bool, limit: int, as_json: bool
 ) -> int:
     """Print where words stand in a corpus; return the exit code."""
     if limit < 1:

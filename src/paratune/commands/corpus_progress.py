@@ -14,7 +14,7 @@ from paratune.corpus.made import finished_stages, stages_at_work
 from paratune.corpus.stage import STAGE_FILE
 from paratune.errors import CheckpointError, ParatuneError, coded
 from paratune.records import read_json
-from paratune.report.corpus_page import Progress, StageLine, progress_html
+from paratune.report.corpus_page import CorpusProgress, StageLine, progress_html
 from paratune.sweep.run import write_text
 
 log = logging.getLogger(__name__)
@@ -80,11 +80,11 @@ class ProgressPage:
             self._can_write = False
             log.warning("%s is not written any more: %s", PAGE, error, extra=coded("corpus.page_not_written"))
 
-    def _look(self, state: str, is_over: bool) -> Progress:
+    def _look(self, state: str, is_over: bool) -> CorpusProgress:
         lines = [*self._finished(), *self._at_work(is_over)]
         known = {line.name.partition("/")[0] for line in lines}
         waiting = [name.partition("_")[2] for name in self._stages if not (self._work / name / STAGE_FILE).exists()]
-        return Progress(
+        return CorpusProgress(
             state=state,
             is_over=is_over,
             lines=[*lines, *(StageLine(name, "waits") for name in waiting if name not in known)],

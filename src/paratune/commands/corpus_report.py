@@ -4,8 +4,8 @@ from pathlib import Path
 
 from paratune.corpus.made import finished_stages
 from paratune.corpus.store.figures import corpus_figures
-from paratune.corpus.store.look import Wanted, draw_dropped, draw_kept
-from paratune.report.corpus_page import Samples, corpus_html, corpus_markdown
+from paratune.corpus.store.look import TextFilter, draw_dropped, draw_kept
+from paratune.report.corpus_page import ShownTexts, corpus_html, corpus_markdown
 from paratune.sweep.run import write_text
 
 PAGE, TEXT = "report.html", "report.md"
@@ -29,14 +29,15 @@ def write_report(work: Path) -> None:
     write_text(work / TEXT, corpus_markdown(title, found, samples))
 
 
-def _kept(work: Path, has_sentences: bool) -> list[Samples]:
+def _kept(work: Path, has_sentences: bool) -> list[ShownTexts]:
     units = ["documents", *(["sentences"] if has_sentences else [])]
     return [
-        Samples(f"Samples of the {unit}", draw_kept(work, Wanted(unit=unit), num=_KEPT, seed=SEED)) for unit in units
+        ShownTexts(f"Samples of the {unit}", draw_kept(work, TextFilter(unit=unit), num=_KEPT, seed=SEED))
+        for unit in units
     ]
 
 
-def _dropped(work: Path) -> list[Samples]:
+def _dropped(work: Path) -> list[ShownTexts]:
     groups = []
     for stage in finished_stages(work):
         dropped = stage.totals["dropped"]
@@ -48,5 +49,5 @@ def _dropped(work: Path) -> list[Samples]:
             for reason in reasons
             for row in draw_dropped(work, stage=stage.name, reason=reason, num=_DROPPED, seed=SEED)
         ]
-        groups.append(Samples(f"Dropped by {stage.name}", rows))
+        groups.append(ShownTexts(f"Dropped by {stage.name}", rows))
     return groups

@@ -17,9 +17,9 @@ from paratune.config.traits import traits_of
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.data.sources import sources_of
 from paratune.doctor.checkup import describe_machine, judge, judge_setup, looking, tell
-from paratune.doctor.finding import Finding, Machine
+from paratune.doctor.finding import Finding, MachineFacts
 from paratune.doctor.probe import gather, start_of
-from paratune.doctor.setup import Probes, Setup, Start
+from paratune.doctor.setup import Probes, QueuedRun, Start
 from paratune.errors import ConfigError
 from paratune.records import CHECKPOINTS_FOLDER
 
@@ -72,7 +72,7 @@ def examine_run(
     path: Path,
     loaded: LoadedConfig | None,
     problems: Sequence[Problem],
-    machine: Machine,
+    machine: MachineFacts,
     *,
     num_processes: int | None = None,
     probes: Probes | None = None,
@@ -90,7 +90,7 @@ def examine_run(
         start: How it will be started, where a site's profile says so.
     """
     if loaded is None:
-        return judge_setup(Setup(machine, path, tuple(problems)))
+        return judge_setup(QueuedRun(machine, path, tuple(problems)))
     config = loaded.config
     start = start or start_of(config, machine.environ, num_processes)
     from paratune.commands.doctor_data import data_facts
@@ -102,7 +102,7 @@ def examine_run(
         data = data_facts(config, tokenizer, limit)
     if probes is None:
         probes = gather(machine, start, _data_files(config), _damaged_checkpoint(machine.out_folder))
-    setup = Setup(machine, path, tuple(problems), loaded, data, model, start, probes)
+    setup = QueuedRun(machine, path, tuple(problems), loaded, data, model, start, probes)
     return judge_setup(setup)
 
 

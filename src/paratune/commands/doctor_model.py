@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base.token_ids import num_token_ids
-from paratune.config.sections import Config, Model
+from paratune.config.sections import Config, ModelOptions
 from paratune.doctor.setup import ModelFacts
 from paratune.errors import ParatuneError, did_you_mean
 from paratune.models.files import file_problems
@@ -54,7 +54,7 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
     return facts, tokenizer, limit
 
 
-def _count_new(model: Model) -> int:
+def _count_new(model: ModelOptions) -> int:
     """Return the parameters of an architecture with new weights, of which none takes memory here."""
     import torch
     from transformers import AutoModel
@@ -64,7 +64,7 @@ def _count_new(model: Model) -> int:
     return sum(parameter.numel() for parameter in made.parameters())
 
 
-def _here(model: Model, facts: ModelFacts) -> Model:
+def _here(model: ModelOptions, facts: ModelFacts) -> ModelOptions:
     """Return the section with the folder that was found, so that nothing asks the hub."""
     update: dict[str, Any] = {"name": str(facts.folder), "revision": None}
     return model.model_copy(update=update)
@@ -76,7 +76,7 @@ def hub_cache(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
 
 
-def _files(model: Model, cache: Path) -> ModelFacts:
+def _files(model: ModelOptions, cache: Path) -> ModelFacts:
     try:
         source = locate(model.name)
     except ParatuneError as error:
@@ -111,7 +111,7 @@ def _cached(cache: Path, name: str, revision: str | None) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _look(facts: ModelFacts, folder: Path, model: Model, cache: Path) -> ModelFacts:
+def _look(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) -> ModelFacts:
     damaged = [(path.name, reason) for path in sorted(folder.iterdir()) if (reason := _damage(path)) is not None]
     with suppress(ParatuneError):  # where paratune.json itself is damaged, the line above says so
         damaged += [item for item in file_problems(folder) if item[0] not in dict(damaged)]
@@ -145,7 +145,7 @@ def _look(facts: ModelFacts, folder: Path, model: Model, cache: Path) -> ModelFa
     )
 
 
-def _has_tokenizer(folder: Path, model: Model, cache: Path) -> bool:
+def _has_tokenizer(folder: Path, model: ModelOptions, cache: Path) -> bool:
     if model.tokenizer is not None:
         try:
             folder = Path(locate(model.tokenizer))

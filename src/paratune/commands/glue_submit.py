@@ -10,7 +10,7 @@ from paratune.console import print_json
 from paratune.errors import EXIT_DATA, EXIT_OK, ConfigError, DataError, did_you_mean
 from paratune.submission.archive import check_archive, write_archive
 from paratune.submission.runs import of_run
-from paratune.submission.tables import TABLES, Finding, Predicted, check, write
+from paratune.submission.tables import TABLES, Predicted, SubmissionNote, check, write
 
 
 def glue_submit_command(
@@ -50,7 +50,7 @@ def glue_submit_command(
             "\n  ".join([f"{out} was not written: its site would refuse it", *errors]), code="submission.incomplete"
         )
     write_archive(out, texts)
-    findings += [Finding(name, "is not in it", is_error=False) for name in wanted if name not in texts]
+    findings += [SubmissionNote(name, "is not in it", is_error=False) for name in wanted if name not in texts]
     return _say(findings, {"archive": str(out), "tables": list(texts)}, as_json=as_json)
 
 
@@ -115,7 +115,7 @@ def _of_file(file: str) -> Predicted:
     return Predicted(file, range(table.num_rows), values, table.num_rows)
 
 
-def _say(findings: Sequence[Finding], about: dict[str, Any], *, as_json: bool) -> int:
+def _say(findings: Sequence[SubmissionNote], about: dict[str, Any], *, as_json: bool) -> int:
     errors, notes = ([str(each) for each in findings if each.is_error is kind] for kind in (True, False))
     if as_json:
         print_json({**about, "errors": errors, "warnings": notes})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from paratune.base.text import plain
 from paratune.cluster import jobs
-from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.script import ArrayRun, BatchJob, script_text
 from paratune.cluster.shell import why_no_sbatch_path
 from paratune.cluster.site import Site, processes_per_node, read_site, with_size
 from paratune.cluster.slurm import check_job_id, known, queue, submit
@@ -127,7 +127,7 @@ def _check_known(after: Sequence[str]) -> None:
 
 def _run_jobs(
     path: Path, overrides: Sequence[str], site: Site, after: Sequence[str], held: ExitStack | None
-) -> list[tuple[Job, Path]]:
+) -> list[tuple[BatchJob, Path]]:
     """Return the job of a configuration; none when its run is finished.
 
     Args:
@@ -148,7 +148,7 @@ def _run_jobs(
     loaded = load_config(path, overrides)
     folder = run_path(loaded.config).absolute()
     name = loaded.config.run.name or path.stem
-    job = _job(name, site, (Run(name, _slurm_folder(folder) / CONFIG),), folder)
+    job = _job(name, site, (ArrayRun(name, _slurm_folder(folder) / CONFIG),), folder)
     if loaded.config.device == "cpu" and site.gpus_per_node:
         raise ConfigError(
             f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; say --gpus-per-node 0",
@@ -217,7 +217,7 @@ def _array_jobs(
     retry_failed: bool,
     max_at_once: int | None,
     dry_run: bool,
-) -> list[tuple[Job, Path]]:
+) -> list[tuple[BatchJob, Path]]:
     """Return an array of what is left of a matrix, one for each number of processes and nodes."""
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" not in tree.value and not {"task", "data"}.isdisjoint(tree.value):
@@ -265,7 +265,7 @@ def _array_jobs(
                     matrix.name if len(by_size) == 1 else _array_name(matrix.name, count, num_nodes),
                     _site_for(site, count, num_nodes, steps[0].cell.name),
                     tuple(
-                        Run(
+                        ArrayRun(
                             step.cell.name,
                             config_of(matrix.folder, step.cell.name).absolute(),
                             for_a_run(step.cell.environment),
@@ -341,18 +341,18 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
     )
 
 
-def _job(name: str, site: Site, runs: tuple[Run, ...], folder: Path) -> Job:
+def _job(name: str, site: Site, runs: tuple[ArrayRun, ...], folder: Path) -> BatchJob:
     for path in (folder, Path.cwd()):
         if reason := why_no_sbatch_path(str(path)):
             raise ConfigError(f"{reason}; change run.folder, or the working directory", code="run.name_unfit")
-    return Job(name, site, runs, folder=_slurm_folder(folder), directory=Path.cwd())
+    return BatchJob(name, site, runs, folder=_slurm_folder(folder), directory=Path.cwd())
 
 
 def _slurm_folder(folder: Path) -> Path:
     return folder / SLURM_FOLDER
 
 
-def _show_scripts(given: Sequence[tuple[Job, Path]], *, as_json: bool) -> int:
+def _show_scripts(given: Sequence[tuple[BatchJob, Path]], *, as_json: bool) -> int:
     if as_json:
         print_json([{"name": job.name, "script": script_text(job)} for job, _ in given], indent=1)
     for job, _ in () if as_json else given:
@@ -360,7 +360,7 @@ def _show_scripts(given: Sequence[tuple[Job, Path]], *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _submit(job: Job, folder: Path, site_path: Path, after: Sequence[str]) -> jobs.Submitted:
+def _submit(job: BatchJob, folder: Path, site_path: Path, after: Sequence[str]) -> jobs.Submitted:
     script = job.folder / (SCRIPT if len(job.runs) == 1 and not job.is_array else f"{job.name}.sh")
     _write(script, script_text(job))
     began = jobs.now()

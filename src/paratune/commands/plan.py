@@ -14,7 +14,7 @@ from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, coded, did_you_me
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from paratune.plan.job import Job
+    from paratune.plan.job import PlannedJob
     from paratune.plan.lengths import Lengths
     from paratune.plan.machine import Machine
     from paratune.plan.table import Plan
@@ -27,7 +27,7 @@ _USUAL_RANKS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlanArguments:
     """The options of the command, as they were typed."""
 
     devices: str | None = None
@@ -70,7 +70,9 @@ def without_config(*, calibrate: bool, score: Sequence[Path] | None, example: st
     )
 
 
-def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write: Path | None, as_json: bool) -> int:
+def plan_command(
+    path: Path, overrides: Sequence[str], wanted: PlanArguments, *, write: Path | None, as_json: bool
+) -> int:
     """Print the plan of a configuration; return the exit code, 1 where there is nothing to advise.
 
     Raises:
@@ -128,11 +130,11 @@ def plan_command(path: Path, overrides: Sequence[str], wanted: Wanted, *, write:
     return EXIT_FAILED if chosen is None else EXIT_OK
 
 
-def make_plan(loaded: LoadedConfig, wanted: Wanted) -> "Plan":
+def make_plan(loaded: LoadedConfig, wanted: PlanArguments) -> "Plan":
     """Return the plan."""
     from paratune.plan.advice import plan_advice, recommended
     from paratune.plan.enumerate import enumerate_options
-    from paratune.plan.predict import Predictor
+    from paratune.plan.predict import JobPredictor
     from paratune.plan.profiles import Profiles
     from paratune.plan.table import Plan
     from paratune.strategies import strategy_class
@@ -141,7 +143,7 @@ def make_plan(loaded: LoadedConfig, wanted: Wanted) -> "Plan":
     asked = _asked(wanted, loaded, machine)
     job = _job(loaded, wanted)
     options, impossible = enumerate_options(job, loaded, machine, asked, lambda kind: strategy_class(kind).traits)
-    predictor = Predictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of)
+    predictor = JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of)
     with Display(speaks=True).bar("plan", len(options)) as bar:
         found = []
         for number, option in enumerate(options):
@@ -159,7 +161,7 @@ def make_plan(loaded: LoadedConfig, wanted: Wanted) -> "Plan":
     )
 
 
-def _machine(wanted: Wanted, loaded: LoadedConfig) -> "Machine":
+def _machine(wanted: PlanArguments, loaded: LoadedConfig) -> "Machine":
     from dataclasses import replace
 
     from paratune.plan.machine import machine_of, this_machine
@@ -175,7 +177,7 @@ def _machine(wanted: Wanted, loaded: LoadedConfig) -> "Machine":
     return machine if wanted.price is None else replace(machine, price_per_hour=wanted.price)
 
 
-def _asked(wanted: Wanted, loaded: LoadedConfig, machine: "Machine") -> Any:
+def _asked(wanted: PlanArguments, loaded: LoadedConfig, machine: "Machine") -> Any:
     from paratune.config.candidates import names_of
     from paratune.plan.enumerate import ALL, USUAL, Asked, own_name
 
@@ -240,7 +242,7 @@ def _whole_numbers(option: str, text: str) -> list[int]:
     return numbers
 
 
-def _check_numbers(wanted: Wanted) -> None:
+def _check_numbers(wanted: PlanArguments) -> None:
     """Refuse what means nothing, all of it at once."""
     problems = [
         f"{name} {value}: at least 1 is needed"
@@ -281,9 +283,9 @@ def _model_config(model: Any) -> Any:
         return known
 
 
-def _job(loaded: LoadedConfig, wanted: Wanted) -> "Job":
+def _job(loaded: LoadedConfig, wanted: PlanArguments) -> "PlannedJob":
     """Return the job: what the model's configuration and the lengths of the training split say."""
-    from paratune.plan.job import Job, find_packing
+    from paratune.plan.job import PlannedJob, find_packing
     from paratune.plan.lengths import assumed_lengths
 
     config = loaded.config
@@ -295,7 +297,7 @@ def _job(loaded: LoadedConfig, wanted: Wanted) -> "Job":
         lengths = _read_lengths(loaded)
         num_samples = lengths.num_rows
     entry, why_padded = find_packing(hf_config, config.task)
-    return Job(config, hf_config, lengths, num_samples, entry, why_padded)
+    return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded)
 
 
 def _check_positions(config: Any, hf_config: Any, max_length: int) -> None:
@@ -346,7 +348,7 @@ def _read_lengths(loaded: LoadedConfig) -> "Lengths":
     return lengths_of_rows(train.store.lengths)
 
 
-def _heading(loaded: LoadedConfig, job: "Job", machine: "Machine") -> tuple[list[str], dict[str, Any]]:
+def _heading(loaded: LoadedConfig, job: "PlannedJob", machine: "Machine") -> tuple[list[str], dict[str, Any]]:
     from paratune.base.units import format_bytes
 
     lengths, config = job.lengths, job.config
@@ -385,7 +387,7 @@ def _heading(loaded: LoadedConfig, job: "Job", machine: "Machine") -> tuple[list
     return lines, about
 
 
-def _notes(job: "Job", machine: "Machine", found: Sequence[Any]) -> list[str]:
+def _notes(job: "PlannedJob", machine: "Machine", found: Sequence[Any]) -> list[str]:
     labels_of: dict[str, list[str]] = {}
     for each in found:
         for note in each.notes:

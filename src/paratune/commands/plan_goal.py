@@ -13,9 +13,9 @@ from paratune.config.plain import yaml_lines
 from paratune.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from paratune.commands.plan import Wanted
-    from paratune.config.targets import Target
-    from paratune.plan.goal import Goal, Verdict
+    from paratune.commands.plan import PlanArguments
+    from paratune.config.targets import ScoreTarget
+    from paratune.plan.goal import Goal, GoalVerdict
     from paratune.plan.predict import Prediction
     from paratune.plan.table import Plan
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Aimed:
     """What the goal comes to."""
 
-    verdicts: tuple["Verdict", ...]
+    verdicts: tuple["GoalVerdict", ...]
     lines: tuple[str, ...]
     chosen: "Prediction | None"
     """What is advised among the ways that meet it, else among those that may; None where none does."""
@@ -37,7 +37,7 @@ class Aimed:
         }
 
 
-def check_goal(wanted: "Wanted", task_kind: str, price_of: Callable[[], float | None]) -> "Goal | None":
+def check_goal(wanted: "PlanArguments", task_kind: str, price_of: Callable[[], float | None]) -> "Goal | None":
     """Return the goal, if there is one.
 
     Args:
@@ -96,7 +96,7 @@ def check_goal(wanted: "Wanted", task_kind: str, price_of: Callable[[], float | 
     return goal
 
 
-def _check_scale(target: "Target", task_kind: str) -> None:
+def _check_scale(target: "ScoreTarget", task_kind: str) -> None:
     """Refuse a score in percent where scores go to 1, and the reverse: SQuAD's are in percent."""
     in_percent = task_kind == "qa"
     most = 100 if in_percent else 1

@@ -57,7 +57,7 @@ def pseudo_label_command(
             output_table,
             refused_rows,
         )
-        from paratune.infer.pseudo import Rule, class_opinion, decide, number_opinion
+        from paratune.infer.pseudo import SelectionRule, class_opinion, decide, number_opinion
 
         table = read_table(source)
     voices = _ask(targets, source, table, named, batch_size, device)
@@ -66,7 +66,7 @@ def pseudo_label_command(
     outputs = [voice.outputs for voice in voices]
     opinion = class_opinion(outputs) if isinstance(task, ClassificationTask) else number_opinion(outputs)
     refused = refused_rows(voices)
-    fates = decide(opinion, refused, Rule(threshold, max_per_class, limit))
+    fates = decide(opinion, refused, SelectionRule(threshold, max_per_class, limit))
     kept = np.array([number for number, fate in enumerate(fates) if fate == "kept"], dtype=np.int64)
     if len(kept) == 0:
         raise DataError(nothing_kept(source, opinion, fates, threshold), code="data.nothing_kept")
@@ -74,7 +74,9 @@ def pseudo_label_command(
         log.warning("%s: %s", source, absent, extra=coded("pseudo_label.class_empty", source=source))
     made = output_table(table, voices, opinion, kept)
     counts = Counter(fates) + Counter({"without_text": table.num_rows - len(fates)})
-    record = make_record(source, output, table, voices, opinion, fates, counts, Rule(threshold, max_per_class, limit))
+    record = make_record(
+        source, output, table, voices, opinion, fates, counts, SelectionRule(threshold, max_per_class, limit)
+    )
     write_table(output, made)
     record["output"]["sha256"] = records.file_sha256(output)
     records.write_json(record_path, record)

@@ -23,7 +23,7 @@ from paratune.sweep.asked import invalid, none_possible, only
 from paratune.sweep.cells import cells_of
 from paratune.sweep.listing import write_listed
 from paratune.sweep.matrix import Matrix, all_probes, read_matrix
-from paratune.sweep.plan import Plan, Step, check_unchanged, plan_of
+from paratune.sweep.plan import Step, SweepPlan, check_unchanged, plan_of
 from paratune.sweep.run import Start, exit_code, run_step, take
 from paratune.sweep.warmup import warm_ups
 
@@ -85,12 +85,12 @@ def sweep_command(
         lock.release()
 
 
-def _todo(plan: Plan, asked: set[str], *, retry_failed: bool) -> list[Step]:
+def _todo(plan: SweepPlan, asked: set[str], *, retry_failed: bool) -> list[Step]:
     """Return what is to be trained, in the order in which it is."""
     return [step for step in plan.in_order() if step.cell.name in asked and step.runs(retry_failed=retry_failed)]
 
 
-def _run(matrix: Matrix, plan: Plan, asked: set[str], *, retry_failed: bool, as_json: bool) -> int:
+def _run(matrix: Matrix, plan: SweepPlan, asked: set[str], *, retry_failed: bool, as_json: bool) -> int:
     outlive_readers()
     set_up_logging(speaks=True)
     todo = _todo(plan, asked, retry_failed=retry_failed)

@@ -13,10 +13,10 @@ from paratune.sweep.asked import names_of
 from paratune.sweep.cell import Cell
 from paratune.sweep.listing import listed
 from paratune.sweep.matrix import Matrix
-from paratune.sweep.plan import IN_USE, Plan, Step
+from paratune.sweep.plan import IN_USE, Step, SweepPlan
 
 
-def counts(plan: Plan, asked: set[str]) -> str:
+def counts(plan: SweepPlan, asked: set[str]) -> str:
     """Return how many runs there are in each state, in words."""
     states = [_state(step) for step in plan.steps if step.cell.name in asked]
     found = {state: states.count(state) for state in dict.fromkeys(states)}
@@ -29,7 +29,7 @@ def _state(step: Step) -> str:
     return "changed" if step.changed else "running" if step.record.reason == IN_USE else step.record.state
 
 
-def show_plan(matrix: Matrix, plan: Plan, asked: set[str], *, retry_failed: bool, as_json: bool) -> None:
+def show_plan(matrix: Matrix, plan: SweepPlan, asked: set[str], *, retry_failed: bool, as_json: bool) -> None:
     """Print what would be done."""
     steps = [step for step in plan.in_order() if step.cell.name in asked]
     if as_json:

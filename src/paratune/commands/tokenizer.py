@@ -10,12 +10,12 @@ from paratune.base.units import format_number, format_share
 from paratune.commands.threads import respect_quota
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
-from paratune.tokenizer.compare import Figures, compare, load_vocabulary
-from paratune.tokenizer.train import RECORD_FILE, Recipe, save_tokenizer, train_tokenizer
+from paratune.tokenizer.compare import TokenizerFigures, compare, load_vocabulary
+from paratune.tokenizer.train import RECORD_FILE, TokenizerRecipe, save_tokenizer, train_tokenizer
 
 
 def train_command(
-    sources: Sequence[str], output: Path, recipe: Recipe, *, column: str, overwrite: bool, as_json: bool
+    sources: Sequence[str], output: Path, recipe: TokenizerRecipe, *, column: str, overwrite: bool, as_json: bool
 ) -> int:
     """Train a tokenizer on files and write its folder; return the exit code."""
     recipe.check()
@@ -103,10 +103,10 @@ def _check_output(output: Path, overwrite: bool) -> None:
 def _load(name: str) -> Any:
     if name.endswith(".txt"):
         return load_vocabulary(Path(name))
-    from paratune.config.sections import Model
+    from paratune.config.sections import ModelOptions
     from paratune.models.load import load_tokenizer
 
-    tokenizer = load_tokenizer(Model(name=name))
+    tokenizer = load_tokenizer(ModelOptions(name=name))
     if not tokenizer.is_fast:
         raise ConfigError(
             f"{name}: {type(tokenizer).__name__} does not say where its tokens are in a text; a fast "
@@ -117,7 +117,7 @@ def _load(name: str) -> Any:
     return tokenizer
 
 
-def _table(found: Sequence[Figures]) -> Any:
+def _table(found: Sequence[TokenizerFigures]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -138,7 +138,7 @@ def _table(found: Sequence[Figures]) -> Any:
     return table
 
 
-def _caption(figures: Figures) -> str:
+def _caption(figures: TokenizerFigures) -> str:
     return f"{figures.num_texts} texts, {figures.num_words} words"
 
 

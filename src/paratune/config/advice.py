@@ -17,7 +17,7 @@ SLOW_S = 0.1
 
 
 @dataclass(frozen=True)
-class Job:
+class JobSizes:
     """Sizes of a run and of the machine."""
 
     num_parameters: int
@@ -72,7 +72,7 @@ class Job:
         return None if self.device_bytes is None else self.device_bytes // max(1, self.states_bytes)
 
 
-def advice(traits: Traits, job: Job) -> list[str]:
+def advice(traits: Traits, job: JobSizes) -> list[str]:
     """Return one line for each choice that cannot help, or costs much; an empty list where there is nothing to say.
 
     Args:
@@ -85,7 +85,7 @@ def advice(traits: Traits, job: Job) -> list[str]:
     return [line for lines in looks for line in lines]
 
 
-def _sharding(traits: Traits, job: Job) -> Iterator[str]:
+def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
     offloads = traits.states_on == "cpu"
     is_pipeline = traits.ranks_per_replica > 1
     if traits.shards and job.world_size == 1:
@@ -113,7 +113,7 @@ def _sharding(traits: Traits, job: Job) -> Iterator[str]:
         )
 
 
-def _slow_links(traits: Traits, job: Job) -> Iterator[str]:
+def _slow_links(traits: Traits, job: JobSizes) -> Iterator[str]:
     """Say what gathering weights and reducing gradients more often than ddp costs."""
     if job.link_bytes_per_s is None or traits.ranks_per_replica > 1 or job.world_size == 1:
         return
@@ -131,7 +131,7 @@ def _slow_links(traits: Traits, job: Job) -> Iterator[str]:
     )
 
 
-def moved_bytes(traits: Traits, job: Job) -> float:
+def moved_bytes(traits: Traits, job: JobSizes) -> float:
     """Return the bytes that a rank sends in an optimizer step, whatever they overlap with; not for a pipeline.
 
     N ranks, of which S share the states, in m micro-steps: (S - 1)/S of the weights in each gathering and of the
@@ -163,7 +163,7 @@ def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
 
-def _pipeline(traits: Traits, job: Job) -> Iterator[str]:
+def _pipeline(traits: Traits, job: JobSizes) -> Iterator[str]:
     p, m, v = traits.ranks_per_replica, job.num_micro_batches, traits.stages_per_rank
     if p == 1 or m >= BUBBLE_FREE * p:
         return
@@ -180,7 +180,7 @@ def _pipeline(traits: Traits, job: Job) -> Iterator[str]:
     )
 
 
-def _loader(job: Job) -> Iterator[str]:
+def _loader(job: JobSizes) -> Iterator[str]:
     """Say when workers have no cores of their own."""
     n, workers = job.num_local_ranks, job.num_local_ranks * job.num_workers
     if job.num_cores is None or not workers or n + workers <= job.num_cores:

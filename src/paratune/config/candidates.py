@@ -18,7 +18,7 @@ from paratune.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Candidate:
+class StrategyCandidate:
     """A strategy as it is to be tried."""
 
     name: str
@@ -78,7 +78,7 @@ def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> t
 
 def all_candidates(
     loaded: LoadedConfig, common: Mapping[str, Any], names: Sequence[str], num_processes: int
-) -> list[Candidate]:
+) -> list[StrategyCandidate]:
     """Return `candidate` of each name.
 
     Raises:
@@ -99,7 +99,7 @@ def all_candidates(
     return found
 
 
-def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_processes: int) -> Candidate:
+def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_processes: int) -> StrategyCandidate:
     """Return the configuration under one strategy.
 
     Args:
@@ -129,7 +129,7 @@ def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_pr
     world_size = num_processes if traits is None else min(num_processes, traits.max_world_size or num_processes)
     # Arithmetic is chosen where the device is known, but that of weights of 16 bits, which have one alone.
     config = config.model_copy(update={"precision": strategy_options(config.strategy).get("param_dtype", "fp32")})
-    return Candidate(name, config, config.model_dump(mode="json", by_alias=True), world_size)
+    return StrategyCandidate(name, config, config.model_dump(mode="json", by_alias=True), world_size)
 
 
 def strategy_section(loaded: LoadedConfig, name: str) -> tuple[dict[str, Any], list[str]]:

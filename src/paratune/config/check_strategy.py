@@ -13,7 +13,7 @@ from paratune.config.feasibility.words import text
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import DeepSpeedStrategy, OutsideStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import DeepSpeedOptions, OutsideStrategy, PipelineOptions, strategy_options
 from paratune.config.traits import traits_of
 
 
@@ -34,12 +34,12 @@ def _strategy(config: Config) -> Iterator[Problem]:
     for reason in excluded_settings(config, traits.excludes) if traits else ():
         yield Problem(text(reason), reason.keys, is_impossible=True, code=reason.code)
     strategy = config.strategy
-    if isinstance(strategy, PipelineStrategy):
+    if isinstance(strategy, PipelineOptions):
         assert traits is not None
         yield from _pipeline(strategy, strategy.stages * traits.stages_per_rank)
 
 
-def _pipeline(strategy: PipelineStrategy, num_stages: int) -> Iterator[Problem]:
+def _pipeline(strategy: PipelineOptions, num_stages: int) -> Iterator[Problem]:
     if strategy.chunks is not None and strategy.schedule != "interleaved":
         wanted = f"with strategy.schedule: {strategy.schedule}; only interleaved has several stages on a rank"
         yield no_effect("strategy.chunks", strategy.chunks, wanted, ("strategy.schedule",))
@@ -55,7 +55,7 @@ def _pipeline(strategy: PipelineStrategy, num_stages: int) -> Iterator[Problem]:
 def _deepspeed(config: Config) -> Iterator[Problem]:
     """Which options a stage of DeepSpeed has a use for."""
     strategy = config.strategy
-    if not isinstance(strategy, DeepSpeedStrategy):
+    if not isinstance(strategy, DeepSpeedOptions):
         return
     stage = f"strategy.stage: {strategy.stage}"
     wanted = {
@@ -95,7 +95,7 @@ def _param_dtype(config: Config) -> Iterator[Problem]:
             ", or leave strategy.param_dtype out"
         )
         yield Problem(message, keys, is_impossible=True, code="precision.conflict")
-    if isinstance(config.strategy, DeepSpeedStrategy) and config.strategy.stage == 0:
+    if isinstance(config.strategy, DeepSpeedOptions) and config.strategy.stage == 0:
         message = (
             f"strategy.param_dtype: {name} cannot be combined with strategy.stage: 0, for which DeepSpeed has another "
             "optimizer; use stage 1, 2 or 3"

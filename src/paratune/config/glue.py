@@ -10,7 +10,7 @@ from typing import Any, Final
 from paratune.config.implied import put_under
 from paratune.config.layers import Layer
 from paratune.config.metric_names import METRICS
-from paratune.config.problems import Place, Problem
+from paratune.config.problems import Problem, SourceLocation
 from paratune.config.task_sections import Task
 
 
@@ -113,4 +113,4 @@ def fill_glue(layer: Layer) -> None:
         task.setdefault("kind", "classification")
         return
     for key, value in GLUE[name].options().items():
-        put_under(layer, key, value, Place(f"task.glue: {name}"))
+        put_under(layer, key, value, SourceLocation(f"task.glue: {name}"))

@@ -6,7 +6,7 @@ Floor 1.
 from typing import Any, Final
 
 from paratune.config.layers import Layer
-from paratune.config.problems import Place
+from paratune.config.problems import SourceLocation
 
 QA_COLUMNS: Final[dict[str, str]] = {"text": "question", "text_pair": "context", "label": "answers", "id": "id"}
 """The columns of SQuAD, in its own layout and in that of `datasets`."""
@@ -18,10 +18,10 @@ def fill_columns(layer: Layer) -> None:
     if task != "qa" and not (isinstance(task, dict) and task.get("kind") == "qa"):
         return
     for key, name in QA_COLUMNS.items():
-        put_under(layer, f"data.columns.{key}", name, Place("task.kind: qa"))
+        put_under(layer, f"data.columns.{key}", name, SourceLocation("task.kind: qa"))
 
 
-def put_under(layer: Layer, dotted: str, value: Any, place: Place) -> None:
+def put_under(layer: Layer, dotted: str, value: Any, place: SourceLocation) -> None:
     """Set a key that is not set; a section that is none is left to the checks."""
     *path, key = dotted.split(".")
     section = layer.values

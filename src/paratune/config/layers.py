@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paratune.config.problems import SET, Place, Problem
+from paratune.config.problems import SET, Problem, SourceLocation
 from paratune.config.yaml_tree import read_scalar, read_tree
 from paratune.errors import ConfigError, did_you_mean
 
@@ -24,13 +24,13 @@ class Layer:
     """Values of one file or of several merged ones, not yet checked."""
 
     values: dict[Any, Any] = field(default_factory=dict)
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, SourceLocation] = field(default_factory=dict)
     """By dotted key; list items as `key[0]`."""
     problems: list[Problem] = field(default_factory=list)
     whole: bool = True
     """Whether every file could be read; if not, what seems to be missing may be there."""
 
-    def place(self, key: str) -> Place | None:
+    def place(self, key: str) -> SourceLocation | None:
         """Return the place of a key, or of the nearest section around it that has one."""
         while key:
             if key in self.places:
@@ -64,7 +64,7 @@ def expand_shorthands(layer: Layer) -> Layer:
 
 
 def layers_within(
-    values: Mapping[Any, Any], places: Mapping[str, Place], at: str, path: Path, *, called: str = EXTENDS
+    values: Mapping[Any, Any], places: Mapping[str, SourceLocation], at: str, path: Path, *, called: str = EXTENDS
 ) -> tuple[Layer, Layer]:
     """Return a mapping of settings that stands within a file of another kind, such as a matrix of runs.
 
@@ -90,12 +90,12 @@ def layers_within(
         own = merge(own, layer_of(str(key), value, found))
     below = Layer()
     if EXTENDS in values:
-        place = places.get(f"{at}.{EXTENDS}", Place(label(path, path.parent), 1))
+        place = places.get(f"{at}.{EXTENDS}", SourceLocation(label(path, path.parent), 1))
         below = _on_top_of(below, values[EXTENDS], place, path, path.parent, (path.resolve(),), called)
     return below, own
 
 
-def layer_of(key: str, value: Any, places: Mapping[str, Place]) -> Layer:
+def layer_of(key: str, value: Any, places: Mapping[str, SourceLocation]) -> Layer:
     """Return the layer of one setting; `places` are those of its dotted key and of what is in its value."""
     *above, last = key.split(".")
     values: dict[Any, Any] = {last: value}
@@ -122,7 +122,11 @@ def merge(lower: Layer, upper: Layer) -> Layer:
 
 
 def _merge(
-    lower: Mapping[Any, Any], upper: Mapping[Any, Any], prefix: str, places: dict[str, Place], above: dict[str, Place]
+    lower: Mapping[Any, Any],
+    upper: Mapping[Any, Any],
+    prefix: str,
+    places: dict[str, SourceLocation],
+    above: dict[str, SourceLocation],
 ) -> dict[Any, Any]:
     values = dict(lower)
     for key, value in upper.items():
@@ -143,7 +147,7 @@ def _merge(
     return values
 
 
-def _expand_shorthand(values: dict[Any, Any], places: dict[str, Place], key: str) -> None:
+def _expand_shorthand(values: dict[Any, Any], places: dict[str, SourceLocation], key: str) -> None:
     values[key] = {"kind": values[key]}
     if key in places:
         places[f"{key}.kind"] = places[key]
@@ -162,13 +166,19 @@ def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
     elif not tree.problems:
         found = "a list" if isinstance(tree.value, list) else repr(tree.value)
         message = f"a configuration is a mapping of sections (task:, data:, ...); found {found}"
-        layer.problems.append(Problem(message, place=Place(name, 1), code="config.not_mapping"))
-    place = layer.places.pop(EXTENDS, Place(name, 1))
+        layer.problems.append(Problem(message, place=SourceLocation(name, 1), code="config.not_mapping"))
+    place = layer.places.pop(EXTENDS, SourceLocation(name, 1))
     return _on_top_of(layer, layer.values.pop(EXTENDS, []), place, path, folder, (*chain, path.resolve()))
 
 
 def _on_top_of(
-    layer: Layer, names: Any, place: Place, path: Path, folder: Path, chain: tuple[Path, ...], called: str = EXTENDS
+    layer: Layer,
+    names: Any,
+    place: SourceLocation,
+    path: Path,
+    folder: Path,
+    chain: tuple[Path, ...],
+    called: str = EXTENDS,
 ) -> Layer:
     """Return the layer on top of the files that its `extends` names."""
     names = [names] if isinstance(names, str) else names

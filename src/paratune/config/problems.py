@@ -8,7 +8,7 @@ from paratune.errors import ConfigError, Fault
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """Where a value was written: a line of a file, or the command line (`line` is None)."""
 
     file: str
@@ -19,7 +19,7 @@ class Place:
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
-SET = Place("--set")
+SET = SourceLocation("--set")
 """The place of values given on the command line."""
 
 
@@ -31,7 +31,7 @@ class Problem:
     """What was found, what is allowed, what to do; names its keys in full."""
     keys: tuple[str, ...] = ()
     """Dotted keys that it is about; the first is the one whose line is shown."""
-    place: Place | None = None
+    place: SourceLocation | None = None
     """Where to look; looked up by key when None."""
     code: str = field(kw_only=True)
     """Stable name of the cause, listed in docs/errors.md."""
@@ -64,7 +64,7 @@ def _fault(problem: Problem, main_file: str) -> Fault:
     return Fault(problem.code, f"{_prefix(place, main_file)}{problem.message}", facts)
 
 
-def _prefix(place: Place | None, main_file: str) -> str:
+def _prefix(place: SourceLocation | None, main_file: str) -> str:
     if place is None:
         return ""
     if place.line is None:

@@ -11,6 +11,10 @@ Text = Annotated[str, Field(min_length=1)]
 Columnar = Text | Annotated[list[Text], Field(min_length=1)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+LONGEST_S = 100_000_000
+"""About three years: the longest duration of a setting. Sockets, locks and timers refuse much longer ones."""
+Duration = Annotated[float, Field(gt=0, le=LONGEST_S)]
+"""Seconds."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 

@@ -8,13 +8,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from paratune.config.section import Columnar, NonNegative, Part, Positive, PositiveFloat, Section, Share, Text
-from paratune.config.strategy_sections import SingleStrategy, Strategy
+from paratune.config.section import (
+    LONGEST_S,
+    Columnar,
+    NonNegative,
+    Part,
+    Positive,
+    PositiveFloat,
+    Section,
+    Share,
+    Text,
+)
+from paratune.config.strategy_sections import SingleOptions, Strategy
 from paratune.config.task_sections import Task
 from paratune.config.tracker_sections import Trackers
 
 
-class Run(Section):
+class RunOptions(Section):
     """Where the record of the run goes, and its seed."""
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -23,7 +33,7 @@ class Run(Section):
     """Folder that holds the run folders, made when absent; relative to the working directory."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     """Seed of the new weights, the sample order and dropout."""
-    hang_timeout_s: Annotated[float, Field(ge=1)] | None = 1800
+    hang_timeout_s: Annotated[float, Field(ge=1, le=LONGEST_S)] | None = 1800
     """After so many seconds in which no process gets on the run is ended, with who is missing and the stacks of all;
     longer than the longest micro-batch takes. null waits for ever."""
 
@@ -57,7 +67,7 @@ def text_columns(columns: Columns) -> list[str]:
     return named_columns(columns.text) + named_columns(columns.text_pair)
 
 
-class Split(Section):
+class SplitOptions(Section):
     """Parts that are cut from the training file because they have no file of their own."""
 
     validation: Part | None = None
@@ -84,7 +94,7 @@ class MaxRows(Section):
     """Of the test set."""
 
 
-class Figures(Section):
+class FigureOptions(Section):
     """Pictures of the data, which `paratune data CONFIG --figures FOLDER` draws; no training looks at it."""
 
     by: Text | None = None
@@ -116,7 +126,7 @@ class Data(Section):
     A label column in them is not looked at."""
     columns: Columns = Field(default_factory=Columns)
     """Which columns hold what."""
-    split: Split | None = None
+    split: SplitOptions | None = None
     """Parts to cut from `train`."""
     max_rows: MaxRows = Field(default_factory=MaxRows)
     """Take a part of the rows, for a try."""
@@ -130,7 +140,7 @@ class Data(Section):
     """At which end a text that is too long is cut; that of the tokenizer when not given. Saved with the tokenizer."""
     hub_revision: Text | None = None
     """Commit, tag or branch of a data set on the hub."""
-    figures: Figures = Field(default_factory=Figures)
+    figures: FigureOptions = Field(default_factory=FigureOptions)
     """Pictures of the data."""
     num_workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Processes of each rank that make batches ahead of time, as in PyTorch's DataLoader; 0 makes them in the training
@@ -141,7 +151,7 @@ class Data(Section):
     """Where token files are kept; $PARATUNE_CACHE, or ~/.cache/paratune, when not given."""
 
 
-class Model(Section):
+class ModelOptions(Section):
     """The pre-trained model and its tokenizer."""
 
     name: Text
@@ -249,7 +259,7 @@ class Checkpoint(Section):
     """Whole checkpoints that stay; older ones are deleted."""
 
 
-class Measure(Section):
+class MeasureOptions(Section):
     """What is measured and logged."""
 
     warmup_steps: Annotated[int, Field(ge=0)] = 5
@@ -263,7 +273,7 @@ class Measure(Section):
     """Steps behind the warm-up that run under torch.profiler, to see which operators and kernels take most time, how
     idle the device is, and how long ranks exchange data; left out of medians and rates. Fewer where an evaluation or a
     checkpoint comes. Each rank writes a trace."""
-    sample_every_s: Annotated[float, Field(ge=0.1)] | None = 1.0
+    sample_every_s: Annotated[float, Field(ge=0.1, le=LONGEST_S)] | None = 1.0
     """Seconds between two samples of how busy devices are, of their memory and power; null takes none."""
     plan: bool = True
     """Write what `paratune plan` predicts of this run beside what was measured, at its end: a second or two. On a CPU
@@ -276,13 +286,13 @@ class Measure(Section):
 class Config(Section):
     """A run: one file."""
 
-    run: Run = Field(default_factory=Run)
+    run: RunOptions = Field(default_factory=RunOptions)
     """Where the record goes, and the seed."""
     task: Task
     """What is learned."""
     data: Data
     """From which files and columns."""
-    model: Model
+    model: ModelOptions
     """Starting from which model."""
     train: Train
     """The optimization."""
@@ -292,13 +302,13 @@ class Config(Section):
     """Evaluation during training."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     """Safety against interruption."""
-    strategy: Strategy = Field(default_factory=lambda: SingleStrategy(kind="single"))
+    strategy: Strategy = Field(default_factory=lambda: SingleOptions(kind="single"))
     """How the work is spread over devices."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
     """Arithmetic: fp32; tf32 matrix products; fp16 or bf16 autocast with fp32 weights; fp64 for proofs on a CPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes a GPU when there is one."""
-    measure: Measure = Field(default_factory=Measure)
+    measure: MeasureOptions = Field(default_factory=MeasureOptions)
     """Measuring and logging."""
     trackers: Trackers = Field(default_factory=Trackers)
     """Trackers that are told the figures."""

@@ -7,14 +7,14 @@ from pydantic import Field
 from paratune.config.section import Positive, PositiveFloat, Section
 
 
-class SingleStrategy(Section):
+class SingleOptions(Section):
     """One process on one device."""
 
     kind: Literal["single"]
     """The strategy."""
 
 
-class DDPStrategy(Section):
+class DDPOptions(Section):
     """A whole model in each process; gradients are summed between them during backward."""
 
     kind: Literal["ddp"]
@@ -25,7 +25,7 @@ class DDPStrategy(Section):
     """Look in each step for parameters without a gradient; needed for models that do not use all of theirs."""
 
 
-class Zero1Strategy(Section):
+class Zero1Options(Section):
     """ZeRO-1: a whole model in each process, the optimizer states of a part of it (ZeroRedundancyOptimizer)."""
 
     kind: Literal["zero1"]
@@ -36,7 +36,7 @@ class Zero1Strategy(Section):
     """Look in each step for parameters without a gradient; needed for models that do not use all of theirs."""
 
 
-class Zero2Strategy(Section):
+class Zero2Options(Section):
     """ZeRO-2 by FSDP2: gradients and optimizer states sharded; weights gathered once a step."""
 
     kind: Literal["zero2"]
@@ -47,7 +47,7 @@ class Zero2Strategy(Section):
     """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
 
 
-class Zero3Strategy(Section):
+class Zero3Options(Section):
     """ZeRO-3 by FSDP2: weights, gradients and optimizer states sharded; weights gathered block by block."""
 
     kind: Literal["zero3"]
@@ -58,7 +58,7 @@ class Zero3Strategy(Section):
     """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
 
 
-class HSDPStrategy(Section):
+class HSDPOptions(Section):
     """ZeRO-3 within groups of ranks, data parallelism between the groups."""
 
     kind: Literal["hsdp"]
@@ -71,7 +71,7 @@ class HSDPStrategy(Section):
     """Of the weights that passes read: fp32 (under autocast), or copies in 16 bits, of the same name as `precision`."""
 
 
-class PipelineStrategy(Section):
+class PipelineOptions(Section):
     """The model's blocks cut into stages, one on each rank, and micro-batches sent through them."""
 
     kind: Literal["pipeline"]
@@ -86,7 +86,7 @@ class PipelineStrategy(Section):
     """How blocks are divided: by counted operations, by a measurement at the start, or the blocks of each stage."""
 
 
-class DeepSpeedStrategy(Section):
+class DeepSpeedOptions(Section):
     """ZeRO by DeepSpeed (extra `deepspeed`), with offload to the host's memory."""
 
     kind: Literal["deepspeed"]
@@ -127,14 +127,14 @@ class OutsideStrategy(Section):
 
 
 Strategy = (
-    SingleStrategy
-    | DDPStrategy
-    | Zero1Strategy
-    | Zero2Strategy
-    | Zero3Strategy
-    | HSDPStrategy
-    | PipelineStrategy
-    | DeepSpeedStrategy
+    SingleOptions
+    | DDPOptions
+    | Zero1Options
+    | Zero2Options
+    | Zero3Options
+    | HSDPOptions
+    | PipelineOptions
+    | DeepSpeedOptions
     | OutsideStrategy
 )
 

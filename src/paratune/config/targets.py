@@ -11,7 +11,7 @@ _WRITTEN = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=)\s*([-+]?(?:[0-9]+\.?[0-9]*|
 
 
 @dataclass(frozen=True)
-class Target:
+class ScoreTarget:
     """A score to be reached."""
 
     metric: str
@@ -31,7 +31,7 @@ class Target:
         return score >= self.value if self.rises else score <= self.value
 
 
-def parse_target(text: str, option: str = "--target") -> Target:
+def parse_target(text: str, option: str = "--target") -> ScoreTarget:
     """Return what an option says, such as "f1>=0.88" or "loss<=0.3".
 
     Raises:
@@ -64,4 +64,4 @@ def parse_target(text: str, option: str = "--target") -> Target:
             metric=metric,
             value=value,
         )
-    return Target(metric, value)
+    return ScoreTarget(metric, value)

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from paratune.config.problems import Place, Problem
+from paratune.config.problems import Problem, SourceLocation
 
 MAX_NODES = 100_000
 """Most values in one file; aliases of aliases could otherwise grow without end."""
@@ -62,7 +62,7 @@ class Tree:
 
     value: Any = None
     """Plain dicts, lists, text, numbers, booleans and None."""
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, SourceLocation] = field(default_factory=dict)
     """The place of each dotted key, and of each list item as `key[0]`."""
     problems: list[Problem] = field(default_factory=list)
     """What is wrong with the YAML itself."""
@@ -136,7 +136,7 @@ class _Reader:
         return self._tree
 
     def _refuse(self, message: str, line: int) -> None:
-        self._tree.problems.append(Problem(message, place=Place(self._file, line), code="config.syntax"))
+        self._tree.problems.append(Problem(message, place=SourceLocation(self._file, line), code="config.syntax"))
 
     def _build(self, node: yaml.Node, path: str) -> Any:
         line = node.start_mark.line + 1
@@ -169,7 +169,7 @@ class _Reader:
     def _sequence(self, node: yaml.Node, path: str) -> list[Any]:
         values = []
         for index, item in enumerate(node.value):
-            self._tree.places[f"{path}[{index}]"] = Place(self._file, item.start_mark.line + 1)
+            self._tree.places[f"{path}[{index}]"] = SourceLocation(self._file, item.start_mark.line + 1)
             values.append(self._build(item, f"{path}[{index}]"))
         return values
 
@@ -188,7 +188,7 @@ class _Reader:
                 self._refuse(f"{dotted} is given twice: {where}; keep one of them", line)
                 continue
             lines[key] = line
-            self._tree.places[dotted] = Place(self._file, line)
+            self._tree.places[dotted] = SourceLocation(self._file, line)
             values[key] = self._build(value_node, dotted)
         return values
 

@@ -4,6 +4,7 @@ Arquivo.pt blocks addresses that ask more often than it allows, for good: what c
 """
 
 import json
+import math
 import multiprocessing
 import os
 import time
@@ -17,6 +18,8 @@ from filelock import FileLock
 from paratune.base.atomic import replace_file
 
 WINDOW_S = 60.0
+LONGEST_HOLD_S = 86_400.0
+"""One day: the longest time for which an archive can hold requests back. A longer Retry-After counts as one day."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -44,7 +47,7 @@ class RateLimit:
         """
         if per_minute < 2:
             raise ValueError(f"per_minute is {per_minute}; allowed: 2 or more")
-        self._path, self._lock = path, FileLock(path.with_name(f"{path.name}.lock"))
+        self.path, self._lock = path, FileLock(path.with_name(f"{path.name}.lock"))
         # Of moments so far apart no 60 seconds hold more than `per_minute`, the first and the last one included.
         self._spacing_s = WINDOW_S / (per_minute - 1)
 
@@ -67,10 +70,20 @@ class RateLimit:
             is_held = self._read().held_s > moment
 
     def hold(self, seconds: float) -> None:
-        """Let nobody send a request for so many seconds, which the archive asked for (Retry-After)."""
+        """Let nobody send a request for so many seconds, which the archive asked for (Retry-After).
+
+        Args:
+            seconds: More than `LONGEST_HOLD_S`, also infinity, count as `LONGEST_HOLD_S`; 0 and less hold nobody.
+
+        Raises:
+            ValueError: `seconds` is not a number.
+        """
+        if math.isnan(seconds):
+            raise ValueError("seconds is NaN; allowed: a number")
         with self._lock:
             kept = self._read()
-            self._keep(replace(kept, held_s=max(time.monotonic() + seconds, kept.held_s)))
+            until_s = time.monotonic() + min(seconds, LONGEST_HOLD_S)
+            self._keep(replace(kept, held_s=max(until_s, kept.held_s)))
 
     def held_s(self) -> float:
         """Return for how many seconds nobody may send a request."""
@@ -92,20 +105,28 @@ class RateLimit:
         return True
 
     def _read(self) -> _Kept:
-        """Return what is kept; where the file cannot tell, the first free moment is a whole window away."""
+        """Return what is kept; where the file cannot tell, the first free moment is a whole window away.
+
+        A time that is NaN, infinite or further away than a request can be dealt makes the whole file count as damaged:
+        the next request replaces it.
+        """
         try:
-            kept: Any = json.loads(self._path.read_bytes())
+            kept: Any = json.loads(self.path.read_bytes())
             if kept["boot"] == _boot_id():
                 said = {key: float(until) for key, until in dict(kept.get("said_s", {})).items()}
-                return _Kept(float(kept["next_s"]), float(kept["held_s"]), said)
+                times = _Kept(float(kept["next_s"]), float(kept["held_s"]), said)
+                # A hold, and the requests that are dealt out behind it. No comparison with NaN holds.
+                latest_s = time.monotonic() + 2 * LONGEST_HOLD_S
+                if all(until_s <= latest_s for until_s in (times.next_s, times.held_s, *said.values())):
+                    return times
         except FileNotFoundError:
             return _Kept()
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             pass  # torn by a power cut, or of another program
         return _Kept(next_s=time.monotonic() + WINDOW_S)
 
     def _keep(self, kept: _Kept) -> None:
-        with replace_file(self._path, is_durable=False) as temporary:  # the clock in it ends with the machine's boot
+        with replace_file(self.path, is_durable=False) as temporary:  # the clock in it ends with the machine's boot
             temporary.write_text(json.dumps({"boot": _boot_id(), **vars(kept)}))
 
 

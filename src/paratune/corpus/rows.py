@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Row:
+class CaptureRow:
     """One capture, as an index knows it."""
 
     url: str
@@ -42,7 +42,7 @@ class Lost:
     """Of the document, once it has one."""
 
 
-Found = Row | Lost
+Found = CaptureRow | Lost
 
 INDEX_SCHEMA = pa.schema(
     [

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from paratune.config.layers import read_text
 from paratune.config.options import options_of
-from paratune.config.problems import Place, Problem, failure
+from paratune.config.problems import Problem, SourceLocation, failure
 from paratune.config.section import Positive, PositiveFloat, Section, Text
 from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
@@ -17,7 +17,7 @@ from paratune.corpus.clean.settings import Clean
 from paratune.corpus.extract.settings import Extract
 from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.settings import Server
-from paratune.corpus.sentences.settings import Sentences
+from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.store.settings import Store
 from paratune.corpus.web.settings import Network
 
@@ -73,7 +73,7 @@ class Corpus(Section):
     """How texts are taken out of documents, and what one document may cost."""
     clean: Clean = Field(default_factory=Clean)
     """What is dropped of the documents, and what is changed in them."""
-    sentences: Sentences = Field(default_factory=Sentences)
+    sentences: SentenceSettings = Field(default_factory=SentenceSettings)
     """Which sentences are kept, and what says how well they read."""
     store: Store = Field(default_factory=Store)
     """In which forms the finished corpus is kept."""
@@ -122,10 +122,10 @@ def _check(corpus: Corpus, clean: dict[str, Any]) -> list[Problem]:
     return problems
 
 
-def _placed(problem: Problem, places: dict[str, Place], file: str) -> Problem:
+def _placed(problem: Problem, places: dict[str, SourceLocation], file: str) -> Problem:
     if problem.place is not None or not problem.keys:
         return problem
     key = problem.keys[0]
     while key and key not in places:
         key = re.sub(r"(\[[0-9]+\]|\.?[^.\[\]]+)$", "", key)
-    return replace(problem, place=places.get(key, Place(file, 1)))
+    return replace(problem, place=places.get(key, SourceLocation(file, 1)))

@@ -60,8 +60,8 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[An
         with (
             replace_file(tables[0]) as kept_path,
             replace_file(tables[1]) as dropped_path,
-            Table(kept_path, schema) as kept,
-            Table(dropped_path, DROPPED_SCHEMA) as dropped,
+            ShardWriter(kept_path, schema) as kept,
+            ShardWriter(dropped_path, DROPPED_SCHEMA) as dropped,
         ):
             for result in found:
                 if isinstance(result, Lost):
@@ -82,7 +82,7 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[An
     return counts
 
 
-class Table:
+class ShardWriter:
     """A Parquet file, written a row group at a time."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
@@ -92,7 +92,7 @@ class Table:
         self._num_rows = self._num_bytes = self._packed_bytes = 0
         self._writer = pq.ParquetWriter(path, schema, compression="zstd", write_batch_size=64)
 
-    def __enter__(self) -> "Table":
+    def __enter__(self) -> "ShardWriter":
         return self
 
     def __exit__(self, *exception: object) -> None:

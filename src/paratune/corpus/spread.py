@@ -49,7 +49,7 @@ Start = Callable[[MakeShards, int, Path], Callable[[], bool]]
 
 
 @dataclass(frozen=True)
-class Spread:
+class ExecutorSpread:
     """Makes shards by an executor; given to `paratune.corpus.stage.spread_by`."""
 
     work: Path

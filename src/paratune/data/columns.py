@@ -28,7 +28,7 @@ NO_MASK = "mask"
 LabelArray = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 
-class Answer(NamedTuple):
+class AnswerSpan(NamedTuple):
     """A passage of a context that answers a question."""
 
     text: str
@@ -67,7 +67,7 @@ class Samples:
     """(len,): which of `files` each sample is from; None where all are from one."""
     files: tuple[str, ...] = ()
     """Names of the files, where there are several; rows are counted in each from 0."""
-    answers: list[tuple[Answer, ...]] | None = None
+    answers: list[tuple[AnswerSpan, ...]] | None = None
     """The gold answers of each question; none where it has no answer. None in other tasks, and when not asked for."""
 
     def __len__(self) -> int:

@@ -252,6 +252,7 @@ class TrainBatches:
         kept: tuple[int, IntArray] | None = self.__dict__.get("_kept")
         if kept is None or kept[0] != epoch:
             kept = (epoch, epoch_order(len(self.collator.store), self.seed, epoch))
+            # Around the frozen dataclass: a cache is no part of its value.
             self.__dict__["_kept"] = kept
         return kept[1]
 
@@ -324,6 +325,7 @@ def _eval_parts(order: IntArray, store: TokenStore, batch_size: int, data_world_
     parts, start = [], 0
     most_tokens = batch_size * max(1, int(store.lengths[order[0]])) if len(order) else 0
     while start < len(order):
+        # The first sample of a part is its longest, to which all of them are padded.
         most = min(most_tokens // max(1, int(store.lengths[order[start]])), _MOST_MORE * batch_size)
         size = most * data_world_size
         parts.append(order[start : start + size])

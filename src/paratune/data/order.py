@@ -102,6 +102,7 @@ def _places(lengths: IntArray, data_rank: int, data_world_size: int) -> IntArray
     for start in starts.tolist():
         ranks = sorted(range(data_world_size), key=num_tokens.__getitem__)
         own.append(start + ranks.index(data_rank))
+        # Not strict: the last round may have fewer samples than there are ranks.
         for rank, size in zip(ranks, sizes[start : start + data_world_size], strict=False):
             num_tokens[rank] += size
     places = np.asarray(own, dtype=np.int64)[np.argsort(firsts, kind="stable")]

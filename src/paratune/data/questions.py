@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.config.sections import Columns
-from paratune.data.columns import Answer, Missing, Samples, as_strings, groups_of, joined_texts, require_columns
+from paratune.data.columns import AnswerSpan, Missing, Samples, as_strings, groups_of, joined_texts, require_columns
 from paratune.data.labels import first_rows
 from paratune.errors import DataError
 
@@ -131,7 +131,7 @@ class _Read:
     questions: Sequence[str | None]
     contexts: Sequence[str | None]
     ids: Sequence[str] | None
-    golds: Sequence[tuple[Answer, ...] | str | None] | None
+    golds: Sequence[tuple[AnswerSpan, ...] | str | None] | None
     impossible: Sequence[bool | None] | None
     is_long: Sequence[bool]
     may_lack_answers: bool
@@ -150,7 +150,7 @@ class _Read:
             kept.append(row)
         return kept, found
 
-    def answers(self, row: int) -> tuple[Answer, ...]:
+    def answers(self, row: int) -> tuple[AnswerSpan, ...]:
         """Return the gold answers of a row that can be used; none of an unanswerable question."""
         gold = None if self.golds is None else self.golds[row]
         return gold if isinstance(gold, tuple) else ()
@@ -237,7 +237,7 @@ def _problem(gold: Any, context: str, impossible: bool | None, may_lack_answers:
     return None, ""
 
 
-def _misplaced(answer: Answer, context: str) -> str:
+def _misplaced(answer: AnswerSpan, context: str) -> str:
     if not answer.text.strip():
         return f"an empty text at {answer.start}"
     stands = context[answer.start : answer.end][:40] if answer.start >= 0 else ""
@@ -247,7 +247,7 @@ def _misplaced(answer: Answer, context: str) -> str:
     return f"{answer.text[:40]!r} at {answer.start}, where {there}{elsewhere}"
 
 
-def _read_answers(table: pa.Table, columns: Columns) -> list[tuple[Answer, ...] | str | None]:
+def _read_answers(table: pa.Table, columns: Columns) -> list[tuple[AnswerSpan, ...] | str | None]:
     """Return the gold answers of each row; None where there are none, a text that shows what cannot be read."""
     assert columns.label is not None
     values = table.column(columns.label).to_pylist()
@@ -257,7 +257,7 @@ def _read_answers(table: pa.Table, columns: Columns) -> list[tuple[Answer, ...] 
     return [_placed(text, start) for text, start in zip(values, starts, strict=True)]
 
 
-def _placed(text: Any, start: Any) -> tuple[Answer, ...] | str | None:
+def _placed(text: Any, start: Any) -> tuple[AnswerSpan, ...] | str | None:
     """Return the answers of a row that has texts and places in two columns."""
     if isinstance(text, list) and isinstance(start, list):
         return _answers({"text": text, "answer_start": start})
@@ -267,7 +267,7 @@ def _placed(text: Any, start: Any) -> tuple[Answer, ...] | str | None:
     return _answers({"text": [text], "answer_start": [start]})
 
 
-def _answers(value: Any) -> tuple[Answer, ...] | str | None:
+def _answers(value: Any) -> tuple[AnswerSpan, ...] | str | None:
     if value is None or value == "":
         return None
     if isinstance(value, str):
@@ -292,7 +292,7 @@ def _answers(value: Any) -> tuple[Answer, ...] | str | None:
     ]
     if wrong:
         return wrong[0][:60]
-    return tuple(Answer(text, place or 0) for text, place in zip(texts, places, strict=True))
+    return tuple(AnswerSpan(text, place or 0) for text, place in zip(texts, places, strict=True))
 
 
 def _place(value: Any) -> int | None:

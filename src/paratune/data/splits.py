@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from paratune.config.sections import Split
+from paratune.config.sections import SplitOptions
 from paratune.data.order import random_keys
 from paratune.errors import DataError
 
@@ -18,7 +18,7 @@ _STREAM = 2**32
 
 
 def cut(
-    num_rows: int, split: Split, labels: npt.NDArray[np.generic] | None, groups: Sequence[str] | None
+    num_rows: int, split: SplitOptions, labels: npt.NDArray[np.generic] | None, groups: Sequence[str] | None
 ) -> dict[str, IntArray]:
     """Return the rows of each part, ascending; every row is in exactly one part.
 
@@ -65,7 +65,7 @@ def cut(
     return parts
 
 
-def _shares(split: Split) -> dict[str, float]:
+def _shares(split: SplitOptions) -> dict[str, float]:
     held_out = {name: share for name in ("validation", "test") if (share := getattr(split, name)) is not None}
     train = 1.0 - sum(held_out.values())
     if train <= 1e-9:

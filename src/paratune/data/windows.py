@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from paratune.data.columns import Answer, Samples
+from paratune.data.columns import AnswerSpan, Samples
 from paratune.data.labels import first_rows
 from paratune.data.token_store import StoreWriter, TokenStore
 from paratune.data.tokens import Tokenizing, cached_store, chunks, pair_mark, state_kept, token_fingerprint
@@ -221,7 +221,7 @@ def _trimmed(offsets_n2: IntArray, white: npt.NDArray[np.bool_]) -> tuple[IntArr
     return np.append(following, len(white))[starts], preceding[np.maximum(ends - 1, 0)] + 1
 
 
-def answer_tokens(store: TokenStore, answers: Sequence[tuple[Answer, ...]]) -> IntArray:
+def answer_tokens(store: TokenStore, answers: Sequence[tuple[AnswerSpan, ...]]) -> IntArray:
     """Return the first and the last token of the first gold answer of each window, (N, 2), int64.
 
     Where a question has no answer, or the window does not have all of it, both are the token of "no answer".
@@ -273,12 +273,12 @@ def describe_questions(samples: Samples, store: TokenStore) -> dict[str, Any]:
     }
 
 
-def _stripped(answer: Answer) -> Answer:
+def _stripped(answer: AnswerSpan) -> AnswerSpan:
     num_before = len(answer.text) - len(answer.text.lstrip())
-    return Answer(answer.text.strip(), answer.start + num_before)
+    return AnswerSpan(answer.text.strip(), answer.start + num_before)
 
 
-def count_out_of_reach(store: TokenStore, positions: IntArray, answers: Sequence[tuple[Answer, ...]]) -> int:
+def count_out_of_reach(store: TokenStore, positions: IntArray, answers: Sequence[tuple[AnswerSpan, ...]]) -> int:
     """Return how many questions have an answer that no window has all of: they are trained as unanswerable."""
     has_it = np.zeros(len(answers), dtype=np.bool_)
     in_window = positions[:, 0] != store.of_rows[BOUNDS][:, 0]

@@ -224,6 +224,7 @@ class _Parcel:
                     tensors.append((size, value))
                     size += -(-value.nbytes // _ALIGNMENT) * _ALIGNMENT
             contents.append(values)
+        # zeros, not empty: the gaps between tensors would carry what this memory held before.
         data = torch.zeros(size, dtype=torch.uint8)
         for start, tensor in tensors:
             _Place(start, tensor.dtype, tensor.shape).of(data).copy_(tensor)

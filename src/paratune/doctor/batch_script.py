@@ -39,7 +39,7 @@ MAX_DEPTH = 3
 
 
 @dataclass(frozen=True)
-class Seen:
+class ScriptFacts:
     """What a batch script, and those that it calls, show of how training is started."""
 
     names_srun: bool = False
@@ -52,7 +52,7 @@ class Seen:
     """Scripts that it calls and that could not be read."""
 
 
-def look_into(script: str, called: Mapping[str, str]) -> Seen:
+def look_into(script: str, called: Mapping[str, str]) -> ScriptFacts:
     """Return what a batch script shows.
 
     Args:
@@ -72,7 +72,7 @@ def look_into(script: str, called: Mapping[str, str]) -> Seen:
         for name, by_shell in _calls(text).items()
         if by_shell or PurePath(name).suffix in _SHELL_SUFFIXES
     )
-    return Seen(
+    return ScriptFacts(
         names_srun=any(_NAMES_SRUN.search(line) for text in texts.values() for _, line in lines(text)),
         plain=next(plain, None),
         unread=tuple(dict.fromkeys(name for name in names if name not in called)),

@@ -23,8 +23,8 @@ from paratune.doctor import (
     storage,
     versions,
 )
-from paratune.doctor.finding import HERE, Check, Finding, Machine
-from paratune.doctor.setup import Setup, SetupCheck
+from paratune.doctor.finding import HERE, Check, Finding, MachineFacts
+from paratune.doctor.setup import QueuedRun, SetupCheck
 from paratune.errors import EXIT_FAILED, EXIT_OK
 
 CHECKS: tuple[Check, ...] = (
@@ -114,7 +114,7 @@ def examine(out_folder: Path) -> list[Finding]:
     return judge(describe_machine(out_folder))
 
 
-def judge(machine: Machine, *, is_elsewhere: bool = False, is_single: bool = False) -> list[Finding]:
+def judge(machine: MachineFacts, *, is_elsewhere: bool = False, is_single: bool = False) -> list[Finding]:
     """Run all checks; one that fails itself becomes a warning, because the others still say something.
 
     Args:
@@ -126,7 +126,7 @@ def judge(machine: Machine, *, is_elsewhere: bool = False, is_single: bool = Fal
     return _judged([check for check in CHECKS if check not in left_out], machine)
 
 
-def judge_setup(setup: Setup) -> list[Finding]:
+def judge_setup(setup: QueuedRun) -> list[Finding]:
     """Run the checks of a run: all of them when its configuration can be run, else those of its options alone."""
     checks: tuple[SetupCheck, ...] = (configuration.check_options,)
     return _judged(checks if setup.loaded is None else checks + SETUP_CHECKS, setup)
@@ -173,7 +173,7 @@ def looking(what: str, *, silent: bool) -> Iterator[None]:
         yield
 
 
-def tell(findings: list[Finding], machine: Machine, *, as_json: bool) -> int:
+def tell(findings: list[Finding], machine: MachineFacts, *, as_json: bool) -> int:
     """Print findings; return the exit code, 1 when one of them is a problem."""
     from rich.console import Console
 
@@ -210,10 +210,10 @@ def _show(console: Any, findings: list[Finding]) -> None:
     console.print(", ".join(f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items()))
 
 
-def describe_machine(out_folder: Path) -> Machine:
+def describe_machine(out_folder: Path) -> MachineFacts:
     """Describe this machine once for all checks."""
     cache = os.environ.get("PARATUNE_CACHE") or "~/.cache/paratune"
-    return Machine(
+    return MachineFacts(
         node=hardware.describe_node(out_folder),
         versions=hardware.package_versions(),
         out_folder=out_folder,

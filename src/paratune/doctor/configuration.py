@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from paratune.config.own_code import own_code
 from paratune.doctor.finding import Finding
-from paratune.doctor.setup import Setup
+from paratune.doctor.setup import QueuedRun
 
 _NEVER = {
     "evaluate": "no evaluation comes before the end: nothing chooses the best model, and nothing stops early",
@@ -14,7 +14,7 @@ _NEVER = {
 }
 
 
-def check_options(setup: Setup) -> Iterator[Finding]:
+def check_options(setup: QueuedRun) -> Iterator[Finding]:
     for problem in setup.problems:
         where = problem.place.origin if problem.place else str(setup.path)
         if match := re.match(r"data\.(\w+) is the same as data\.(\w+)", problem.message):
@@ -58,7 +58,7 @@ def _corrected(message: str) -> str:
     return f"{match[1]} -> {section}.{match[2]}" if section else f"{match[1]} -> {match[2]}"
 
 
-def check_run_folder(setup: Setup) -> Iterator[Finding]:
+def check_run_folder(setup: QueuedRun) -> Iterator[Finding]:
     state, folder = setup.probes.run_state, setup.machine.out_folder
     where = setup.where("run.name")
     if state == "finished":
@@ -85,7 +85,7 @@ def check_run_folder(setup: Setup) -> Iterator[Finding]:
         yield Finding("checkpoint_damaged", "warning", what, why, where=str(folder), line=line)
 
 
-def check_needed_extras(setup: Setup) -> Iterator[Finding]:
+def check_needed_extras(setup: QueuedRun) -> Iterator[Finding]:
     """Look for the package of data sets of the hub; those of strategy and trackers are in `feasible`."""
     if any(source.startswith("hub:") for source in _sources(setup)) and "package datasets" not in setup.probes.tools:
         what, why = "extra datasets is not installed", "The run ends before its first step."
@@ -93,7 +93,7 @@ def check_needed_extras(setup: Setup) -> Iterator[Finding]:
         yield Finding("extra_missing", "problem", what, why, where=setup.where("data.train"), line=line)
 
 
-def check_trackers(setup: Setup) -> Iterator[Finding]:
+def check_trackers(setup: QueuedRun) -> Iterator[Finding]:
     wandb, mlflow = setup.config.trackers.wandb, setup.config.trackers.mlflow
     if not setup.start.no_network:
         return
@@ -106,7 +106,7 @@ def check_trackers(setup: Setup) -> Iterator[Finding]:
         yield Finding("tracker_online", "problem", f"mlflow is to be told at {mlflow.uri}", why, where=where, line=line)
 
 
-def check_steps(setup: Setup) -> Iterator[Finding]:
+def check_steps(setup: QueuedRun) -> Iterator[Finding]:
     """What is due after more steps than the run takes never happens."""
     steps = total_steps(setup)
     if steps is None:
@@ -125,7 +125,7 @@ def check_steps(setup: Setup) -> Iterator[Finding]:
             yield Finding("never_due", "problem", what, why, where=setup.where(f"{name}.steps"), line=line)
 
 
-def check_order_of_sums(setup: Setup) -> Iterator[Finding]:
+def check_order_of_sums(setup: QueuedRun) -> Iterator[Finding]:
     """What of a run on a GPU is the same bits each time, and so the same after an interruption."""
     config, where = setup.config, setup.where("train.deterministic")
     is_wanted = config.train.deterministic
@@ -143,7 +143,7 @@ def check_order_of_sums(setup: Setup) -> Iterator[Finding]:
         yield Finding("order_of_sums", "note", what, why, remedy, setup.where("batch.layout"))
 
 
-def total_steps(setup: Setup) -> int | None:
+def total_steps(setup: QueuedRun) -> int | None:
     """Return the optimizer steps of the run; None while the rows or the batch are not known."""
     train = setup.config.train
     if train.max_steps is not None:
@@ -154,7 +154,7 @@ def total_steps(setup: Setup) -> int | None:
     return max(1, round(train.epochs * -(-rows // size)))
 
 
-def batch_size(setup: Setup) -> int | None:
+def batch_size(setup: QueuedRun) -> int | None:
     """Return the samples of an optimizer step, as far as the configuration says."""
     batch = setup.config.batch
     if batch.global_ is not None:
@@ -162,12 +162,12 @@ def batch_size(setup: Setup) -> int | None:
     return batch.per_device and batch.per_device * (batch.grad_accum_steps or 1) * setup.start.world_size
 
 
-def _num_train(setup: Setup) -> int | None:
+def _num_train(setup: QueuedRun) -> int | None:
     train = setup.data.split("train") if setup.data else None
     return train.num_rows if train else None
 
 
-def _sources(setup: Setup) -> list[str]:
+def _sources(setup: QueuedRun) -> list[str]:
     data = setup.config.data
     named = [data.train] if isinstance(data.train, str) else list(data.train or [])
     named += [source for source in (data.validation, data.test) if source is not None]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paratune import hardware
 from paratune.base.units import GIB, MIB, format_bytes, format_number
-from paratune.doctor.finding import Finding, Machine
+from paratune.doctor.finding import Finding, MachineFacts
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 UNSET = "unset OMP_NUM_THREADS"
@@ -16,7 +16,7 @@ LOW_SHM_BYTES = 256 * MIB
 """Containers get 64 MiB unless told otherwise, which is known to be too little for NCCL and for loader processes."""
 
 
-def check_cores(machine: Machine) -> Iterator[Finding]:
+def check_cores(machine: MachineFacts) -> Iterator[Finding]:
     logical, usable = machine.node["num_logical_cores"], machine.node["num_usable_cores"]
     model = machine.node["cpu_model"] or "processor of unknown kind"
     threads = machine.environ.get("OMP_NUM_THREADS")
@@ -52,7 +52,7 @@ def _judge_threads(threads: str, usable: float | None) -> Finding:
     return Finding("threads", "ok", found)
 
 
-def check_memory(machine: Machine) -> Iterator[Finding]:
+def check_memory(machine: MachineFacts) -> Iterator[Finding]:
     total, limit = machine.node["ram_bytes"], machine.node["ram_limit_bytes"]
     available = min(value for value in (hardware.available_memory_bytes(), limit) if value is not None)
     what = f"memory: {format_bytes(available)} free of {format_bytes(total)}"
@@ -65,7 +65,7 @@ def check_memory(machine: Machine) -> Iterator[Finding]:
         yield Finding("memory", "ok", what)
 
 
-def check_shared_memory(machine: Machine) -> Iterator[Finding]:
+def check_shared_memory(machine: MachineFacts) -> Iterator[Finding]:
     folder = Path("/dev/shm")
     if not folder.is_dir():
         return
@@ -79,7 +79,7 @@ def check_shared_memory(machine: Machine) -> Iterator[Finding]:
         yield Finding("shared_memory", "ok", what)
 
 
-def check_torch(machine: Machine) -> Iterator[Finding]:
+def check_torch(machine: MachineFacts) -> Iterator[Finding]:
     if machine.node["gpus"] is None:
         why = "One of its libraries is missing or does not fit this machine."
         remedy = "which says which one"
@@ -88,7 +88,7 @@ def check_torch(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def check_gpus(machine: Machine) -> Iterator[Finding]:
+def check_gpus(machine: MachineFacts) -> Iterator[Finding]:
     gpus = machine.node["gpus"]
     if gpus is None:
         return
@@ -104,7 +104,7 @@ def check_gpus(machine: Machine) -> Iterator[Finding]:
         yield _judge_no_gpu(machine)
 
 
-def _judge_no_gpu(machine: Machine) -> Finding:
+def _judge_no_gpu(machine: MachineFacts) -> Finding:
     if not NVIDIA_DRIVER.exists():
         return Finding("gpu", "note", "no GPU: runs use the processor")
     environ = machine.environ
@@ -122,7 +122,7 @@ def _judge_no_gpu(machine: Machine) -> Finding:
     return Finding("gpu", "problem", what, why, "nvidia-smi; then install a build of torch that fits the driver")
 
 
-def check_precision(machine: Machine) -> Iterator[Finding]:
+def check_precision(machine: MachineFacts) -> Iterator[Finding]:
     old = list(dict.fromkeys(gpu["name"] for gpu in machine.node["gpus"] or [] if float(gpu["capability"]) < 8))
     if old:
         why = "GPUs below capability 8.0 have no bf16 units and compute it slowly."

@@ -10,7 +10,7 @@ from paratune.config.feasibility.target import Ranks, Target
 from paratune.config.feasibility.words import error, text
 from paratune.config.tracker_sections import PACKAGES
 from paratune.doctor.finding import Finding
-from paratune.doctor.setup import Setup, has_bf16
+from paratune.doctor.setup import QueuedRun, has_bf16
 from paratune.errors import is_installed
 
 FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
@@ -19,6 +19,7 @@ FINDING_CODES = {
     "strategy.too_few_ranks": "world_size",
     "strategy.ranks_not_multiple": "world_size",
     "strategy.too_many_ranks": "world_size",
+    "batch.too_large": "batch_share",
     "batch.uneven_share": "batch_share",
     "batch.micro_batch_not_divisor": "batch_share",
     "batch.too_few_micro_batches": "batch_share",
@@ -39,7 +40,7 @@ _WHY = {
 }
 
 
-def check_feasible(setup: Setup) -> Iterator[Finding]:
+def check_feasible(setup: QueuedRun) -> Iterator[Finding]:
     """Yield every reason why training would refuse the run, or that the number of processes is right."""
     start, world_size = setup.start, setup.start.world_size
     found = reasons(setup)
@@ -58,7 +59,7 @@ def check_feasible(setup: Setup) -> Iterator[Finding]:
         yield Finding("world_size", "ok", what, where=start.said_by)
 
 
-def reasons(setup: Setup) -> tuple[Reason, ...]:
+def reasons(setup: QueuedRun) -> tuple[Reason, ...]:
     """Return why the run cannot be made, as far as is known before it starts."""
     config, train = setup.config, setup.data.split("train") if setup.data else None
     has_rows = train is not None and config.task.kind not in ("mlm", "qa")  # what is trained on there is windows
@@ -73,7 +74,7 @@ def reasons(setup: Setup) -> tuple[Reason, ...]:
     )
 
 
-def _target(setup: Setup) -> Target | None:
+def _target(setup: QueuedRun) -> Target | None:
     gpus, start, environ = setup.gpus, setup.start, setup.machine.environ
     if gpus:
         old = [gpu["name"] for gpu in gpus if has_bf16(gpu) is False]
@@ -89,7 +90,7 @@ def _target(setup: Setup) -> Target | None:
     return Target(is_cpu=True, description="the run computes on the CPU")
 
 
-def _is_installed(setup: Setup, package: str) -> bool:
+def _is_installed(setup: QueuedRun, package: str) -> bool:
     if package in PACKAGES.values():
         return f"package {package}" in setup.probes.tools
     if package in setup.machine.versions:
@@ -100,15 +101,15 @@ def _is_installed(setup: Setup, package: str) -> bool:
 Facts = Mapping[str, Any]
 
 
-def _no_line(setup: Setup, facts: Facts, key: str) -> str:
+def _no_line(setup: QueuedRun, facts: Facts, key: str) -> str:
     return ""
 
 
-def _start_line(setup: Setup, num_processes: int) -> str:
+def _start_line(setup: QueuedRun, num_processes: int) -> str:
     return f"paratune train {shlex.quote(str(setup.path))} --nproc {num_processes}"
 
 
-def tasks_line(setup: Setup, num_gpus: int) -> str:
+def tasks_line(setup: QueuedRun, num_gpus: int) -> str:
     """Return the line that starts a process for each GPU of a machine."""
     if setup.start.said_by.startswith("SLURM"):
         return f"#SBATCH --ntasks-per-node={num_gpus}"
@@ -117,26 +118,26 @@ def tasks_line(setup: Setup, num_gpus: int) -> str:
     return _start_line(setup, num_gpus)
 
 
-def _stages_line(setup: Setup, facts: Facts, key: str) -> str:
+def _stages_line(setup: QueuedRun, facts: Facts, key: str) -> str:
     most = facts["num_blocks"] // facts["chunks"]
     return f"strategy.stages: {most}" if most >= 2 else "strategy.kind: ddp"
 
 
-def _groups_line(setup: Setup, facts: Facts, key: str) -> str:
+def _groups_line(setup: QueuedRun, facts: Facts, key: str) -> str:
     half, rest = divmod(facts["world_size"], 2)
     return "strategy.kind: zero3" if rest or half < 2 else f"strategy.shard_size: {half}"
 
 
-def _newer_gpu_line(setup: Setup, facts: Facts, key: str) -> str:
+def _newer_gpu_line(setup: QueuedRun, facts: Facts, key: str) -> str:
     kind = setup.model.model_type if setup.model else None
     return f"precision: {'fp16' if facts['precision'] == 'bf16' and kind not in FP16_HOSTILE else 'fp32'}"
 
 
-def _accelerator_line(setup: Setup, facts: Facts, key: str) -> str:
+def _accelerator_line(setup: QueuedRun, facts: Facts, key: str) -> str:
     return f"{key}: false" if facts["given"].get(key) is True else ""
 
 
-_LINES: Mapping[str, Callable[[Setup, Facts, str], str]] = {
+_LINES: Mapping[str, Callable[[QueuedRun, Facts, str], str]] = {
     "strategy.too_few_ranks": lambda setup, facts, key: _start_line(setup, facts["min"]),
     "strategy.ranks_not_multiple": lambda setup, facts, key: _start_line(setup, facts["multiple"]),
     "strategy.too_many_ranks": lambda setup, facts, key: "strategy.kind: ddp",

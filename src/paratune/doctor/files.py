@@ -7,7 +7,7 @@ from paratune.base.units import format_share
 from paratune.doctor.configuration import batch_size, same_rows
 from paratune.doctor.finding import Finding, Level
 from paratune.doctor.installation import is_offline
-from paratune.doctor.setup import DataFacts, Setup, SourceError, SplitFacts
+from paratune.doctor.setup import DataFacts, QueuedRun, SourceError, SplitFacts
 
 SHARE_NOTED, SHARE_ALARMING = 0.05, 0.5
 """Of samples that are cut off: from the first on it is said, from the second on most of what is read is not whole."""
@@ -17,7 +17,7 @@ RARE = 0.05
 """Share of all other classes together below which always saying the first one looks good by accuracy."""
 
 
-def check_sources(setup: Setup) -> Iterator[Finding]:
+def check_sources(setup: QueuedRun) -> Iterator[Finding]:
     for error in setup.data.errors if setup.data else ():
         yield _judge_error(error, setup.where(error.key))
     for name in setup.data.too_large if setup.data else ():
@@ -48,7 +48,7 @@ def _judge_error(error: SourceError, where: str) -> Finding:
     return Finding("data_value", "problem", error.message, why, "", where, error.line)
 
 
-def check_columns(setup: Setup) -> Iterator[Finding]:
+def check_columns(setup: QueuedRun) -> Iterator[Finding]:
     data = setup.data or DataFacts()
     for key, source, example in data.id_columns:
         what = f"{source}: the column of {key} holds names of rows, such as {example!r}, and not texts"
@@ -62,7 +62,7 @@ def check_columns(setup: Setup) -> Iterator[Finding]:
         yield Finding("label_is_index", "problem", what, why, "name the column of the target", where)
 
 
-def check_missing(setup: Setup) -> Iterator[Finding]:
+def check_missing(setup: QueuedRun) -> Iterator[Finding]:
     for split in setup.data.splits if setup.data else ():
         lacking = {key: count for key, count in split.num_dropped.items() if key not in LEFT_OUT_ANYHOW}
         if not lacking or setup.config.data.missing == "drop":
@@ -73,7 +73,7 @@ def check_missing(setup: Setup) -> Iterator[Finding]:
         yield Finding("missing_values", "problem", what, why, "or mend the file", where, line)
 
 
-def check_labels(setup: Setup) -> Iterator[Finding]:
+def check_labels(setup: QueuedRun) -> Iterator[Finding]:
     train = setup.data.split("train") if setup.data else None
     where = setup.where("task.labels")
     absent = [name for name, count in (train.labels or {}).items() if count == 0] if train else []
@@ -96,7 +96,7 @@ def _as_here(name: str, named: list[str]) -> str:
     return next(other for other in named if other.lower() == name.lower())
 
 
-def _judge_balance(setup: Setup, train: SplitFacts | None) -> Iterator[Finding]:
+def _judge_balance(setup: QueuedRun, train: SplitFacts | None) -> Iterator[Finding]:
     counts = sorted(((train.labels if train else None) or {}).items(), key=lambda item: -item[1])
     if len(counts) < 2 or setup.config.task.kind != "classification" or setup.config.evaluate.best != "accuracy":
         return
@@ -108,7 +108,7 @@ def _judge_balance(setup: Setup, train: SplitFacts | None) -> Iterator[Finding]:
         yield Finding("accuracy_of_rare", "warning", what, why, "", where, line)
 
 
-def check_parts(setup: Setup) -> Iterator[Finding]:
+def check_parts(setup: QueuedRun) -> Iterator[Finding]:
     data = setup.data or DataFacts()
     same = set()
     for number, first in enumerate(data.splits):
@@ -132,12 +132,12 @@ def check_parts(setup: Setup) -> Iterator[Finding]:
             yield Finding("label_conflict", "warning", what, why, "look at data.columns.text and the file", where)
 
 
-def _where(setup: Setup, split: str) -> str:
+def _where(setup: QueuedRun, split: str) -> str:
     is_cut = setup.config.data.split is not None and getattr(setup.config.data, split, None) is None
     return setup.where(f"data.split.{split}" if is_cut else f"data.{split}")
 
 
-def check_lengths(setup: Setup) -> Iterator[Finding]:
+def check_lengths(setup: QueuedRun) -> Iterator[Finding]:
     data = setup.data or DataFacts()
     train = data.split("train")
     if train is None or train.share_truncated is None or train.share_truncated < SHARE_NOTED:
@@ -162,7 +162,7 @@ def _round_up(length: int) -> int:
     return -(-length // 8) * 8
 
 
-def check_amount(setup: Setup) -> Iterator[Finding]:
+def check_amount(setup: QueuedRun) -> Iterator[Finding]:
     train = setup.data.split("train") if setup.data else None
     if train is None or setup.config.task.kind in ("mlm", "qa"):
         return

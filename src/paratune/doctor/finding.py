@@ -32,7 +32,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineFacts:
     """What the checks judge; gathered once, so that each check is a function of plain values."""
 
     node: Mapping[str, Any]
@@ -47,4 +47,4 @@ class Machine:
     """Cores that the system lets this process run on, whatever a container's quota leaves of them; None if unknown."""
 
 
-Check = Callable[[Machine], Iterable[Finding]]
+Check = Callable[[MachineFacts], Iterable[Finding]]

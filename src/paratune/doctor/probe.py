@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from paratune import hardware
-from paratune.base.units import MIB
+from paratune.base.units import MIB, parse_count
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.tracker_sections import PACKAGES
 from paratune.config.traits import traits_of
 from paratune.doctor.batch_script import read_called
-from paratune.doctor.finding import Machine
+from paratune.doctor.finding import MachineFacts
 from paratune.doctor.processes import resolve
 from paratune.doctor.setup import Probes, Start
 from paratune.doctor.storage import probe_write
@@ -35,7 +35,9 @@ READ_BYTES = 8 * MIB
 """Of a data file, to learn how fast it is read."""
 
 
-def gather(machine: Machine, start: Start, data_files: Sequence[Path], damaged_checkpoint: str | None = None) -> Probes:
+def gather(
+    machine: MachineFacts, start: Start, data_files: Sequence[Path], damaged_checkpoint: str | None = None
+) -> Probes:
     """Ask everything that `Probes` holds.
 
     Args:
@@ -75,12 +77,12 @@ def start_of(config: Config | None, environ: Mapping[str, str], num_processes: i
     """Return how a run will be started, as an option, torchrun or Slurm says; else as few processes as may be."""
     if num_processes is not None:
         return Start(1, num_processes)
-    world, local = _int(environ.get("WORLD_SIZE")), _int(environ.get("LOCAL_WORLD_SIZE"))
+    world, local = parse_count(environ.get("WORLD_SIZE")), parse_count(environ.get("LOCAL_WORLD_SIZE"))
     if world and local and "RANK" in environ:
         return Start(max(1, world // local), local, said_by="WORLD_SIZE")
-    nodes = _int(environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES"))
+    nodes = parse_count(environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES"))
     if "SLURM_JOB_ID" in environ and nodes:
-        gpus = _int(environ.get("SLURM_GPUS_ON_NODE"))
+        gpus = parse_count(environ.get("SLURM_GPUS_ON_NODE"))
         tasks = _tasks_per_node(environ, nodes)
         # One task a node is how torchrun is started, which makes a process for each GPU.
         processes = (gpus or 1) if tasks == 1 else tasks
@@ -93,18 +95,11 @@ def start_of(config: Config | None, environ: Mapping[str, str], num_processes: i
 
 
 def _tasks_per_node(environ: Mapping[str, str], nodes: int) -> int:
-    if (each := _int(environ.get("SLURM_NTASKS_PER_NODE"))) is not None:
+    if (each := parse_count(environ.get("SLURM_NTASKS_PER_NODE"))) is not None:
         return each
     if match := re.match(r"(\d+)", environ.get("SLURM_TASKS_PER_NODE", "")):  # such as 4(x2)
-        return int(match[1])
-    return max(1, (_int(environ.get("SLURM_NTASKS")) or nodes) // nodes)
-
-
-def _int(text: str | None) -> int | None:
-    try:
-        return int(text or "")
-    except ValueError:
-        return None
+        return parse_count(match[1]) or 1
+    return max(1, (parse_count(environ.get("SLURM_NTASKS")) or nodes) // nodes)
 
 
 def _of_nvidia(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -154,7 +149,7 @@ def parse_capabilities(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in text.splitlines() if re.fullmatch(r"\s*\d+\.\d\s*", line))
 
 
-def _of_torch(machine: Machine) -> dict[str, Any]:
+def _of_torch(machine: MachineFacts) -> dict[str, Any]:
     if machine.node["gpus"] is None:
         return {}
     import torch
@@ -215,7 +210,7 @@ def _batch_script(environ: Mapping[str, str]) -> str | None:
     return text if text and text.startswith("#!") else None
 
 
-def _tools(machine: Machine) -> dict[str, str]:
+def _tools(machine: MachineFacts) -> dict[str, str]:
     found = {name: path for name in PROGRAMS if (path := shutil.which(name)) is not None}
     # As torch.utils.cpp_extension finds them.
     if (compiler := shutil.which(machine.environ.get("CXX") or "c++")) is not None:

@@ -4,10 +4,10 @@ import socket
 import threading
 from collections.abc import Iterator
 
-from paratune.doctor.finding import Finding, Level, Machine
+from paratune.doctor.finding import Finding, Level, MachineFacts
 
 
-def check_distributed(machine: Machine) -> Iterator[Finding]:
+def check_distributed(machine: MachineFacts) -> Iterator[Finding]:
     if machine.node["gpus"] is None:
         return
     import torch.distributed as dist
@@ -26,7 +26,7 @@ def check_distributed(machine: Machine) -> Iterator[Finding]:
         yield Finding("nccl", level, "torch has no NCCL", "Runs on several GPUs need it.", "install an official build")
 
 
-def check_hostname(machine: Machine) -> Iterator[Finding]:
+def check_hostname(machine: MachineFacts) -> Iterator[Finding]:
     name = machine.node["hostname"]
     addresses = resolve(name)
     remedy = "for runs on one machine; for several the interface between them"
@@ -46,7 +46,7 @@ def check_hostname(machine: Machine) -> Iterator[Finding]:
         yield Finding("hostname", "ok", f"{name} resolves to this machine")
 
 
-def check_loopback(machine: Machine) -> Iterator[Finding]:
+def check_loopback(machine: MachineFacts) -> Iterator[Finding]:
     if loopback_works():
         yield Finding("loopback", "ok", "processes can connect over 127.0.0.1")
     else:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paratune.base.units import format_bytes, format_duration, format_number
 from paratune.doctor.finding import Finding, Level
-from paratune.doctor.setup import Setup
+from paratune.doctor.setup import QueuedRun
 
 STATE_BYTES = 12
 """Of each parameter in a checkpoint: the weight and both moments of AdamW in fp32; twice that in fp64."""
@@ -16,7 +16,7 @@ SKEW_S = 5.0
 """Seconds between two clocks from which on records of a run contradict each other, and `make`-like builds fail."""
 
 
-def needed_bytes(setup: Setup, keep: int | None = None) -> int | None:
+def needed_bytes(setup: QueuedRun, keep: int | None = None) -> int | None:
     """Return what the run folder will hold at most; None while the size of the model is not known.
 
     Args:
@@ -37,7 +37,7 @@ def needed_bytes(setup: Setup, keep: int | None = None) -> int | None:
     return count * value_bytes * (num_checkpoints * STATE_BYTES // 4 + num_models)
 
 
-def check_room(setup: Setup) -> Iterator[Finding]:
+def check_room(setup: QueuedRun) -> Iterator[Finding]:
     needed, probes = needed_bytes(setup), setup.probes
     where = setup.where("run.folder")
     if needed is None:
@@ -65,7 +65,7 @@ def check_room(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _fitting(setup: Setup, free: int) -> int:
+def _fitting(setup: QueuedRun, free: int) -> int:
     """Return how many checkpoints may stay, fewer than now, so that all fits; 0 where none may."""
     for keep in range(setup.config.checkpoint.keep - 1, 0, -1):
         needed = needed_bytes(setup, keep)
@@ -74,7 +74,7 @@ def _fitting(setup: Setup, free: int) -> int:
     return 0
 
 
-def check_speed(setup: Setup) -> Iterator[Finding]:
+def check_speed(setup: QueuedRun) -> Iterator[Finding]:
     count = setup.model.num_parameters if setup.model else None
     speed = setup.probes.run_bytes_per_s
     if count is not None and speed:
@@ -97,7 +97,7 @@ def check_speed(setup: Setup) -> Iterator[Finding]:
             yield Finding("slow_data", "warning", what, why, remedy, source, "data.cache_dir: FOLDER_ON_A_FASTER_DISK")
 
 
-def check_clocks(setup: Setup) -> Iterator[Finding]:
+def check_clocks(setup: QueuedRun) -> Iterator[Finding]:
     skew = setup.probes.clock_skew_s
     why = (
         "Times in the records contradict each other, and builds of extensions take new files for old ones and wait, "
@@ -117,7 +117,7 @@ def check_clocks(setup: Setup) -> Iterator[Finding]:
             yield Finding("clock_skew", "warning", what, why, "", node, line)
 
 
-def check_time_limit(setup: Setup) -> Iterator[Finding]:
+def check_time_limit(setup: QueuedRun) -> Iterator[Finding]:
     limit = setup.start.time_limit_s
     if limit is None or setup.config.checkpoint.every != "never" or setup.config.measure.probe:
         return

@@ -13,7 +13,7 @@ from paratune.config.problems import Problem
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, traits_of
-from paratune.doctor.finding import Finding, Machine
+from paratune.doctor.finding import Finding, MachineFacts
 from paratune.hardware.devices import DEVICES
 
 
@@ -202,10 +202,10 @@ class Probes:
 
 
 @dataclass(frozen=True)
-class Setup:
+class QueuedRun:
     """A run that is about to be queued."""
 
-    machine: Machine
+    machine: MachineFacts
     path: Path
     problems: tuple[Problem, ...] = ()
     loaded: LoadedConfig | None = None
@@ -260,4 +260,4 @@ def has_bf16(gpu: Mapping[str, Any]) -> bool | None:
     return known.pop() if len(known) == 1 else None
 
 
-SetupCheck = Callable[[Setup], Iterable[Finding]]
+SetupCheck = Callable[[QueuedRun], Iterable[Finding]]

@@ -8,7 +8,7 @@ from paratune.doctor.batch_script import look_into, read_in_tasks, wrong_rank_li
 from paratune.doctor.feasible import tasks_line
 from paratune.doctor.finding import Finding, Level
 from paratune.doctor.processes import can_listen
-from paratune.doctor.setup import Setup
+from paratune.doctor.setup import QueuedRun
 from paratune.processes.launcher import has_own_gpu
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -17,7 +17,7 @@ DEFAULT_PORT = "29500"
 """That torchrun and accelerate take when none is given: two jobs on one node take the same."""
 
 
-def check_devices(setup: Setup) -> Iterator[Finding]:
+def check_devices(setup: QueuedRun) -> Iterator[Finding]:
     start, config = setup.start, setup.config
     num_gpus = start.gpus_per_node if start.gpus_per_node is not None else len(setup.gpus)
     if config.device == "cpu" or num_gpus == 0:
@@ -33,7 +33,7 @@ def check_devices(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def check_site(setup: Setup) -> Iterator[Finding]:
+def check_site(setup: QueuedRun) -> Iterator[Finding]:
     for kind, option, what, line in setup.start.unfit:
         where = f"{setup.start.said_by}: {option}"
         if kind == "partition":
@@ -44,7 +44,7 @@ def check_site(setup: Setup) -> Iterator[Finding]:
             yield Finding("site_folder", "problem", what, why, "" if line else "make it, or name another", where, line)
 
 
-def check_visible(setup: Setup) -> Iterator[Finding]:
+def check_visible(setup: QueuedRun) -> Iterator[Finding]:
     visible = setup.machine.environ.get("CUDA_VISIBLE_DEVICES")
     count = setup.start.processes_per_node
     if (
@@ -70,7 +70,7 @@ def check_visible(setup: Setup) -> Iterator[Finding]:
         yield Finding("visible_too_few", "problem", what, why, "", where, "unset CUDA_VISIBLE_DEVICES")
 
 
-def check_slurm(setup: Setup) -> Iterator[Finding]:
+def check_slurm(setup: QueuedRun) -> Iterator[Finding]:
     environ, start = setup.machine.environ, setup.start
     in_job, in_step = "SLURM_JOB_ID" in environ, "SLURM_PROCID" in environ and "SLURM_STEP_ID" in environ
     if start.needs_srun and "srun" not in setup.probes.tools:
@@ -90,7 +90,7 @@ def check_slurm(setup: Setup) -> Iterator[Finding]:
         yield Finding("rank_differs", "problem", what, why, "srun's own are then taken", "RANK", line)
 
 
-def _check_srun(setup: Setup) -> Iterator[Finding]:
+def _check_srun(setup: QueuedRun) -> Iterator[Finding]:
     """Say that srun is missing where a script shows it, and that it is needed where none shows how the run starts."""
     start, script = setup.start, setup.probes.batch_script
     seen = look_into(script or "", setup.probes.called_scripts)
@@ -113,7 +113,7 @@ def _check_srun(setup: Setup) -> Iterator[Finding]:
     yield Finding("srun_forgotten", level, what, why, "", where, line)
 
 
-def _check_node_rank(setup: Setup, in_step: bool) -> Iterator[Finding]:
+def _check_node_rank(setup: QueuedRun, in_step: bool) -> Iterator[Finding]:
     environ = setup.machine.environ
     why = (
         "$SLURM_NODEID is replaced by the shell of the batch step, which is node 0, before srun starts the tasks: "
@@ -130,7 +130,7 @@ def _check_node_rank(setup: Setup, in_step: bool) -> Iterator[Finding]:
         yield Finding("node_rank", "problem", f"{text} outside of single quotes", why, "", where, line)
 
 
-def check_variables(setup: Setup) -> Iterator[Finding]:
+def check_variables(setup: QueuedRun) -> Iterator[Finding]:
     environ = setup.machine.environ
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
     given = [name for name in names if name in environ]
@@ -168,7 +168,7 @@ def _names_one(value: str, interfaces: tuple[str, ...]) -> bool:
     return bool(set(interfaces) - matched if value.startswith("^") else matched)
 
 
-def check_meeting(setup: Setup) -> Iterator[Finding]:
+def check_meeting(setup: QueuedRun) -> Iterator[Finding]:
     environ, start = setup.machine.environ, setup.start
     address, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
     if address is not None and start.num_nodes > 1:
@@ -195,7 +195,7 @@ def check_meeting(setup: Setup) -> Iterator[Finding]:
         yield Finding("port_shared", "warning", what, why, "a port of its own for each job", "MASTER_PORT", line)
 
 
-def _would_listen(setup: Setup, address: str | None) -> bool:
+def _would_listen(setup: QueuedRun, address: str | None) -> bool:
     """Return whether rank 0, which listens on the port, is to be on this machine, and nothing listens for it yet."""
     environ = setup.machine.environ
     if "TORCHELASTIC_RUN_ID" in environ or environ.get("RANK", "0") != "0":  # torchrun itself has the port
@@ -203,13 +203,13 @@ def _would_listen(setup: Setup, address: str | None) -> bool:
     return address is None or any(can_listen(each) for each in setup.probes.resolve(address))
 
 
-def _other_port(setup: Setup) -> int:
+def _other_port(setup: QueuedRun) -> int:
     """Return a port that follows from the job's number, as Slurm's users make them, and that is free."""
     first = int(re.sub(r"\D", "", setup.machine.environ.get("SLURM_JOB_ID", "")) or 0) % 20000 + 20000
     return next((port for port in range(first, first + 100) if setup.probes.port_is_free(port)), first)
 
 
-def check_switched_off(setup: Setup) -> Iterator[Finding]:
+def check_switched_off(setup: QueuedRun) -> Iterator[Finding]:
     """Switches that a hang was once worked around with, and that cost speed ever since."""
     reasons = {
         "NCCL_P2P_DISABLE": "GPUs then exchange gradients through the host's memory",
@@ -227,7 +227,7 @@ def check_switched_off(setup: Setup) -> Iterator[Finding]:
         yield Finding("launch_blocking", "warning", "CUDA_LAUNCH_BLOCKING=1", why, "", "CUDA_LAUNCH_BLOCKING", line)
 
 
-def check_nodes_share(setup: Setup) -> Iterator[Finding]:
+def check_nodes_share(setup: QueuedRun) -> Iterator[Finding]:
     """What several nodes, or this machine and those of the site, must see alike."""
     if setup.start.num_nodes < 2 and not setup.start.is_elsewhere:
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 from paratune import hardware
 from paratune.base.units import GIB, MIB, format_bytes, format_number
-from paratune.doctor.finding import HERE, Finding, Level, Machine
+from paratune.doctor.finding import HERE, Finding, Level, MachineFacts
 
 MIN_FREE_BYTES = GIB
 """The embedded example needs it: 22.7e6 parameters x 12 bytes = 0.27 GB a checkpoint, of which two stay while a
@@ -20,7 +20,7 @@ SLOW_DISK_BYTES_PER_S = 50e6
 PROBE_BYTES = 16 * MIB
 
 
-def check_disks(machine: Machine) -> Iterator[Finding]:
+def check_disks(machine: MachineFacts) -> Iterator[Finding]:
     for code, folder in (("run_disk", machine.out_folder), ("cache_disk", machine.cache_folder)):
         yield judge_disk(code, folder, hardware.describe_storage(folder), probe_write(folder))
 

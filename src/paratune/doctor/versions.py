@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from paratune.base.units import format_bytes
 from paratune.config.traits import Traits
 from paratune.doctor.finding import Finding
-from paratune.doctor.setup import Setup
+from paratune.doctor.setup import QueuedRun
 from paratune.doctor.torch_builds import NEWEST_CUDA, build_for, has_kernels
 from paratune.hardware import gpu_links
 
@@ -15,7 +15,7 @@ BUSY_SHARE = 0.1
 MIN_SHM_BYTES = 256 * 2**20
 
 
-def check_driver(setup: Setup) -> Iterator[Finding]:
+def check_driver(setup: QueuedRun) -> Iterator[Finding]:
     probes = setup.probes
     built, known = _pair(probes.torch_cuda), _pair(probes.driver_cuda)
     where = f"driver {probes.driver or 'n/a'}"
@@ -41,7 +41,7 @@ def check_driver(setup: Setup) -> Iterator[Finding]:
         yield Finding("driver", "ok", what, where=where)
 
 
-def _other_build(setup: Setup) -> tuple[str, str, str]:
+def _other_build(setup: QueuedRun) -> tuple[str, str, str]:
     """Return remedy, place and line of a finding: a build of torch for driver and GPUs, or what must come before it."""
     numbers, known = _archs(setup), _pair(setup.probes.driver_cuda)
     here, best = (build_for(cuda, numbers) for cuda in (known[0] if known else NEWEST_CUDA, NEWEST_CUDA))
@@ -53,7 +53,7 @@ def _other_build(setup: Setup) -> tuple[str, str, str]:
     return f"or {later}" if here.last_torch else "", "torch", here.install
 
 
-def _archs(setup: Setup) -> list[int]:
+def _archs(setup: QueuedRun) -> list[int]:
     """Return the architectures of the GPUs: of those that torch sees, or else of all that the driver does."""
     known = [gpu["capability"] for gpu in setup.gpus if gpu["capability"] is not None]
     return [_arch(capability) for capability in known or setup.probes.capabilities]
@@ -63,7 +63,7 @@ def _in_words(numbers: Collection[int]) -> str:
     return ", ".join(f"sm_{number}" for number in dict.fromkeys(numbers))
 
 
-def check_kernels(setup: Setup) -> Iterator[Finding]:
+def check_kernels(setup: QueuedRun) -> Iterator[Finding]:
     archs = setup.probes.torch_archs
     # A build for ROCm names its own (gfx90a), which say nothing of capabilities.
     is_cuda = any(arch.startswith("sm_") for arch in archs)
@@ -88,7 +88,7 @@ def _arch(capability: str) -> int:
     return int(capability.replace(".", ""))
 
 
-def check_nccl(setup: Setup) -> Iterator[Finding]:
+def check_nccl(setup: QueuedRun) -> Iterator[Finding]:
     built, loaded = setup.probes.torch_nccl, setup.probes.loaded_nccl
     installed = {name: setup.machine.versions.get(name) for name in ("nvidia-nccl-cu12", "nvidia-nccl-cu13")}
     major = (_pair(setup.probes.torch_cuda) or (0, 0))[0]
@@ -107,7 +107,7 @@ def check_nccl(setup: Setup) -> Iterator[Finding]:
         yield Finding("nccl_twice", "warning", what, why, "", "pip", line)
 
 
-def check_toolchain(setup: Setup) -> Iterator[Finding]:
+def check_toolchain(setup: QueuedRun) -> Iterator[Finding]:
     """What DeepSpeed's cpu_adam is compiled with at the first start."""
     traits = setup.traits
     if traits is None or not traits.compiles_optimizer:
@@ -131,7 +131,7 @@ def check_toolchain(setup: Setup) -> Iterator[Finding]:
         yield Finding("nvcc_differs", "problem", what, why, "", where, f"module load cuda/{setup.probes.torch_cuda}")
 
 
-def check_gpu_state(setup: Setup) -> Iterator[Finding]:
+def check_gpu_state(setup: QueuedRun) -> Iterator[Finding]:
     gpus = [] if setup.start.is_elsewhere else setup.gpus
     for number, held in setup.probes.gpu_processes.items():
         total = gpus[number]["memory_bytes"] if number < len(gpus) else None
@@ -153,7 +153,7 @@ def check_gpu_state(setup: Setup) -> Iterator[Finding]:
         yield Finding("gpus_differ", "warning", what, why, "", "GPUs", _only(setup, same))
 
 
-def _only(setup: Setup, numbers: Sequence[str]) -> str:
+def _only(setup: QueuedRun, numbers: Sequence[str]) -> str:
     """Return the line with which a run takes these GPUs alone, in fewer processes where they are fewer."""
     visible = f"CUDA_VISIBLE_DEVICES={','.join(numbers)}"
     if not numbers:
@@ -163,7 +163,7 @@ def _only(setup: Setup, numbers: Sequence[str]) -> str:
     return f"{visible} paratune train {setup.path} --nproc {len(numbers)}"
 
 
-def check_topology(setup: Setup) -> Iterator[Finding]:
+def check_topology(setup: QueuedRun) -> Iterator[Finding]:
     links, count = gpu_links(setup.probes.topology), setup.start.processes_per_node
     used = _used(setup, links)
     if count < 2 or len(used) < 2 or setup.start.is_elsewhere:
@@ -196,7 +196,7 @@ def _in_groups(traits: Traits, size: int) -> tuple[str, str, str]:
     return f"strategy.kind: hsdp, with strategy.shard_size: {size}, shards within such groups", where, ""
 
 
-def check_numa(setup: Setup) -> Iterator[Finding]:
+def check_numa(setup: QueuedRun) -> Iterator[Finding]:
     nodes = numa_nodes(setup.probes.topology or "")
     used = _used(setup, nodes)
     spread, cores = {nodes[number] for number in used}, setup.machine.node["num_usable_cores"]
@@ -209,7 +209,7 @@ def check_numa(setup: Setup) -> Iterator[Finding]:
     yield Finding("numa", "warning", what, why, "give each process 2 cores or more", "nvidia-smi topo -m", line)
 
 
-def _used(setup: Setup, known: Collection[int]) -> list[int]:
+def _used(setup: QueuedRun, known: Collection[int]) -> list[int]:
     """Return the numbers, as nvidia-smi counts, of the GPUs that the processes take; none where that is not known."""
     visible = setup.machine.environ.get("CUDA_VISIBLE_DEVICES")
     words = [word.strip() for word in visible.split(",")] if visible else [str(number) for number in known]
@@ -264,7 +264,7 @@ def numa_nodes(topology: str) -> Mapping[int, str]:
     return found
 
 
-def check_shared_room(setup: Setup) -> Iterator[Finding]:
+def check_shared_room(setup: QueuedRun) -> Iterator[Finding]:
     shm = setup.probes.shm_bytes
     workers = setup.config.data.num_workers * setup.start.processes_per_node
     if (
@@ -278,7 +278,7 @@ def check_shared_room(setup: Setup) -> Iterator[Finding]:
         yield Finding("shm_small", "problem", what, why, "of the container", "/dev/shm", "--shm-size=1g")
 
 
-def check_environment(setup: Setup) -> Iterator[Finding]:
+def check_environment(setup: QueuedRun) -> Iterator[Finding]:
     if setup.probes.user_site:
         what = f"{', '.join(setup.probes.user_site)} of ~/.local hides that of the environment"
         why = "The versions that run are not those that were installed for the run, nor those of other nodes."

@@ -1,0 +1,1 @@
+"""The training loop and what it calls: optimizer, clocks, evaluations, checkpoints, records of steps."""

@@ -21,7 +21,7 @@ FLUSH_BYTES: Final = 64 * MIB
 """Of outputs on the device, after which they come to the host."""
 
 
-class Predictor(Protocol):
+class BatchPredictor(Protocol):
     """What an evaluation asks of a strategy; see `protocol.Strategy`."""
 
     layout: Layout
@@ -46,7 +46,7 @@ class Interrupted(Exception):
 
 
 def evaluate(
-    strategy: Predictor,
+    strategy: BatchPredictor,
     model: BatchModel,
     batches: Iterable[Batch],
     *,
@@ -115,7 +115,7 @@ class _Results:
         self._held, self._losses, self._denominators = [], [], []
 
 
-def _bring_together(strategy: Predictor, index: Tensor, outputs: Tensor, loss: Tensor | None) -> Evaluation:
+def _bring_together(strategy: BatchPredictor, index: Tensor, outputs: Tensor, loss: Tensor | None) -> Evaluation:
     """Concatenate over ranks, drop filler (index -1), sort by row."""
     real = index >= 0
     rows = strategy.reduce(index[real], "concat")

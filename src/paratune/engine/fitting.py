@@ -31,7 +31,7 @@ GPU_SHARE = 0.9
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbedSize:
     """What came of one size, on the rank that was worst off."""
 
     size: int
@@ -43,13 +43,13 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Found:
+class FittingSize:
     """The largest micro-batch that fits."""
 
     size: int
     reason: str
     """Why it is this one, with the numbers."""
-    probes: tuple[Probe, ...]
+    probes: tuple[ProbedSize, ...]
 
 
 class RanOutInCollective(Exception):
@@ -185,7 +185,7 @@ class Prober:
         self._most_micro_batches = 2
         self._per_sample: float | None = None
         """Bytes of a sample, as far as earlier probes tell."""
-        self.probes: list[Probe] = []
+        self.probes: list[ProbedSize] = []
 
     def warm_up(self) -> None:
         """Take one step with the smallest batches, so that optimizer states exist from here on. Collective."""
@@ -288,18 +288,18 @@ class Prober:
         module.zero_grad(set_to_none=True)
         return fits
 
-    def _agree(self, size: int, fits: bool, needs: int | None, room: int | None) -> Probe:
+    def _agree(self, size: int, fits: bool, needs: int | None, room: int | None) -> ProbedSize:
         """Return what holds on the rank that is worst off; all ranks get the same. Collective."""
         own = torch.tensor([[float(fits), -1.0 if needs is None else needs, -1.0 if room is None else room]]).double()
         ranks = self.strategy.reduce(own, "concat").tolist()
         worst = min(ranks, key=lambda rank: (rank[0], -rank[1] / rank[2] if rank[2] > 0 else 0.0))
         needs_bytes, room_bytes = (None if value < 0 else int(value) for value in worst[1:])
-        probe = Probe(size, bool(worst[0]), needs_bytes, room_bytes)
+        probe = ProbedSize(size, bool(worst[0]), needs_bytes, room_bytes)
         self.probes = [other for other in self.probes if other.size != size] + [probe]
         return probe
 
 
-def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> Found | None:
+def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> FittingSize | None:
     """Return the largest size that fits on every rank, the same on all of them; None when none does. Collective.
 
     Args:
@@ -315,7 +315,7 @@ def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> Found | 
         size = _search_both_ways(prober, candidates)
     if size is None:
         return None
-    return Found(size, explain(size, prober.probes, prober.share), tuple(prober.probes))
+    return FittingSize(size, explain(size, prober.probes, prober.share), tuple(prober.probes))
 
 
 def _search_both_ways(prober: Prober, candidates: Sequence[int]) -> int | None:
@@ -334,7 +334,7 @@ def _search_both_ways(prober: Prober, candidates: Sequence[int]) -> int | None:
     return search([size for size in candidates if size <= largest], prober.fits)
 
 
-def explain(size: int, probes: Sequence[Probe], share: int) -> str:
+def explain(size: int, probes: Sequence[ProbedSize], share: int) -> str:
     """Return why it is this size: what it needs, and what the next one that was tried would need."""
     chosen = next(probe for probe in probes if probe.size == size)
     fits = f"{size} fits ({format_bytes(chosen.needs_bytes)} of {format_bytes(chosen.room_bytes)})"

@@ -201,7 +201,7 @@ class RunKeeper:
 
     def _written_model(self, step: int, last: int) -> Weights:
         """Return the weights of `model/`, of a run that lost its summary; their names are those of a checkpoint."""
-        names = checkpoint.Reader(checkpoint.step_folder(self._checkpoints, last)).keys(MODEL_PREFIX)
+        names = checkpoint.CheckpointReader(checkpoint.step_folder(self._checkpoints, last)).keys(MODEL_PREFIX)
         return saved_weights(self._checkpoints.parent / MODEL_FOLDER, step, names)
 
     def _note_best(self, progress: Progress, scores: Scores) -> bool:
@@ -290,7 +290,7 @@ def _weights_in(folder: Path) -> Weights:
         CheckpointError: It is missing or damaged.
     """
     checkpoint.verify(folder)
-    reader = checkpoint.Reader(folder)
+    reader = checkpoint.CheckpointReader(folder)
     return reader.read, reader.keys(MODEL_PREFIX)
 
 

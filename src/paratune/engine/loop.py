@@ -16,7 +16,7 @@ from paratune.engine.evaluate import Interrupted
 from paratune.engine.memory import is_out_of_memory
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory, seed_step
-from paratune.engine.phases import Clock
+from paratune.engine.phases import PhaseClock
 from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
@@ -89,7 +89,7 @@ class Loop:
     """Micro-batches of this rank, step by step, from the step at which training begins."""
     keeper: Keeper
     recorder: Recorder
-    clock: Clock
+    clock: PhaseClock
     stop: StopRequest
     device: torch.device
     seed: int

@@ -18,7 +18,7 @@ from paratune.hangs.pulse import Pulse
 from paratune.records import PHASES
 
 SCHEDULE = "schedule"
-"""What a pipeline puts around its passes; see `Clock`."""
+"""What a pipeline puts around its passes; see `PhaseClock`."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class StepTimes:
     """The part of it in which this rank computed nothing: it sent, received or waited."""
 
 
-class Clock(Protocol):
+class PhaseClock(Protocol):
     """`with clock("forward"): ...` inside a step; `end_step` closes it."""
 
     def __call__(self, phase: str) -> AbstractContextManager[None]:
@@ -58,7 +58,7 @@ class Clock(Protocol):
         ...
 
 
-class HostClock:
+class HostPhaseClock:
     """Phases by the host's monotonic clock, for devices that work synchronously."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class CudaClock:
 class WatchedClock:
     """A clock that also tells which phase is entered and left, for who watches that the run gets on."""
 
-    def __init__(self, clock: Clock, pulse: Pulse) -> None:
+    def __init__(self, clock: PhaseClock, pulse: Pulse) -> None:
         self._clock, self._pulse = clock, pulse
 
     def __call__(self, phase: str) -> AbstractContextManager[None]:
@@ -209,9 +209,9 @@ class _WatchedPhase(AbstractContextManager[None]):
             self._pulse.enter(self._before)
 
 
-def make_clock(device: torch.device) -> Clock:
+def make_clock(device: torch.device) -> PhaseClock:
     """Return the clock that fits `device`."""
-    return CudaClock() if device.type == "cuda" else HostClock()
+    return CudaClock() if device.type == "cuda" else HostPhaseClock()
 
 
 def _event() -> torch.cuda.Event:

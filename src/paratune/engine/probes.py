@@ -45,7 +45,7 @@ class Reading:
     """Counter."""
 
 
-class Probe(Protocol):
+class DeviceProbe(Protocol):
     """Reads a device."""
 
     kind: Literal["nvml", "cpu"]
@@ -262,7 +262,7 @@ def rapl_domains(powercap: Path) -> list[Path]:
     return found
 
 
-def make_probe(device: torch.device, place: Place) -> tuple[Probe | None, str | None]:
+def make_probe(device: torch.device, place: Place) -> tuple[DeviceProbe | None, str | None]:
     """Return what reads this rank's device, or why nothing can."""
     if device.type != "cuda":
         num_cores = (hardware.usable_cores() or 1) / local_world_size(place)

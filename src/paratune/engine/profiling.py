@@ -20,7 +20,7 @@ _WINDOW = "paratune.profiled"
 
 
 @dataclass(frozen=True)
-class Span:
+class ProfiledOperation:
     """What the profiler saw of one operation or kernel, in microseconds."""
 
     name: str
@@ -129,7 +129,7 @@ class StepProfiler:
             torch.cuda.synchronize(self._device)
 
 
-def exchanged(spans: Sequence[Span], kind: Literal["nccl", "gloo"]) -> dict[str, float | None]:
+def exchanged(spans: Sequence[ProfiledOperation], kind: Literal["nccl", "gloo"]) -> dict[str, float | None]:
     """Return, in ms, the time that was profiled, the part with a collective, and that of it without computing.
 
     NCCL's collectives are kernels, and all other kernels are computing; copies are neither. Those of gloo run in
@@ -184,17 +184,17 @@ def communication(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> 
     }
 
 
-def _window(spans: Sequence[Span]) -> list[Interval]:
+def _window(spans: Sequence[ProfiledOperation]) -> list[Interval]:
     return union((span.begin, span.end) for span in spans if span.name == _WINDOW and not span.on_device)
 
 
-def _times(spans: Iterable[Span]) -> list[Interval]:
+def _times(spans: Iterable[ProfiledOperation]) -> list[Interval]:
     return union((span.begin, span.end) for span in spans)
 
 
-def _spans(profiled: profile) -> list[Span]:
+def _spans(profiled: profile) -> list[ProfiledOperation]:
     return [
-        Span(
+        ProfiledOperation(
             event.name,
             event.time_range.start,
             event.time_range.end,

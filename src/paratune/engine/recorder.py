@@ -12,7 +12,7 @@ from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.engine.noise import NoiseSample, noise_event
-from paratune.engine.phases import Clock, StepTimes
+from paratune.engine.phases import PhaseClock, StepTimes
 from paratune.engine.sampler import Sampler
 from paratune.errors import NotFiniteError
 from paratune.records import EventLog
@@ -44,7 +44,7 @@ class Recorder:
         self,
         events: EventLog,
         strategy: Strategy,
-        clock: Clock,
+        clock: PhaseClock,
         *,
         warmup_steps: int,
         log_every: int,

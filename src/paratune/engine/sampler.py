@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-from paratune.engine.probes import Probe, Reading
+from paratune.engine.probes import DeviceProbe, Reading
 
 LEAST_S = 0.2
 """Shortest time that a sample says anything of: the kernel counts CPU time in hundredths of seconds."""
@@ -20,7 +20,7 @@ class Sampler:
 
     def __init__(
         self,
-        probe: Probe | None,
+        probe: DeviceProbe | None,
         *,
         name: str,
         interval_s: float | None,

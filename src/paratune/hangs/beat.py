@@ -13,6 +13,7 @@ from typing import Any
 
 from paratune.base.atomic import replace_file
 from paratune.base.process_state import read_state
+from paratune.base.units import format_bytes
 from paratune.hangs.pulse import Pulse
 
 NUM_COLLECTIVES = 8
@@ -53,6 +54,10 @@ class Beat:
     phase: str | None = None
     step: int = 0
     detail: str = ""
+    work: str | None = None
+    """A call that reports no progress itself, such as a download."""
+    work_bytes: int = 0
+    """Read, written or received within that call."""
     for_s: float = 0.0
     """Seconds in this phase, or at this, when it was written."""
     is_evidence: bool = False
@@ -76,7 +81,11 @@ class Beat:
         """Return what it was at in words: "step 12, backward"."""
         words = [f"step {self.step}"] if self.step and self.phase else []
         words.append(self.phase or self.doing)
-        return ", ".join(words) + (f" ({self.detail})" if self.detail and not self.phase else "")
+        details = [self.detail] if self.detail and not self.phase else []
+        if self.work is not None:
+            moved = f"{format_bytes(self.work_bytes)} read, written or received"
+            details = [*dict.fromkeys((*details, self.work)), moved]
+        return ", ".join(words) + (f" ({'; '.join(details)})" if details else "")
 
 
 def beat_now(pulse: Pulse, rank: int, world_size: int, num_written: int, *, as_evidence: bool = False) -> Beat:
@@ -87,11 +96,13 @@ def beat_now(pulse: Pulse, rank: int, world_size: int, num_written: int, *, as_e
         host=socket.gethostname(),
         pid=os.getpid(),
         num_written=num_written,
-        num_beats=pulse.num_beats,
+        num_beats=pulse.num_beats + pulse.num_signs,
         doing=pulse.doing,
         phase=pulse.phase,
         step=pulse.step,
         detail=pulse.detail,
+        work=pulse.work,
+        work_bytes=pulse.work_bytes if pulse.work is not None else 0,
         for_s=round(time.time() - pulse.since, 3),
         is_evidence=as_evidence,
         collectives=last_collectives() if as_evidence else (),

@@ -22,8 +22,9 @@ from typing import Any
 from paratune.base import atomic
 from paratune.errors import EXIT_HUNG, coded
 from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_beat
-from paratune.hangs.pulse import Pulse
-from paratune.hangs.verdict import Verdict, judge
+from paratune.hangs.pulse import Pulse, current
+from paratune.hangs.verdict import WAITING, HangVerdict, judge
+from paratune.hangs.work import BUSY_SHARE, SIGN_BYTES, WorkMeter, read_work
 from paratune.processes.place import note_exit_code
 from paratune.records import SCHEMA_VERSION, EventLog, read_json, write_json
 
@@ -42,6 +43,9 @@ SILENT_POLLS = 4
 """Looks without a sign of a rank's thread from which on it counts as silent."""
 DISK_S = 20.0
 """Seconds that the disk has to take the evidence, beside the time in which ranks wait for each other."""
+BUSY_FACTOR = 4
+"""How much longer is waited for a call that keeps a core busy and moves no bytes, such as a compilation: an endless
+loop looks the same."""
 UNHEARD_FACTOR = 4
 """How much longer is waited where a rank was never heard: its machine may have another disk under the same path."""
 
@@ -89,6 +93,12 @@ class Watchdog:
         self._shares = world_size > 1
         self._is_closed = False
         self._has_spoken = False
+        self._meter = WorkMeter()
+        self._measured_work = 0
+        """The number of the call that the meter measures, `Pulse.num_works`; 0 for none."""
+        self._sign_bytes = 0
+        """Of the meter, at the last sign."""
+        self._looked_at_work = self._moved = 0.0
         self._errand: threading.Thread | None = None
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -147,6 +157,7 @@ class Watchdog:
                 return
             self._come_by()
             self._arm()
+            self._look_at_work()
             beat = self._noted()
             self._apart(partial(self._exchange, beat), self._poll_s)
             if self._is_hung():
@@ -170,6 +181,7 @@ class Watchdog:
         now = time.monotonic()
         away_s = now - self._looked
         self._looked = now
+        # The clock runs on while a job is suspended (SIGSTOP, scontrol suspend), and that would look like a hang.
         if away_s > SILENT_POLLS * self._poll_s:
             lost_s = away_s - self._poll_s
             self._began += lost_s
@@ -185,6 +197,28 @@ class Watchdog:
         with suppress(OSError, ValueError, RuntimeError):  # no stderr that has a descriptor
             late_s = self._timeout_s + 10 * self._poll_s
             faulthandler.dump_traceback_later(late_s, file=sys.__stderr__ or sys.stderr)
+
+    def _look_at_work(self) -> None:
+        """Count signs that a call goes on which reports no progress itself; not of one that waits for another rank."""
+        pulse, now = self._pulse, time.monotonic()
+        if pulse.work is None or pulse.detail.startswith(WAITING):
+            self._measured_work = 0
+            return
+        readings, elapsed_s = read_work(), now - self._looked_at_work
+        self._looked_at_work = now
+        if self._measured_work != pulse.num_works:
+            self._measured_work, self._sign_bytes, self._moved = pulse.num_works, 0, now
+            self._meter.reset(readings)
+            return
+        cpu_before_s = self._meter.cpu_s
+        self._meter.add(readings)
+        pulse.work_bytes = self._meter.num_bytes
+        is_busy = self._meter.cpu_s - cpu_before_s >= BUSY_SHARE * elapsed_s
+        if self._meter.num_bytes - self._sign_bytes >= SIGN_BYTES:
+            self._sign_bytes, self._moved = self._meter.num_bytes, now
+            pulse.num_signs += 1
+        elif is_busy and now - self._moved <= (BUSY_FACTOR - 1) * self._timeout_s:
+            pulse.num_signs += 1
 
     def _noted(self, *, as_evidence: bool = False) -> Beat:
         """Return what this rank is at, which this thread has noted; no disk is touched."""
@@ -281,7 +315,7 @@ class Watchdog:
             f"rank {self._rank} (process {beat.pid} on {beat.host}; last at {beat.where()}) gets no answer from the "
             f"disk of {self._folder.parent}: look at the file server and the mount"
         )
-        verdict = Verdict("disk", (self._rank,), text)
+        verdict = HangVerdict("disk", (self._rank,), text)
         with suppress(OSError):
             os.write(2, f"\n{message(verdict, {self._rank: beat}, self._timeout_s, None)}\n".encode())
         with suppress(Exception):  # no stderr that has a descriptor
@@ -335,7 +369,7 @@ class Watchdog:
                 write_json(folder / VERDICT_FILE, _record(verdict, beats, self._timeout_s))
 
 
-def message(verdict: Verdict, beats: dict[int, Beat], timeout_s: float, folder: Path | None) -> str:
+def message(verdict: HangVerdict, beats: dict[int, Beat], timeout_s: float, folder: Path | None) -> str:
     """Return what is said at the end of a run that stands still."""
     lines = [f"no rank has got on for {timeout_s:g} s (run.hang_timeout_s): {verdict.text}."]
     for rank in sorted(beats):
@@ -347,7 +381,7 @@ def message(verdict: Verdict, beats: dict[int, Beat], timeout_s: float, folder: 
     return "\n".join(lines)
 
 
-def _record(verdict: Verdict, beats: dict[int, Beat], timeout_s: float) -> dict[str, Any]:
+def _record(verdict: HangVerdict, beats: dict[int, Beat], timeout_s: float) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "time": round(time.time(), 3),
@@ -368,6 +402,7 @@ def watching(pulse: Pulse, rank: int, world_size: int, folder: Path, timeout_s: 
     watchdog = Watchdog(pulse, rank, world_size, folder, timeout_s)
     watchdog.start()
     try:
-        yield
+        with current(pulse):
+            yield
     finally:
         watchdog.close()

@@ -17,7 +17,7 @@ from paratune.records import file_sha256
 
 
 def model_facts(target: str, trained: Any) -> dict[str, Any]:
-    """Return what the record says of a model (`paratune.infer.trained.Trained`)."""
+    """Return what the record says of a model (`paratune.infer.trained.TrainedModel`)."""
     weights = sorted(trained.folder.glob("*.safetensors")) if trained.folder is not None else []
     run = records.read_run(trained.run) if trained.run is not None else {}
     train = (run.get("data") or {}).get("train") or {}

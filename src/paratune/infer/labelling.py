@@ -38,7 +38,7 @@ class Voice:
     outputs: np.ndarray[Any, Any]
     """(rows with a text, C) or (rows with a text, 1)."""
     seen: Mapping[str, Any]
-    """`paratune.infer.seen.Seen` by split."""
+    """`paratune.infer.seen.SeenTexts` by split."""
     facts: Mapping[str, Any]
     """For the record."""
 

@@ -9,7 +9,7 @@ from paratune.base.scratch import scratch_folder
 from paratune.config.sections import Columns
 from paratune.data.documents import check_tokenizer
 from paratune.errors import ConfigError, DataError
-from paratune.infer.trained import Trained
+from paratune.infer.trained import TrainedModel
 from paratune.models.objectives import masked_lm
 
 _BATCH_SIZE = 8
@@ -25,7 +25,7 @@ class Guess:
     """Of all of the model's vocabulary, 0 to 1."""
 
 
-def fill_masks(trained: Trained, texts: Sequence[str], top_k: int) -> list[list[list[Guess]]]:
+def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[list[list[Guess]]]:
     """Return of each text, of each of its masks, the most probable words, best first.
 
     Masks of one text are filled in each by itself, while the others stay masked.

@@ -52,7 +52,7 @@ class Opinion:
 
 
 @dataclass(frozen=True)
-class Rule:
+class SelectionRule:
     """Which of the rows are kept."""
 
     threshold: float
@@ -88,7 +88,7 @@ def number_opinion(numbers: Sequence[npt.NDArray[Any]]) -> Opinion:
         return Opinion(stacked.mean(axis=0), stacked.std(axis=0, ddof=1), agreed, is_spread=True)
 
 
-def decide(opinion: Opinion, refused: Sequence[str | None], rule: Rule) -> list[str]:
+def decide(opinion: Opinion, refused: Sequence[str | None], rule: SelectionRule) -> list[str]:
     """Return the fate of each row, a key of `FATES`.
 
     Of equally certain rows the earlier one is kept.

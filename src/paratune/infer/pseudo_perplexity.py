@@ -12,13 +12,13 @@ import torch
 from paratune.batch import Batch
 from paratune.data.documents import check_tokenizer
 from paratune.errors import ConfigError
-from paratune.infer.trained import ForwardOnly, Trained
+from paratune.infer.trained import ForwardOnly, TrainedModel
 
 TOKENS_AT_ONCE = 4096
 """Most tokens of a batch, if one copy of a sentence is not longer."""
 
 
-def pseudo_perplexities(trained: Trained, sentences: Sequence[str]) -> list[float | None]:
+def pseudo_perplexities(trained: TrainedModel, sentences: Sequence[str]) -> list[float | None]:
     """Return exp(-PLL / N) of each sentence: PLL is the sum over its N tokens of log p(token | all others).
 
     Copies of one sentence make batches of their own, so that nothing depends on which sentences stand beside it. For
@@ -46,7 +46,7 @@ def pseudo_perplexities(trained: Trained, sentences: Sequence[str]) -> list[floa
     return [_perplexity(trained, model, sentence) for sentence in sentences]
 
 
-def _perplexity(trained: Trained, model: ForwardOnly, sentence: str) -> float | None:
+def _perplexity(trained: TrainedModel, model: ForwardOnly, sentence: str) -> float | None:
     encoded = trained.tokenizer(sentence, return_special_tokens_mask=True, verbose=False)
     ids = torch.tensor(encoded["input_ids"])
     asked = [place for place, special in enumerate(encoded["special_tokens_mask"]) if not special]

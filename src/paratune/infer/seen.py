@@ -25,7 +25,7 @@ UNREADABLE = (DataError, MissingDependency, OSError)
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenTexts:
     """The texts of one split of a run."""
 
     hashes: Hashes
@@ -34,7 +34,7 @@ class Seen:
     """Why they are not all known, or not known to be the same; None where they are."""
 
 
-def seen_texts(run: Path | None) -> dict[str, Seen]:
+def seen_texts(run: Path | None) -> dict[str, SeenTexts]:
     """Return the texts of train, validation, test and `data.extra`; a set that the run did not have is left out.
 
     Training texts are those that the run kept; the others are read again from where its configuration says.
@@ -45,7 +45,7 @@ def seen_texts(run: Path | None) -> dict[str, Seen]:
     nothing = np.zeros(0, dtype=np.uint64)
     if run is None:
         reason = "it is not a run, so what it was trained and chosen with is not known"
-        return {name: Seen(nothing, reason) for name in ("train", "validation", "test")}
+        return {name: SeenTexts(nothing, reason) for name in ("train", "validation", "test")}
     record = read_run(run)
     try:
         about = {name: each for name, each in record["data"].items() if each is not None}
@@ -59,7 +59,7 @@ def seen_texts(run: Path | None) -> dict[str, Seen]:
     return found | {name: _extra(name, data, kind, about[name]) for name in data.extra if name in about}
 
 
-def _parts(data: Data, task: Task, about: Mapping[str, Any]) -> dict[str, Seen]:
+def _parts(data: Data, task: Task, about: Mapping[str, Any]) -> dict[str, SeenTexts]:
     """Return the texts of validation and test, where the run had them; `data.predict` may have a `test` of its own."""
     names = [
         name
@@ -75,7 +75,7 @@ def _parts(data: Data, task: Task, about: Mapping[str, Any]) -> dict[str, Seen]:
     return {name: _seen(parts[name][1], task, about[name]) for name in names}
 
 
-def _extra(name: str, data: Data, task: Task, about: Mapping[str, Any]) -> Seen:
+def _extra(name: str, data: Data, task: Task, about: Mapping[str, Any]) -> SeenTexts:
     try:
         samples = read_samples(data.extra[name], data, selector_of(data, task))
     except UNREADABLE as error:
@@ -83,21 +83,21 @@ def _extra(name: str, data: Data, task: Task, about: Mapping[str, Any]) -> Seen:
     return _seen(samples, task, about)
 
 
-def _seen(samples: Samples, task: Task, about: Mapping[str, Any]) -> Seen:
+def _seen(samples: Samples, task: Task, about: Mapping[str, Any]) -> SeenTexts:
     same = samples_fingerprint(samples, task) == about.get("fingerprint")
-    return Seen(text_hashes(samples), None if same else "its file is not what it was when the run was trained")
+    return SeenTexts(text_hashes(samples), None if same else "its file is not what it was when the run was trained")
 
 
-def _unreadable(error: Exception) -> Seen:
-    return Seen(np.zeros(0, dtype=np.uint64), f"its file cannot be read again: {error}")
+def _unreadable(error: Exception) -> SeenTexts:
+    return SeenTexts(np.zeros(0, dtype=np.uint64), f"its file cannot be read again: {error}")
 
 
-def _train(run: Path) -> Seen:
+def _train(run: Path) -> SeenTexts:
     path = run / TRAIN_TEXTS_FILE
     if not path.is_file():
-        return Seen(np.zeros(0, dtype=np.uint64), f"{TRAIN_TEXTS_FILE} is not in the run")
+        return SeenTexts(np.zeros(0, dtype=np.uint64), f"{TRAIN_TEXTS_FILE} is not in the run")
     try:
-        return Seen(pq.read_table(path).column("hash").to_numpy(), None)
+        return SeenTexts(pq.read_table(path).column("hash").to_numpy(), None)
     except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
         raise CheckpointError(
             f"{path} is damaged: {error}; delete it to do without", code="run.damaged", path=path

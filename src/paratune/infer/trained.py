@@ -14,7 +14,7 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.implied import QA_COLUMNS
-from paratune.config.sections import Columns, Model
+from paratune.config.sections import Columns, ModelOptions
 from paratune.config.task_sections import (
     ClassificationTask,
     MaskedLMTask,
@@ -42,7 +42,7 @@ from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import MODEL_FOLDER, RUN_FILE, TRAIN_TEXTS_FILE, read_json, read_run
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import recipe_of
-from paratune.tasks.protocol import Recipe
+from paratune.tasks.protocol import TaskRecipe
 
 log = logging.getLogger(__name__)
 
@@ -63,13 +63,13 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A model with all that it takes to apply it."""
 
     model: TaskModel
     tokenizer: Any
     task: Task
-    recipe: Recipe
+    recipe: TaskRecipe
     columns: Columns
     max_length: int
     truncation: Any
@@ -168,7 +168,7 @@ class ForwardOnly:
         return value
 
 
-def load_trained(target: str, named: Named, device: str) -> Trained:
+def load_trained(target: str, named: Named, device: str) -> TrainedModel:
     """Load a model for use.
 
     Args:
@@ -183,7 +183,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     """
     where = _device(device)
     folder = _model_folder(target)
-    model = Model(name=folder)
+    model = ModelOptions(name=folder)
     known = _known(Path(folder) / TASK_FILE)
     check_files(Path(folder))
     tokenizer = load_tokenizer(model)
@@ -196,7 +196,7 @@ def load_trained(target: str, named: Named, device: str) -> Trained:
     if known.get("layout", "auto") in ("auto", "packed"):
         find_entry(task_model, device=where, dtype=precision.autocast_dtype)
     limit = max_positions(task_model.hf.config, tokenizer)
-    return Trained(
+    return TrainedModel(
         model=task_model,
         tokenizer=tokenizer,
         task=task,
@@ -274,7 +274,7 @@ def _model_folder(target: str) -> str:
     return str(folder)
 
 
-def _task(known: dict[str, Any], model: Model, tokenizer: Any) -> Task:
+def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     """Return the task that the folder was saved with, or the one that the model's own configuration shows."""
     if "task" in known:
         try:
@@ -303,7 +303,7 @@ def _task(known: dict[str, Any], model: Model, tokenizer: Any) -> Task:
     return ClassificationTask(kind="classification", labels=labels)
 
 
-def _fills_masks_in(model: Model, tokenizer: Any) -> bool:
+def _fills_masks_in(model: ModelOptions, tokenizer: Any) -> bool:
     """Say whether the weights have the head of a masked LM, where the configuration names no architecture."""
     try:
         recipe_of(MaskedLMTask(kind="mlm")).load_model(model, tokenizer, POLICIES["fp32"], 0, head_must_exist=True)

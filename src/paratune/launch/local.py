@@ -167,6 +167,7 @@ def _wait(ranks: _Ranks) -> list[_Rank]:
     deadline = math.inf
     while any(rank.code is None for rank in ranks.all):
         time.sleep(POLL_S)
+        # Polled, because a blocking wait for one rank would not notice another one that has failed.
         for rank in ranks.all:
             if rank.code is not None or (code := rank.process.poll()) is None:
                 continue

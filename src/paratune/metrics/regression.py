@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.metrics.values import all_none, known
-from paratune.records.predictions import Scale
+from paratune.records.predictions import NumberScale
 
 NAMES = ("rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement")
 MAX_GRADES = 1000
@@ -20,7 +20,7 @@ Values = npt.NDArray[np.float64]
 
 
 def regression_scores(
-    predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: Scale | None = None
+    predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: NumberScale | None = None
 ) -> dict[str, float | None]:
     """Score predictions against targets, in float64.
 
@@ -68,7 +68,7 @@ def regression_scores(
 
 
 def quadratic_weighted_kappa(
-    predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: Scale | None = None
+    predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: NumberScale | None = None
 ) -> float | None:
     """Return Cohen's kappa with quadratic weights between targets that are grades and predictions brought to grades.
 
@@ -99,7 +99,7 @@ def quadratic_weighted_kappa(
 
 
 def grades(
-    predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: Scale | None = None
+    predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: NumberScale | None = None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
     """Return predictions and targets as steps of a scale of grades, each (N,).
 
@@ -127,7 +127,7 @@ def grades(
         if lowest == highest:
             return None
         limits = (lowest, highest) if scale is None or scale.limits is None else scale.limits
-        scale = Scale(step, limits)
+        scale = NumberScale(step, limits)
     # In steps above the lowest grade: the numbers stay small enough to be exact.
     given_N = np.rint((scale.reported(predicted_N) - lowest) / step)
     if np.ptp(given_N) >= MAX_GRADES:
@@ -135,7 +135,7 @@ def grades(
     return given_N.astype(np.int64), np.rint((targets_N - lowest) / step).astype(np.int64)
 
 
-def _agreements(predicted: Values, targets: Values, scale: Scale | None) -> dict[str, float | None]:
+def _agreements(predicted: Values, targets: Values, scale: NumberScale | None) -> dict[str, float | None]:
     """Return the shares of predictions on their target, and at most one step from it."""
     found = grades(predicted, targets, scale)
     if found is None:

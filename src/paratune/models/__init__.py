@@ -1,0 +1,1 @@
+"""Models of transformers with the head of a task: loading, saving, attention, packed batches, FLOPs."""

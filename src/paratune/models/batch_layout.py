@@ -5,7 +5,7 @@ from typing import Literal
 
 from paratune.config.traits import Traits
 from paratune.errors import ConfigError
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 
 _BUCKETS = 4
 """Parts of a micro-batch of padded rows on the CPU, where a pass costs what its tokens cost and no more."""
@@ -28,7 +28,7 @@ def choose_batch_layout(
     asked: Literal["auto", "packed", "bucketed", "padded"],
     traits: Traits,
     *,
-    entry: Entry | None,
+    entry: PackedEntry | None,
     why_padded: str | None,
     on_cpu: bool,
     compiles: bool = False,

@@ -6,11 +6,13 @@ block that has something that cannot be compiled, as DeBERTa's attention, become
 Source: PyTorch, "Reducing torch.compile cold start compilation time with regional compilation".
 """
 
+from contextlib import ExitStack
 from types import MethodType
 
 import torch
 
 from paratune.errors import ConfigError
+from paratune.hangs.pulse import working
 from paratune.models.task_model import TaskModel, find_blocks
 
 
@@ -35,6 +37,27 @@ def compile_blocks(model: TaskModel) -> None:
     # Past its limit PyTorch computes without graphs. Blocks of a class may differ (ModernBERT's first has a norm less),
     # and each kind needs one for its first size and one for others, in training and in evaluation.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * len(blocks) + 4)
+    _note_compilations()
     compiled = {kind: torch.compile(kind.forward) for kind in {type(block) for block in blocks}}
     for block in blocks:
         block.forward = MethodType(compiled[type(block)], block)
+
+
+_noted = ExitStack()
+"""Holds what `working` gave for the compilation that goes on."""
+
+
+def _note_compilations() -> None:
+    """Tell who watches the run of each compilation: PyTorch makes it within the first pass, forward or backward."""
+    handler = torch._dynamo.callback.callback_handler
+    if _begin_compilation not in handler.start_callbacks:
+        handler.register_start_callback(_begin_compilation)
+        handler.register_end_callback(_end_compilation)
+
+
+def _begin_compilation(_: object) -> None:
+    _noted.enter_context(working("compile"))
+
+
+def _end_compilation(_: object) -> None:
+    _noted.close()

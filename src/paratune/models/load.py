@@ -17,7 +17,7 @@ import torch
 from paratune import hub
 from paratune.base.imports import without_collections
 from paratune.base.token_ids import num_token_ids
-from paratune.config.sections import Model
+from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError, MissingDependency, coded, did_you_mean
 from paratune.models.files import check_files
 from paratune.models.objectives import Objective
@@ -73,7 +73,7 @@ def locate(name: str) -> str:
     return name
 
 
-def load_tokenizer(model: Model, truncation_side: Literal["left", "right"] | None = None) -> Any:
+def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"] | None = None) -> Any:
     """Return the tokenizer of `model`, with a padding token: that of the end of a text where it has none.
 
     It pads on the right, as batches are made; what is saved with a model pads as it was trained.
@@ -153,7 +153,7 @@ class Head:
     """What the model's own configuration calls the task."""
 
 
-def load_config(model: Model, num_labels: int | None = None) -> Any:
+def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
     """Return the model's own configuration with `model.overrides` applied, without weights.
 
     Where weights are new and `model.tokenizer` names the tokenizer, the vocabulary is that of the tokenizer.
@@ -183,7 +183,7 @@ def load_config(model: Model, num_labels: int | None = None) -> Any:
     return config
 
 
-def override(config: Any, model: Model) -> None:
+def override(config: Any, model: ModelOptions) -> None:
     """Apply `model.overrides` to the model's own configuration.
 
     Raises:
@@ -213,7 +213,7 @@ def _take_vocabulary(config: Any, tokenizer: Any) -> None:
 
 
 def load_model(
-    model: Model,
+    model: ModelOptions,
     task_kind: str,
     head: Head,
     tokenizer: Any,
@@ -254,15 +254,19 @@ def load_model(
     return TaskModel(hf, task_kind, new_weights=new, objective=objective)
 
 
-def _build(model: Model, config: Any, auto_class: str, head_must_exist: bool) -> tuple[Any, tuple[str, ...]]:
+def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: bool) -> tuple[Any, tuple[str, ...]]:
     """Return the model, and the names of the weights that the folder did not have."""
     with without_collections():
         import transformers
+        from huggingface_hub import constants
+        from huggingface_hub.utils.tqdm import enable_progress_bars
         from transformers.utils import logging as hf_logging
 
         maker = getattr(transformers, auto_class)
         _import_class_of(config)
-    hf_logging.disable_progress_bar()
+    hf_logging.disable_progress_bar()  # of the load, and of downloads too, which are to be seen on a terminal
+    if not constants.HF_HUB_DISABLE_PROGRESS_BARS:
+        enable_progress_bars()
     hf_logging.set_verbosity_error()  # of new weights `say_what_is_new` speaks
     try:
         if model.from_scratch:
@@ -334,7 +338,7 @@ def _check_body(hf: Any, new: Sequence[str], name: str) -> None:
         )
 
 
-def _check_vocabulary(tokenizer: Any, config: Any, model: Model) -> None:
+def _check_vocabulary(tokenizer: Any, config: Any, model: ModelOptions) -> None:
     size = getattr(config, "vocab_size", None)
     num_ids = num_token_ids(tokenizer)
     if size is not None and num_ids > size:
@@ -364,7 +368,7 @@ def _check_pooling(config: Any, name: str) -> None:
         )
 
 
-def require_weights(model: Model) -> None:
+def require_weights(model: ModelOptions) -> None:
     """Look whether the folder of a model has weights that can be read, before time is spent on the data.
 
     Raises:

@@ -19,7 +19,7 @@ from paratune.models.attention.check import TOLERANCE, why_not
 from paratune.models.attention.disentangled import attach
 from paratune.models.attention.register import register
 from paratune.models.last_layer import shorten_last_layer
-from paratune.models.task_model import Entry, TaskModel, find_blocks
+from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 
 _log = logging.getLogger(__name__)
 _LENGTHS: Final = (5, 11, 8)
@@ -153,16 +153,16 @@ def _refusal(model: TaskModel, *, is_on_cpu: bool) -> str | None:
     return None
 
 
-def _entries(model: TaskModel) -> list[Entry]:
+def _entries(model: TaskModel) -> list[PackedEntry]:
     """Return what may be right: a row begins at position 0, or behind the padding token's id (RoBERTa and its kin)."""
     offsets = (0, int(getattr(model.hf.config, "pad_token_id", None) or 0) + 1)
     if model.head_reads != "rows":
-        return [Entry(offset) for offset in offsets]
+        return [PackedEntry(offset) for offset in offsets]
     blocks = find_blocks(model.hf)
     shortens = [True, False] if blocks and shorten_last_layer(blocks[-1]) else [False]
     return [
-        *(Entry(offset, "first", each) for offset, each in product(offsets, shortens)),
-        *(Entry(offset, "mean") for offset in offsets),
+        *(PackedEntry(offset, "first", each) for offset, each in product(offsets, shortens)),
+        *(PackedEntry(offset, "mean") for offset in offsets),
     ]
 
 

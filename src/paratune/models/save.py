@@ -12,6 +12,7 @@ from torch import Tensor
 
 from paratune.base.atomic import replace_folder
 from paratune.errors import CheckpointError
+from paratune.hangs.pulse import working
 from paratune.models.files import TASK_FILE, file_records
 from paratune.models.task_model import TaskModel
 from paratune.records import write_json
@@ -34,7 +35,7 @@ def save_model(
     """
     try:
         state = {name.removeprefix("hf."): tensor.contiguous() for name, tensor in tensors.items()}
-        with replace_folder(folder) as temporary:
+        with replace_folder(folder) as temporary, working(f"write {folder.name}"):
             model.hf.save_pretrained(temporary, state_dict=state)
             tokenizer.save_pretrained(temporary)
             write_json(temporary / TASK_FILE, {**task, "files": file_records(temporary)})

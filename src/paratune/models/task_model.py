@@ -22,7 +22,7 @@ Pooling = Literal["first", "mean"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class PackedEntry:
     """How packed batches enter a model, and how its head is given what it reads; found by `packed.find_entry`."""
 
     position_offset: int = 0
@@ -53,7 +53,7 @@ class TaskModel(nn.Module):
         self.task_kind = task_kind
         self.objective = objective or OBJECTIVES[task_kind]
         """How it is trained, and what is kept of its outputs."""
-        self.entry: Entry | None = None
+        self.entry: PackedEntry | None = None
         """How packed batches enter; None where they cannot, or that was not tried."""
         self.why_padded: str | None = "it was not tried whether the model takes packed rows"
         """Why there is no `entry`."""
@@ -179,7 +179,7 @@ def read_packed(outputs: Any, batch: Batch, head_reads: str, pooling: str) -> Te
         outputs: Of the encoder, hidden states (1, T, D).
         batch: Packed.
         head_reads: rows or labelled.
-        pooling: Of rows; see `Entry`.
+        pooling: Of rows; see `PackedEntry`.
     """
     hidden_TD = _hidden(outputs).squeeze(0)
     assert batch.cu_seqlens is not None

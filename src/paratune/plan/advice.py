@@ -6,7 +6,7 @@ from functools import partial
 
 from paratune.base.units import format_bytes, format_duration, format_share
 from paratune.plan.enumerate import ALL
-from paratune.plan.predict import Prediction, Span, devices
+from paratune.plan.predict import FigureRange, Prediction, devices
 from paratune.plan.time import BOUND_OF
 
 ALIKE = 0.1
@@ -229,7 +229,7 @@ def _causes(few: Prediction, many: Prediction, ratio: float) -> str:
     return f"{first + ' and ' if first else ''}{last}, of {duration(many.time.total_s)} a step"
 
 
-def _span(prediction: Prediction) -> Span:
+def _span(prediction: Prediction) -> FigureRange:
     assert prediction.per_sample is not None
     return prediction.per_sample
 
@@ -293,7 +293,7 @@ PARTS = {
 """What `StepTime.parts` are, in words."""
 
 
-def span_text(span: Span | None) -> str:
+def span_text(span: FigureRange | None) -> str:
     """Return a time with its interval, "12 ms (9.31 to 17.4)" or "1 min 05 s (48.2 s to 1 min 40 s)"."""
     if span is None:
         return format_duration(None)

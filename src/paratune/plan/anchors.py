@@ -18,11 +18,11 @@ from paratune.models.dropout import use_cheap_dropout
 from paratune.models.linear import use_onednn
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
-from paratune.plan.clock import REPEATS, Call, Measured, captured, measure_host, measure_wall
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.clock import REPEATS, Call, CallSeconds, captured, measure_host, measure_wall
+from paratune.plan.constants import BoundedConstant, Constants
 from paratune.plan.kernels import pass_time
 from paratune.plan.profile import Profile, Shape, profile
-from paratune.plan.target import Target
+from paratune.plan.target import MeasuredDevice
 from paratune.precision import POLICIES
 
 _TASK = ClassificationTask(kind="classification", labels=["0", "1"])
@@ -62,7 +62,7 @@ _TINY_KERNELS = 256
 """In a queue or a graph; few enough that a queue takes them all."""
 
 
-def launch_figures(target: Target) -> Iterator[tuple[str, Constant]]:
+def launch_figures(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield what calling an operation costs the host, forward and backward, and on CUDA what it costs the device."""
     passes = _passes(SMALLEST, target)
     # On a CPU an operation is computed before it returns; here that takes next to nothing.
@@ -74,14 +74,14 @@ def launch_figures(target: Target) -> Iterator[tuple[str, Constant]]:
         value = measured.fastest_s / phase.num_kernels
         spread = max(1.05, measured.median_s / measured.fastest_s)
         source = f"measured: a pass of {phase.num_kernels} small operations, median {measured.spread:.0%} slower"
-        yield f"launch.{name}", Constant(value, value / 1.3, value * 1.3 * spread, source)
+        yield f"launch.{name}", BoundedConstant(value, value / 1.3, value * 1.3 * spread, source)
     if target.is_cuda:
         queued = _tiny_kernel(_tiny_calls(target), target)
         source = f"measured: {_TINY_KERNELS} sums of 32 numbers in a queue, median {queued.spread:.0%} slower"
-        yield "kernel", Constant(queued.fastest_s, queued.fastest_s / 1.3, queued.median_s * 1.3, source)
+        yield "kernel", BoundedConstant(queued.fastest_s, queued.fastest_s / 1.3, queued.median_s * 1.3, source)
 
 
-def launch_facts(target: Target) -> dict[str, float]:
+def launch_facts(target: MeasuredDevice) -> dict[str, float]:
     """Return what launching a tiny kernel costs on CUDA, in seconds, in three ways.
 
     Returns:
@@ -97,7 +97,7 @@ def launch_facts(target: Target) -> dict[str, float]:
     }
 
 
-def _tiny_calls(target: Target) -> Call:
+def _tiny_calls(target: MeasuredDevice) -> Call:
     x = torch.zeros(32, device=target.device)
 
     def call() -> None:
@@ -107,13 +107,13 @@ def _tiny_calls(target: Target) -> Call:
     return call
 
 
-def _tiny_kernel(calls: Call, target: Target) -> Measured:
+def _tiny_kernel(calls: Call, target: MeasuredDevice) -> CallSeconds:
     """Return the device's time of one of so many tiny kernels."""
     calls()
-    return Measured.of_times([target.clock.device_s(calls, 1) / _TINY_KERNELS for _ in range(REPEATS)])
+    return CallSeconds.of_times([target.clock.device_s(calls, 1) / _TINY_KERNELS for _ in range(REPEATS)])
 
 
-def factor_figures(target: Target, constants: Constants) -> Iterator[tuple[str, Constant]]:
+def factor_figures(target: MeasuredDevice, constants: Constants) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield measured over predicted time of forward and backward passes.
 
     Args:
@@ -124,7 +124,7 @@ def factor_figures(target: Target, constants: Constants) -> Iterator[tuple[str, 
     for anchor in ANCHORS_ON_GPU if target.is_cuda else ANCHORS:
         counted, forward, both = _tried(anchor, target)
         # The median: a run is not the fastest of its steps.
-        usual = Measured(forward.median_s, forward.median_s)
+        usual = CallSeconds(forward.median_s, forward.median_s)
         measured = {"forward": usual.median_s, "backward": both.without(usual).median_s}
         for name, phase in (("forward", counted.forward), ("backward", counted.backward)):
             predicted = pass_time(
@@ -135,11 +135,11 @@ def factor_figures(target: Target, constants: Constants) -> Iterator[tuple[str, 
         yield f"factor.{name}", factor_of(values)
 
 
-def factor_of(ratios: Sequence[float]) -> Constant:
+def factor_of(ratios: Sequence[float]) -> BoundedConstant:
     """Return the geometric mean of measured over predicted times, with bounds somewhat beyond the ratios themselves."""
     value = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
     source = f"measured: {len(ratios)} small models, {min(ratios):.2f} to {max(ratios):.2f} of the prediction"
-    return Constant(value, min(ratios) / _WIDER, max(ratios) * _WIDER, source)
+    return BoundedConstant(value, min(ratios) / _WIDER, max(ratios) * _WIDER, source)
 
 
 @dataclass(frozen=True)
@@ -151,14 +151,14 @@ class _Passes:
     both: Call
 
 
-def _tried(anchor: Anchor, target: Target) -> tuple[Profile, Measured, Measured]:
+def _tried(anchor: Anchor, target: MeasuredDevice) -> tuple[Profile, CallSeconds, CallSeconds]:
     """Return the profile of an anchor, and the times of its forward pass and of both its passes."""
     passes = _passes(anchor, target)
     forward, both = (measure_wall(call, target.clock, repeats=5) for call in (passes.forward, passes.both))
     return passes.profile, forward, both
 
 
-def _passes(anchor: Anchor, target: Target) -> _Passes:
+def _passes(anchor: Anchor, target: MeasuredDevice) -> _Passes:
     import transformers
 
     config, precision, device = _config(anchor), POLICIES[target.precision], target.device

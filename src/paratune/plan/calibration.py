@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune import hardware, records
-from paratune.base.units import format_number
+from paratune.base.units import format_number, parse_count
 from paratune.errors import ConfigError
-from paratune.plan.constants import KINDS, Constant, Constants
+from paratune.plan.constants import KINDS, BoundedConstant, Constants
 from paratune.plan.machine import Machine, calibrated, unmeasured
 
 if TYPE_CHECKING:
-    from paratune.plan.target import Target
+    from paratune.plan.target import MeasuredDevice
 
 SCHEMA_VERSION = 1
 _LAUNCHING = {
@@ -131,7 +131,7 @@ class Calibration:
         return found
 
 
-def _said(name: str, constant: Constant) -> str:
+def _said(name: str, constant: BoundedConstant) -> str:
     """Return a figure with its bounds, what it is, and how it was taken."""
     meaning = KINDS[name]
     unit, scale = next(((unit, scale) for word, unit, scale in _UNITS if meaning.startswith(word)), ("", 1.0))
@@ -169,8 +169,8 @@ def _on_cpu(machine: Machine, say: Callable[[str], None]) -> dict[int, Constants
     from paratune.plan.target import cpu_target
 
     before = torch.get_num_threads()
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    threads = {int(given)} if given.isdigit() and int(given) else {1, max(1, int(machine.num_cores or 1))}
+    given = parse_count(os.environ.get("OMP_NUM_THREADS"))
+    threads = {given} if given else {1, max(1, int(machine.num_cores or 1))}
     say("two processes that exchange bytes")
     links = dict(link_figures(torch.device("cpu"), min(threads)))
     measured = {}
@@ -199,7 +199,7 @@ def _on_cuda(say: Callable[[str], None]) -> tuple[dict[int, Constants], dict[str
     arithmetics = ["fp32", "fp16"]
     arithmetics += ["tf32"] if torch.cuda.is_tf32_supported() else []
     arithmetics += ["bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else []
-    links: dict[str, Constant] = {}
+    links: dict[str, BoundedConstant] = {}
     if torch.cuda.device_count() > 1:
         say("two processes that exchange bytes")
         links = dict(link_figures(torch.device("cuda"), torch.get_num_threads()))
@@ -208,7 +208,7 @@ def _on_cuda(say: Callable[[str], None]) -> tuple[dict[int, Constants], dict[str
     return {1: kernels_of(target, arithmetics, links)}, launch_facts(target)
 
 
-def kernels_of(target: "Target", arithmetics: Sequence[str], links: Mapping[str, Constant]) -> Constants:
+def kernels_of(target: "MeasuredDevice", arithmetics: Sequence[str], links: Mapping[str, BoundedConstant]) -> Constants:
     """Return what one process does on a device; figures that rest on others are measured after them.
 
     Args:

@@ -32,20 +32,20 @@ _WARM_UP_S = 1.0
 
 
 @dataclass(frozen=True)
-class Measured:
+class CallSeconds:
     """Seconds of one call."""
 
     fastest_s: float
     median_s: float
 
     @staticmethod
-    def of_times(times: Sequence[float]) -> "Measured":
+    def of_times(times: Sequence[float]) -> "CallSeconds":
         """Return what repeats of a call took."""
-        return Measured(min(times), statistics.median(times))
+        return CallSeconds(min(times), statistics.median(times))
 
-    def without(self, other: "Measured") -> "Measured":
+    def without(self, other: "CallSeconds") -> "CallSeconds":
         """Return what is left without the fastest time of another call, a fifth at least: the machine may be busy."""
-        return Measured(*(max(0.2 * a, a - other.fastest_s) for a in (self.fastest_s, self.median_s)))
+        return CallSeconds(*(max(0.2 * a, a - other.fastest_s) for a in (self.fastest_s, self.median_s)))
 
     @property
     def spread(self) -> float:
@@ -53,7 +53,7 @@ class Measured:
         return self.median_s / self.fastest_s - 1
 
 
-class Clock(Protocol):
+class CallClock(Protocol):
     """Times calls on one device; see the top of the module for the three readings."""
 
     def device_s(self, call: Call, calls: int) -> float:
@@ -73,7 +73,7 @@ class Clock(Protocol):
         ...
 
 
-class HostClock:
+class HostCallClock:
     """The clock of a CPU, which computes a call before it returns."""
 
     def __init__(self, least_s: float = LEAST_S) -> None:
@@ -160,24 +160,24 @@ def _warm_up(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def measure(call: Call, clock: Clock, repeats: int = REPEATS) -> Measured:
+def measure(call: Call, clock: CallClock, repeats: int = REPEATS) -> CallSeconds:
     """Time what the device computes in a call."""
     call()
     calls = clock.num_calls(call)
-    return Measured.of_times([clock.device_s(call, calls) / calls for _ in range(repeats)])
+    return CallSeconds.of_times([clock.device_s(call, calls) / calls for _ in range(repeats)])
 
 
-def measure_wall(call: Call, clock: Clock, repeats: int = REPEATS) -> Measured:
+def measure_wall(call: Call, clock: CallClock, repeats: int = REPEATS) -> CallSeconds:
     """Time a call from an idle device to an idle device: the host's part of it counts where the device waits for it."""
     call()
     calls = clock.num_calls(call)
-    return Measured.of_times([clock.wall_s(call, calls) / calls for _ in range(repeats)])
+    return CallSeconds.of_times([clock.wall_s(call, calls) / calls for _ in range(repeats)])
 
 
-def measure_host(call: Call, clock: Clock, repeats: int = REPEATS) -> Measured:
+def measure_host(call: Call, clock: CallClock, repeats: int = REPEATS) -> CallSeconds:
     """Time what the host does in a call, with an empty queue at its begin: a full one would make it wait."""
     call()
-    return Measured.of_times([clock.host_s(call, 1) for _ in range(repeats)])
+    return CallSeconds.of_times([clock.host_s(call, 1) for _ in range(repeats)])
 
 
 def captured(call: Call) -> Call:

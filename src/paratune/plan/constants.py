@@ -64,7 +64,7 @@ class UnknownFigure(KeyError):
 
 
 @dataclass(frozen=True)
-class Constant:
+class BoundedConstant:
     """A figure in its SI unit, with the bounds between which it is taken to lie."""
 
     value: float
@@ -87,7 +87,7 @@ class Constant:
         share = math.log(size / x0) / math.log(x1 / x0)
         return math.exp(math.log(y0) + share * math.log(y1 / y0))
 
-    def times(self, factor: float) -> "Constant":
+    def times(self, factor: float) -> "BoundedConstant":
         """Return the figure, its bounds and its curve multiplied."""
         curve = tuple((size, rate * factor) for size, rate in self.curve)
         return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor, curve=curve)
@@ -97,12 +97,12 @@ class Constant:
 class Constants:
     """The figures of a machine. One that is not there is not known."""
 
-    by_name: Mapping[str, Constant] = field(default_factory=dict)
+    by_name: Mapping[str, BoundedConstant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert not (strange := set(self.by_name) - set(KINDS)), f"no figures of a machine: {strange}"
 
-    def __getitem__(self, name: str) -> Constant:
+    def __getitem__(self, name: str) -> BoundedConstant:
         """Return a figure.
 
         Raises:
@@ -123,7 +123,7 @@ class Constants:
         """Return a figure, or what stands for it where it is not known."""
         return self.by_name[name].value if name in self.by_name else otherwise
 
-    def replaced(self, by_name: Mapping[str, Constant]) -> "Constants":
+    def replaced(self, by_name: Mapping[str, BoundedConstant]) -> "Constants":
         """Return the figures with some of them replaced."""
         return Constants({**self.by_name, **by_name})
 
@@ -155,13 +155,13 @@ class Constants:
         return Constants({name: _constant(name, each) for name, each in values.items()})
 
 
-def _constant(name: str, each: Any) -> Constant:
+def _constant(name: str, each: Any) -> BoundedConstant:
     if name not in KINDS:
         raise ValueError(f"{name} is not a figure of a machine")
     try:
         curve = tuple((float(size), float(rate)) for size, rate in each.get("curve", ()))
         value, low, high = (float(each[key]) for key in ("value", "low", "high"))
-        found = Constant(value, low, high, str(each["source"]), curve)
+        found = BoundedConstant(value, low, high, str(each["source"]), curve)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"{name} is not a value with low, high and source") from error
     rates = [rate for _, rate in curve]

@@ -139,12 +139,12 @@ class _Packed(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         planned: Any,
-        places: Places | dense_batches.Places | None,
+        places: Places | dense_batches.DensePlaces | None,
         is_dropped: bool,
         count: Count,
     ) -> Tensor:
         ctx.width, ctx.count = query.shape[2], count
-        if isinstance(places, dense_batches.Places):
+        if isinstance(places, dense_batches.DensePlaces):
             ctx.tiles = [(*places.shape, places.shape[1])]
             ctx.save_for_backward(*_saved_dense(query, places, is_dropped))
         else:
@@ -165,7 +165,7 @@ class _Packed(torch.autograd.Function):
         return (*grads, None, None, None, None)
 
 
-def _saved_dense(query: Tensor, places: dense_batches.Places, is_dropped: bool) -> list[Tensor]:
+def _saved_dense(query: Tensor, places: dense_batches.DensePlaces, is_dropped: bool) -> list[Tensor]:
     G, L = places.shape
     inputs = [query.new_empty(G, L, query.shape[2]) for _ in range(3)]
     return [*inputs, *(query.new_empty(G, L, L) for _ in range(1 + is_dropped))]

@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.config.feasibility.rules import stage_reasons
 from paratune.config.feasibility.words import refuse
-from paratune.config.strategy_sections import PipelineStrategy
+from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.task_sections import Task
 from paratune.config.traits import Traits
 from paratune.models.task_model import find_blocks
@@ -15,7 +15,7 @@ from paratune.plan.meta import on_meta
 from paratune.plan.shims import Kernels
 from paratune.precision import Precision
 from paratune.stages.balance import as_told, balanced
-from paratune.stages.cut import CutModel, Span
+from paratune.stages.cut import BlockSpan, CutModel
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Division:
     needed: tuple[frozenset[str], ...]
     """Those that it has to have: it cannot run without them."""
 
-    def spans(self, strategy: PipelineStrategy, traits: Traits) -> list[Span]:
+    def spans(self, strategy: PipelineOptions, traits: Traits) -> list[BlockSpan]:
         """Return the blocks of each stage; what `balance: measured` would find is taken to be what is counted.
 
         Raises:
@@ -41,15 +41,15 @@ class Division:
             return as_told(strategy.balance)
         return balanced([float(cost) for cost in self.costs], num_stages) or []
 
-    def of_rank(self, place: int, strategy: PipelineStrategy, traits: Traits) -> list[Span]:
+    def of_rank(self, place: int, strategy: PipelineOptions, traits: Traits) -> list[BlockSpan]:
         """Return the stages of a rank of the pipeline, which has those of every `stages`-th place from its own on."""
         return self.spans(strategy, traits)[place :: strategy.stages]
 
-    def uses(self, spans: Sequence[Span]) -> frozenset[str]:
+    def uses(self, spans: Sequence[BlockSpan]) -> frozenset[str]:
         """Return the names of the parameters that stages train."""
         return frozenset().union(*(self.used[block] for span in spans for block in range(span.begin, span.end)))
 
-    def holds(self, spans: Sequence[Span]) -> frozenset[str]:
+    def holds(self, spans: Sequence[BlockSpan]) -> frozenset[str]:
         """Return the names of all parameters whose memory stages need."""
         return self.uses(spans) | frozenset().union(*(self.needed[span.begin] for span in spans))
 

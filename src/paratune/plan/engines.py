@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from paratune.config.strategy_sections import DeepSpeedStrategy
+from paratune.config.strategy_sections import DeepSpeedOptions
 from paratune.plan.profile import Parameter, Profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.states import States, deepspeed_limits, optimizer_groups, padded, shard_size
 from paratune.plan.timeline import Delta, rounded
 
@@ -38,7 +38,7 @@ class View:
     """What engines look at."""
 
     profile: Profile
-    setup: Setup
+    setup: PredictionSetup
     states: States
     """Of the rank."""
     rounding: int
@@ -246,7 +246,7 @@ DOUBLE_BYTES = 8
 
 def deepspeed(view: View) -> Course:
     strategy = view.setup.strategy
-    assert isinstance(strategy, DeepSpeedStrategy)
+    assert isinstance(strategy, DeepSpeedOptions)
     if strategy.stage == 0:
         return _deepspeed_0(view)
     bucket = view.profile.weight_bytes * deepspeed_limits(view.profile, strategy).reduce_bucket_size
@@ -265,7 +265,7 @@ def _deepspeed_0(view: View) -> Course:
     return Course({}, tuple(view.gradients()), at_step)
 
 
-def _deepspeed_1_2(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course:
+def _deepspeed_1_2(view: View, strategy: DeepSpeedOptions, bucket: int) -> Course:
     """A bucket that gradients are copied into, and, when it is full, a copy of what it holds that is sent.
 
     Stage 1 keeps all gradients until the last micro-batch is done; stage 2 reduces them as they come, and adds those of
@@ -324,7 +324,7 @@ def _sent(position: int, num_bytes: int) -> Iterator[Delta]:
     yield Delta(position, COMMUNICATION, -num_bytes)
 
 
-def _deepspeed_3(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course:
+def _deepspeed_3(view: View, strategy: DeepSpeedOptions, bucket: int) -> Course:
     """Gathered weights, until the update; a bucket of gradients, and a copy of it when it is full.
 
     The update copies the parts of one group flat; the norm takes one part at a time in float64.
@@ -348,14 +348,14 @@ def _deepspeed_3(view: View, strategy: DeepSpeedStrategy, bucket: int) -> Course
     return Course(always, deltas, at_step, keeps_casts=False)
 
 
-def _persistent_bytes(view: View, strategy: DeepSpeedStrategy) -> int:
+def _persistent_bytes(view: View, strategy: DeepSpeedOptions) -> int:
     """Return what weights take that stage 3 keeps whole beside their parts."""
     threshold = deepspeed_limits(view.profile, strategy).param_persistence_threshold
     num_ranks, sizes = view.setup.num_ranks, (each.numel for each in view.profile.parameters)
     return view.profile.weight_bytes * sum(-(-size // num_ranks) * num_ranks for size in sizes if size <= threshold)
 
 
-def _gathered_by_deepspeed(view: View, strategy: DeepSpeedStrategy) -> Iterator[Delta]:
+def _gathered_by_deepspeed(view: View, strategy: DeepSpeedOptions) -> Iterator[Delta]:
     """Yield two blocks of weights, or the one largest weight outside, or all that are needed again before long.
 
     A weight stays gathered that is needed again within `max_reuse_distance`: those of the last half of so many numbers,

@@ -21,9 +21,9 @@ from paratune.config.traits import Traits, traits_of
 from paratune.config.validate import validate
 from paratune.errors import ConfigError
 from paratune.models.batch_layout import BatchLayout
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.machine import Machine
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.precision import POLICIES, Precision
 
 USUAL = ("single", "ddp", "zero1", "zero2", "zero3", "pipeline")
@@ -58,14 +58,14 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Option:
+class JobOption:
     """A way of running the job that is possible as far as sizes go; whether it fits is not known yet."""
 
     name: str
     """The strategy with its options, as on a command line."""
     config: Config
     """Under which it would be trained."""
-    setup: Setup
+    setup: PredictionSetup
     sizes: ResolvedBatch
     layout: BatchLayout
     is_open: bool
@@ -88,8 +88,8 @@ class Impossible:
 
 
 def enumerate_options(
-    job: Job, loaded: LoadedConfig, machine: Machine, asked: Asked, outside_traits: Callable[[str], Traits]
-) -> tuple[list[Option], list[Impossible]]:
+    job: PlannedJob, loaded: LoadedConfig, machine: Machine, asked: Asked, outside_traits: Callable[[str], Traits]
+) -> tuple[list[JobOption], list[Impossible]]:
     """Return all ways that were asked for, and those among them that are none.
 
     Args:
@@ -102,7 +102,7 @@ def enumerate_options(
     Raises:
         ConfigError: A strategy is called by a name, or has an option, that does not exist.
     """
-    options: list[Option] = []
+    options: list[JobOption] = []
     impossible: list[Impossible] = []
     for each in _variants(loaded, asked, outside_traits):
         if isinstance(each, Impossible):
@@ -182,7 +182,9 @@ def _is_as_single(variant: _Variant, num_ranks: int) -> bool:
     return num_ranks == 1 and variant.traits.states_on == "device"
 
 
-def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_nodes: int) -> Option | Impossible:
+def _option(
+    job: PlannedJob, machine: Machine, variant: _Variant, num_ranks: int, num_nodes: int
+) -> JobOption | Impossible:
     """Return the way with so many ranks, or why there is none.
 
     Raises:
@@ -202,7 +204,7 @@ def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_n
         return Impossible(variant.name, config.precision, num_ranks, sentence, codes)
     sizes = job.sizes(config.batch, traits, num_ranks)
     layout = job.layout(traits, is_cuda=machine.is_cuda)
-    setup = Setup(
+    setup = PredictionSetup(
         strategy=config.strategy,
         traits=traits,
         precision=_precision(config),
@@ -215,7 +217,7 @@ def _option(job: Job, machine: Machine, variant: _Variant, num_ranks: int, num_n
         optimizer=config.train.optimizer,
     )
     is_open = config.batch.per_device is None and config.batch.micro_batch_size in (None, "auto")
-    return Option(variant.name, config, setup, sizes, layout, is_open, variant.apart)
+    return JobOption(variant.name, config, setup, sizes, layout, is_open, variant.apart)
 
 
 def _precision(config: Config) -> Precision:
@@ -226,7 +228,7 @@ def _precision(config: Config) -> Precision:
     return policy.with_weights(strategy_options(config.strategy).get("param_dtype", "fp32"))
 
 
-def resized(option: Option, micro_batch_size: int) -> Option:
+def resized(option: JobOption, micro_batch_size: int) -> JobOption:
     """Return the same step in micro-batches of at most so many samples."""
     sizes = option.sizes.at_most(micro_batch_size)
     setup = replace(option.setup, micro_batch_size=sizes.micro_batch_size, grad_accum_steps=sizes.grad_accum_steps)

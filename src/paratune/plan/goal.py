@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from paratune.base.text import plain
 from paratune.base.units import GIB, KIB, MIB, format_bytes, format_duration
-from paratune.config.targets import Target, parse_target
+from paratune.config.targets import ScoreTarget, parse_target
 from paratune.errors import ConfigError
 from paratune.plan.advice import span_text
-from paratune.plan.predict import Prediction, Span
+from paratune.plan.predict import FigureRange, Prediction
 
 _FORM = '--goal "f1>=0.88 within 2h under 24GB"'
 _PARTS = re.compile(r"\b(within|under|for)\b")
@@ -33,7 +33,7 @@ State = Literal["meets it", "may meet it", "does not"]
 class Goal:
     """What is wanted; None where nothing is said."""
 
-    targets: tuple[Target, ...] = ()
+    targets: tuple[ScoreTarget, ...] = ()
     within_s: float | None = None
     """Seconds of all training steps until the targets are met, or of the run."""
     under_bytes: float | None = None
@@ -43,7 +43,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GoalVerdict:
     """Of one way."""
 
     prediction: Prediction
@@ -96,7 +96,7 @@ def _amount(said: Mapping[str, str], word: str, units: Mapping[str, float], want
     return float(found[1]) * units[unit]
 
 
-def judge(goal: Goal, predictions: Sequence[Prediction], steps_until: Mapping[int, Sequence[int]]) -> list[Verdict]:
+def judge(goal: Goal, predictions: Sequence[Prediction], steps_until: Mapping[int, Sequence[int]]) -> list[GoalVerdict]:
     """Say of each way whether it meets the goal, as far as memory, time and price go.
 
     Args:
@@ -104,7 +104,7 @@ def judge(goal: Goal, predictions: Sequence[Prediction], steps_until: Mapping[in
         predictions: Of all ways.
         steps_until: Optimizer steps after which measured runs had met the targets, by their global batch.
     """
-    return [Verdict(each, *_judged(goal, each, steps_until)) for each in predictions]
+    return [GoalVerdict(each, *_judged(goal, each, steps_until)) for each in predictions]
 
 
 def _judged(goal: Goal, each: Prediction, steps_until: Mapping[int, Sequence[int]]) -> tuple[State, str]:
@@ -128,7 +128,7 @@ def _judged(goal: Goal, each: Prediction, steps_until: Mapping[int, Sequence[int
 _ORDER: Mapping[State, int] = {"meets it": 0, "may meet it": 1, "does not": 2}
 
 
-def _within(what: str, limit: float, found: Span) -> tuple[State, str]:
+def _within(what: str, limit: float, found: FigureRange) -> tuple[State, str]:
     text = span_text(found) if what == "time" else f"{found.value:.3g} ({found.low:.3g} to {found.high:.3g})"
     said = format_duration(limit) if what == "time" else f"a price of {limit:g}"
     if found.low > limit:
@@ -138,12 +138,12 @@ def _within(what: str, limit: float, found: Span) -> tuple[State, str]:
     return "meets it", text
 
 
-def needed(each: Prediction, steps_until: Mapping[int, Sequence[int]]) -> Span | None:
+def needed(each: Prediction, steps_until: Mapping[int, Sequence[int]]) -> FigureRange | None:
     """Return the seconds until the targets are met, as measured runs with the same global batch met them; else of the
     whole run."""
     steps = steps_until.get(each.setup.global_batch_size)
     if steps and each.step is not None:
-        return Span(each.step.value * _mean(steps), each.step.low * min(steps), each.step.high * max(steps))
+        return FigureRange(each.step.value * _mean(steps), each.step.low * min(steps), each.step.high * max(steps))
     return each.run
 
 
@@ -152,7 +152,7 @@ def _mean(steps: Sequence[int]) -> float:
 
 
 def goal_lines(
-    goal: Goal, verdicts: Sequence[Verdict], steps_until: Mapping[int, Sequence[int]], num_missed: int = 0
+    goal: Goal, verdicts: Sequence[GoalVerdict], steps_until: Mapping[int, Sequence[int]], num_missed: int = 0
 ) -> Iterator[str]:
     """Yield what the goal comes to, in words.
 
@@ -193,13 +193,13 @@ def _verb(state: State, number: int) -> str:
     return {"meets it": "meet it", "may meet it": "may meet it", "does not": "do not"}[state]
 
 
-def _by_time(verdict: Verdict) -> float:
+def _by_time(verdict: GoalVerdict) -> float:
     span = verdict.prediction.run or verdict.prediction.step
     return math.inf if span is None else span.value
 
 
 def probe_matrix(
-    base: str, overrides: Mapping[str, Any], verdicts: Sequence[Verdict], *, learning_rate: float
+    base: str, overrides: Mapping[str, Any], verdicts: Sequence[GoalVerdict], *, learning_rate: float
 ) -> dict[str, Any]:
     """Return a matrix of runs that settles what is open: times of the ways in question, and the learning rate.
 

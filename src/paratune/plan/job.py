@@ -14,11 +14,11 @@ from paratune.config.traits import Traits
 from paratune.data.order import steps_per_epoch
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.packed import find_entry
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan.build import build_model
 from paratune.plan.lengths import Lengths, bucketed_length, padded_length
 from paratune.plan.profile import Shape
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.precision import POLICIES
 
 _SMALL = {
@@ -37,18 +37,18 @@ _SMALL = {
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class PlannedJob:
     """What all predictions of one command have in common."""
 
     config: Config
-    """With its overrides; strategy, precision and number of ranks are those of a `Setup`."""
+    """With its overrides; strategy, precision and number of ranks are those of a `PredictionSetup`."""
     hf_config: Any
     """The model's own configuration."""
     lengths: Lengths
     """Of the training split."""
     num_samples: int | None
     """Of the training split; None where no data was read."""
-    entry: Entry | None
+    entry: PackedEntry | None
     """How packed rows enter the model; None where they cannot."""
     why_padded: str | None
     """Why there is no entry."""
@@ -102,7 +102,7 @@ class Job:
             compiles=self.config.train.compile,
         )
 
-    def passes(self, setup: Setup, layout: BatchLayout) -> Setup:
+    def passes(self, setup: PredictionSetup, layout: BatchLayout) -> PredictionSetup:
         """Return the setup with the micro-batches that are computed: of a rank that sorts, parts of those asked for."""
         if layout.num_buckets in (None, 1):
             return setup
@@ -110,7 +110,7 @@ class Job:
         share = setup.micro_batch_size * setup.grad_accum_steps
         return replace(setup, micro_batch_size=size, grad_accum_steps=-(-share // size))
 
-    def largest(self, setup: Setup, layout: BatchLayout) -> Shape:
+    def largest(self, setup: PredictionSetup, layout: BatchLayout) -> Shape:
         """Return the largest micro-batch that can occur: of the longest rows of the split, all of them alike."""
         rows = self.passes(setup, layout).micro_batch_size
         if layout.kind != "packed":
@@ -118,12 +118,12 @@ class Job:
         longest = self.lengths.longest_rows(rows)
         return self._shape(rows, -(-sum(longest) // rows), layout)
 
-    def usual(self, setup: Setup, layout: BatchLayout) -> Shape:
+    def usual(self, setup: PredictionSetup, layout: BatchLayout) -> Shape:
         """Return the micro-batch that stands for all of a run: as many tokens as they have on average."""
         rows = self.passes(setup, layout).micro_batch_size
         return self._shape(rows, max(1, round(self.usual_length(setup, layout))), layout)
 
-    def usual_length(self, setup: Setup, layout: BatchLayout) -> float:
+    def usual_length(self, setup: PredictionSetup, layout: BatchLayout) -> float:
         """Return the expected tokens of a row, its padding included, on the rank that has most of them."""
         size, num_ranks, num_micro = setup.micro_batch_size, setup.data_world_size, setup.grad_accum_steps
         if layout.kind == "packed":
@@ -144,7 +144,7 @@ class Job:
         return Shape(lengths, layout="padded", labelled_share=self.labelled_share)
 
 
-def find_packing(hf_config: Any, task: Task) -> tuple[Entry | None, str | None]:
+def find_packing(hf_config: Any, task: Task) -> tuple[PackedEntry | None, str | None]:
     """Return how packed rows enter the model, or why they cannot: tried as the training does, on a small copy of it.
 
     On a GPU the kernel of its attention is tried as well, which is left to the run.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paratune import hardware
+from paratune.base.units import parse_count
 from paratune.errors import ConfigError, did_you_mean
 from paratune.hardware.devices import DEVICES, Device, find_device
 from paratune.plan.constants import Constants
@@ -131,10 +132,8 @@ def threads_of_rank(ranks_per_node: int, num_cores: float | None) -> int:
 
     So does `paratune train --nproc`.
     """
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
-    return max(1, int((num_cores or 1) // ranks_per_node))
+    given = parse_count(os.environ.get("OMP_NUM_THREADS"))
+    return given or max(1, int((num_cores or 1) // ranks_per_node))
 
 
 def calibrated(machine: Machine, by_threads: Mapping[int, Constants]) -> Machine:

@@ -7,7 +7,7 @@ from typing import Literal
 from paratune.base.units import MIB
 from paratune.plan.engines import ENGINES, GRADIENTS, Course, View, replicated
 from paratune.plan.profile import Profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.stage_memory import stage_terms
 from paratune.plan.states import States, ranks_that_differ, states_of_rank
 from paratune.plan.timeline import Delta, fullest, rounded
@@ -50,7 +50,7 @@ class Memory:
         return sum(self.host_terms.values())
 
 
-def peak(profile: Profile, setup: Setup, on_cuda: bool = True) -> Memory:
+def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memory:
     """Return the memory of the rank that needs most.
 
     Args:
@@ -69,7 +69,7 @@ def peak(profile: Profile, setup: Setup, on_cuda: bool = True) -> Memory:
     return max((peak_of_rank(profile, setup, rank, on_cuda) for rank in ranks), key=lambda each: each.total)
 
 
-def peak_of_rank(profile: Profile, setup: Setup, rank: int, on_cuda: bool = True) -> Memory:
+def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: bool = True) -> Memory:
     """Return the memory of one rank; see `peak`."""
     view = View(profile, setup, states_of_rank(profile, setup, rank), CUDA_ROUNDING if on_cuda else 1)
     if setup.traits.cuts_blocks:

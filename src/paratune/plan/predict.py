@@ -9,27 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base.units import format_bytes
-from paratune.plan.enumerate import Option, resized
-from paratune.plan.job import Job
+from paratune.plan.enumerate import JobOption, resized
+from paratune.plan.job import PlannedJob
 from paratune.plan.machine import Machine
 from paratune.plan.memory import Memory, peak
 from paratune.plan.profile import Profile, Shape
-from paratune.plan.setup import Setup
-from paratune.plan.time import Figures, StepTime, step_time, why_no_time
+from paratune.plan.setup import PredictionSetup
+from paratune.plan.time import StepTime, TimeInputs, step_time, why_no_time
 
 
 @dataclass(frozen=True)
-class Span:
+class FigureRange:
     """A figure, and the bounds between which it should lie."""
 
     value: float
     low: float
     high: float
 
-    def times(self, factor: float) -> "Span":
-        return Span(self.value * factor, self.low * factor, self.high * factor)
+    def times(self, factor: float) -> "FigureRange":
+        return FigureRange(self.value * factor, self.low * factor, self.high * factor)
 
-    def overlaps(self, other: "Span") -> bool:
+    def overlaps(self, other: "FigureRange") -> bool:
         """Say whether either may be the smaller one."""
         return self.low <= other.high and other.low <= self.high
 
@@ -42,7 +42,7 @@ class Span:
 class Prediction:
     """What is said of one option."""
 
-    option: Option
+    option: JobOption
     """With the micro-batch that it was predicted for."""
     memory: Memory
     """Of the fullest rank."""
@@ -62,7 +62,7 @@ class Prediction:
     notes: tuple[str, ...] = ()
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> PredictionSetup:
         return self.option.setup
 
     @property
@@ -78,22 +78,22 @@ class Prediction:
         return self.label if size in self.option.apart else f"{self.label}, {size}"
 
     @property
-    def step(self) -> Span | None:
+    def step(self) -> FigureRange | None:
         """Seconds of an optimizer step."""
-        return None if self.time is None else Span(self.time.total_s, self.time.low_s, self.time.high_s)
+        return None if self.time is None else FigureRange(self.time.total_s, self.time.low_s, self.time.high_s)
 
     @property
-    def epoch(self) -> Span | None:
+    def epoch(self) -> FigureRange | None:
         """Seconds of all steps of an epoch."""
         return None if self.step is None or self.steps_per_epoch is None else self.step.times(self.steps_per_epoch)
 
     @property
-    def run(self) -> Span | None:
+    def run(self) -> FigureRange | None:
         """Seconds of all steps of the run; start-up, evaluations and checkpoints come on top."""
         return None if self.step is None or self.num_steps is None else self.step.times(self.num_steps)
 
     @property
-    def per_sample(self) -> Span | None:
+    def per_sample(self) -> FigureRange | None:
         """Seconds of the whole machine for a sample: what ways with other global batches are compared by."""
         return None if self.step is None else self.step.times(1 / self.setup.global_batch_size)
 
@@ -104,7 +104,7 @@ class Prediction:
         return None if span is None else self.machine.energy_j(self.setup.num_ranks, span.high)
 
     @property
-    def price(self) -> Span | None:
+    def price(self) -> FigureRange | None:
         """Of the run, in the currency of the price of a device-hour."""
         span, rate = self.run or self.epoch, self.machine.price_per_hour
         return None if span is None or rate is None else span.times(rate * self.setup.num_ranks / 3600)
@@ -148,11 +148,16 @@ class Prediction:
         }
 
 
-class Predictor:
+class JobPredictor:
     """Predicts options of one job on one machine."""
 
     def __init__(
-        self, job: Job, machine: Machine, profile_of: Callable[[Shape, Setup], Profile], *, searches: bool = True
+        self,
+        job: PlannedJob,
+        machine: Machine,
+        profile_of: Callable[[Shape, PredictionSetup], Profile],
+        *,
+        searches: bool = True,
     ) -> None:
         """Take what all predictions have in common.
 
@@ -167,7 +172,7 @@ class Predictor:
         self._profile_of = profile_of
         self._searches = searches
 
-    def predict(self, option: Option) -> Prediction:
+    def predict(self, option: JobOption) -> Prediction:
         """Predict an option; one whose micro-batch is open, with the largest that fits, or with 1 where none does.
 
         Raises:
@@ -201,28 +206,28 @@ class Predictor:
     def _per_epoch(self, global_batch_size: int) -> float | None:
         return None if self._job.num_samples is None else self._job.num_samples / global_batch_size
 
-    def _limit(self, setup: Setup) -> int | None:
+    def _limit(self, setup: PredictionSetup) -> int | None:
         """Return the bytes that a rank may take: a device's, or on a CPU its part of the machine's memory."""
         memory = self._machine.memory_bytes
         return memory if memory is None or self._machine.is_cuda else memory // setup.ranks_per_node
 
-    def _memory(self, option: Option) -> Memory:
+    def _memory(self, option: JobOption) -> Memory:
         setup = self._job.passes(option.setup, option.layout)
         profile = self._profile_of(self._job.largest(option.setup, option.layout), setup)
         return peak(profile, setup, self._machine.is_cuda)
 
-    def _approximations(self, option: Option) -> list[str]:
+    def _approximations(self, option: JobOption) -> list[str]:
         setup = self._job.passes(option.setup, option.layout)
         why = self._profile_of(self._job.largest(option.setup, option.layout), setup).why_approximate
         return [] if why is None else [f"activations are a formula's: the model cannot be traced ({why})"]
 
-    def _sizes(self, option: Option) -> list[int]:
+    def _sizes(self, option: JobOption) -> list[int]:
         """Return the micro-batches that keep the step, ascending, and leave a pipeline enough of them."""
         least = option.setup.traits.num_micro_batches
         share = option.sizes.share
         return [size for size in option.sizes.possible() if share // size >= min(least, share)]
 
-    def _largest(self, option: Option) -> int | None:
+    def _largest(self, option: JobOption) -> int | None:
         """Return the largest micro-batch that fits, None where none does.
 
         Memory grows with the micro-batch, but for the last one: all of a rank's share needs no accumulated gradients.
@@ -243,12 +248,12 @@ class Predictor:
             low, high = (middle, high) if fits(middle) else (low, middle)
         return sizes[low] if low >= 0 else None
 
-    def _time(self, option: Option) -> tuple[StepTime | None, str | None]:
+    def _time(self, option: JobOption) -> tuple[StepTime | None, str | None]:
         job = self._job
         setup = job.passes(option.setup, option.layout)
         shape = job.usual(option.setup, option.layout)
         profile = self._profile_of(shape, setup)
-        figures = Figures(
+        figures = TimeInputs(
             num_tokens=shape.num_tokens,
             num_workers=job.config.data.num_workers,
             hides_words=job.config.task.kind == "mlm",

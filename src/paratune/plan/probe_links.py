@@ -22,8 +22,8 @@ from torch.optim import AdamW
 
 from paratune.base.scratch import scratch_folder
 from paratune.errors import LaunchError
-from paratune.plan.clock import Call, Clock, EventClock, HostClock, Measured, measure
-from paratune.plan.constants import Constant
+from paratune.plan.clock import Call, CallClock, CallSeconds, EventClock, HostCallClock, measure
+from paratune.plan.constants import BoundedConstant
 
 NUM_RANKS = 2
 _LIMIT_S = 300
@@ -57,7 +57,7 @@ ON_GPU = LinkSizes(large=1 << 26, width=4096, numbers=1 << 25, calls=8)
 """256 MiB take 0.6 ms over 450 GB/s, several times what launching a collective takes."""
 
 
-def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, Constant]]:
+def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield the figures of two ranks on this machine.
 
     Args:
@@ -72,11 +72,11 @@ def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, 
         found = folder / "found.json"
         _wait(processes)
         values = json.loads(found.read_text("utf-8"))
-    times = {name: Measured(*each) for name, each in values.items()}
+    times = {name: CallSeconds(*each) for name, each in values.items()}
     yield from figures_of(times, ON_GPU if device.type == "cuda" else ON_CPU)
 
 
-def figures_of(times: dict[str, Measured], sizes: LinkSizes) -> Iterator[tuple[str, Constant]]:
+def figures_of(times: dict[str, CallSeconds], sizes: LinkSizes) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield the figures of what two ranks measured: small, large, alone, together and beside (see `_measured`)."""
     small, large = times["small"], times["large"]
     # Of two ranks an all-reduce moves n bytes in each direction, in two steps.
@@ -87,23 +87,29 @@ def figures_of(times: dict[str, Measured], sizes: LinkSizes) -> Iterator[tuple[s
         # Each rank has half of the bytes, and sends that.
         half = 2 * sizes.large / max(times[name].fastest_s - small.fastest_s / 2, 0.1 * times[name].fastest_s)
         spread = max(1.2, 1 + times[name].spread)
-        yield f"link.{name}", Constant(half, half / spread, half * 1.2, _said(sizes.large_text, times[name], name))
+        yield (
+            f"link.{name}",
+            BoundedConstant(half, half / spread, half * 1.2, _said(sizes.large_text, times[name], name)),
+        )
     shard = times["shards"].fastest_s / _SHARDS
     source = f"measured: AdamW on {_SHARDS} small shards, median {times['shards'].spread:.0%} slower"
-    yield "adamw.shard", Constant(shard, shard / 1.3, shard * 1.3 * (1 + times["shards"].spread), source)
-    yield "link", Constant(rate, rate / max(1.2, slower), rate * 1.2, _said(sizes.large_text, large))
-    yield "link.latency", Constant(latency, latency / 1.5, latency * max(1.5, 1 + small.spread), _said("1 KiB", small))
+    yield "adamw.shard", BoundedConstant(shard, shard / 1.3, shard * 1.3 * (1 + times["shards"].spread), source)
+    yield "link", BoundedConstant(rate, rate / max(1.2, slower), rate * 1.2, _said(sizes.large_text, large))
+    yield (
+        "link.latency",
+        BoundedConstant(latency, latency / 1.5, latency * max(1.5, 1 + small.spread), _said("1 KiB", small)),
+    )
     ratio = max(1.0, times["together"].fastest_s / times["alone"].fastest_s)
     source = f"measured: products and sums by both, {ratio:.2f} of the time of one alone"
-    yield "together", Constant(ratio, max(1.0, ratio / 1.1), ratio * 1.1, source)
+    yield "together", BoundedConstant(ratio, max(1.0, ratio / 1.1), ratio * 1.1, source)
     shorter = min(large.fastest_s, times["together"].fastest_s)
     saved = large.fastest_s + times["together"].fastest_s - times["beside"].fastest_s
     overlap = min(1.0, max(0.0, saved / shorter))
     source = "measured: an all-reduce beside products and sums"
-    yield "overlap", Constant(overlap, max(0.0, overlap - 0.25), min(1.0, overlap + 0.25), source)
+    yield "overlap", BoundedConstant(overlap, max(0.0, overlap - 0.25), min(1.0, overlap + 0.25), source)
 
 
-def _said(size: str, measured: Measured, what: str = "all-reduce") -> str:
+def _said(size: str, measured: CallSeconds, what: str = "all-reduce") -> str:
     return f"measured: {what} of {size} by 2 processes, fastest of {_REPEATS}, median {measured.spread:.0%} slower"
 
 
@@ -166,13 +172,13 @@ def _rank(rank: int, kind: str, num_threads: int, folder: str) -> None:
         dist.destroy_process_group()
 
 
-def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
+def _measured(rank: int, device: torch.device) -> dict[str, CallSeconds]:
     """Measure all-reduces of two sizes, computing by rank 0 alone, by both, and beside an all-reduce."""
     on_cuda = device.type == "cuda"
     sizes = ON_GPU if on_cuda else ON_CPU
     small, large = (torch.ones(size, device=device) for size in (sizes.small, sizes.large))
     a, x = torch.randn(sizes.width, sizes.width, device=device), torch.randn(sizes.numbers, device=device)
-    clock: Clock = EventClock(device, align=lambda: dist.all_reduce(small)) if on_cuda else HostClock()
+    clock: CallClock = EventClock(device, align=lambda: dist.all_reduce(small)) if on_cuda else HostCallClock()
 
     def compute() -> None:
         for _ in range(8):
@@ -185,7 +191,7 @@ def _measured(rank: int, device: torch.device) -> dict[str, Measured]:
         assert work is not None
         work.wait()
 
-    def fixed(call: Call, calls: int) -> Measured:
+    def fixed(call: Call, calls: int) -> CallSeconds:
         # All ranks call equally often: what they measure themselves would not be the same number.
         return measure_fixed(call, calls, clock)
 
@@ -215,7 +221,7 @@ def _collective(name: str, old_name: str) -> Callable[..., Any]:
     return collective
 
 
-def _measure_update(device: torch.device) -> Measured:
+def _measure_update(device: torch.device) -> CallSeconds:
     """Time the update of shards as a run sees it: of small ones the host takes longer than the device."""
     call = _update_of_shards(device)
     wait = torch.cuda.synchronize if device.type == "cuda" else _do_nothing
@@ -224,7 +230,7 @@ def _measure_update(device: torch.device) -> Measured:
         call()
         wait()
 
-    return measure_fixed(waited, 1, HostClock())
+    return measure_fixed(waited, 1, HostCallClock())
 
 
 def _do_nothing() -> None:
@@ -250,11 +256,11 @@ def _update_of_shards(device: torch.device) -> Callable[[], None]:
     return call
 
 
-def measure_fixed(call: Call, calls: int, clock: Clock) -> Measured:
+def measure_fixed(call: Call, calls: int, clock: CallClock) -> CallSeconds:
     """Time a call that all ranks make together, the same number of times on each."""
     call()
     times = []
     for _ in range(_REPEATS):
         dist.barrier()
         times.append(clock.device_s(call, calls) / calls)
-    return Measured.of_times(times)
+    return CallSeconds.of_times(times)

@@ -20,16 +20,16 @@ from paratune.data.token_store import TokenStore
 from paratune.models.attention import cpu
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.linear import use_onednn
-from paratune.plan.clock import REPEATS, Measured, measure
-from paratune.plan.constants import Constant
-from paratune.plan.target import Target, cpu_target
+from paratune.plan.clock import REPEATS, CallSeconds, measure
+from paratune.plan.constants import BoundedConstant
+from paratune.plan.target import MeasuredDevice, cpu_target
 from paratune.plan.work import ADAMW_PASSES
 
 _HEAD_WIDTH = 64
 _VOCABULARY, _WIDTH = 30_522, 256
 
 
-def kernel_figures(target: Target, arithmetics: Sequence[str]) -> Iterator[tuple[str, Constant]]:
+def kernel_figures(target: MeasuredDevice, arithmetics: Sequence[str]) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield the figures of kernels, one at a time.
 
     Args:
@@ -68,32 +68,32 @@ def _computing_in(arithmetic: str) -> Iterator[torch.dtype]:
         torch.set_float32_matmul_precision(before)
 
 
-def curve_of(points: Sequence[tuple[float, float, Measured]]) -> Constant:
+def curve_of(points: Sequence[tuple[float, float, CallSeconds]]) -> BoundedConstant:
     """Return a rate that depends on size, from (size of one operation, work of the call, its time)."""
     rates = sorted((size, work / measured.fastest_s) for size, work, measured in points)
     curve = tuple((size, rate) for at, (size, rate) in enumerate(rates) if at == 0 or size > rates[at - 1][0])
     assert all(a < b for (a, _), (b, _) in pairwise(curve))
     value = curve[-1][1]
     slower = 1 + max(measured.spread for _, _, measured in points)
-    return Constant(value, value / max(1.05, slower), value * 1.05, _said(points), curve)
+    return BoundedConstant(value, value / max(1.05, slower), value * 1.05, _said(points), curve)
 
 
-def _said(points: Sequence[tuple[float, float, Measured]]) -> str:
+def _said(points: Sequence[tuple[float, float, CallSeconds]]) -> str:
     spread = max(measured.spread for _, _, measured in points)
     return f"measured: fastest of {REPEATS} at {len(points)} sizes, median up to {spread:.0%} slower"
 
 
-def single(value: float, measured: Measured, *, is_rate: bool) -> Constant:
+def single(value: float, measured: CallSeconds, *, is_rate: bool) -> BoundedConstant:
     """Return a figure that was measured at one size."""
     factor = max(1.05, 1 + measured.spread)
     low, high = (value / factor, value * 1.05) if is_rate else (value / 1.05, value * factor)
-    return Constant(value, low, high, f"measured: fastest of {REPEATS}, median {measured.spread:.0%} slower")
+    return BoundedConstant(value, low, high, f"measured: fastest of {REPEATS}, median {measured.spread:.0%} slower")
 
 
-def _products(target: Target, dtype: torch.dtype) -> Constant:
+def _products(target: MeasuredDevice, dtype: torch.dtype) -> BoundedConstant:
     """Return the rate of a linear layer's three products, forward and backward."""
     points = []
-    calling: Measured | None = None
+    calling: CallSeconds | None = None
     for tokens, wide, out in ((1, 8, 8), *target.sizes.products):
         options: dict[str, Any] = {"device": target.device, "dtype": dtype}
         layer = nn.Sequential(nn.Linear(wide, out, bias=False, **options))
@@ -117,7 +117,7 @@ def _there_and_back(layer: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) 
     torch.autograd.backward(layer(x), grad)
 
 
-def _batched(target: Target, dtype: torch.dtype) -> Constant:
+def _batched(target: MeasuredDevice, dtype: torch.dtype) -> BoundedConstant:
     points, num_heads = [], target.sizes.num_heads
     for length in target.sizes.lengths:
         heads = torch.randn(num_heads, length, _HEAD_WIDTH, device=target.device, dtype=dtype)
@@ -137,9 +137,9 @@ Passes = Callable[[Tensor], tuple[Callable[[], object], int]]
 """For a tensor: what is called, and how many times it reads or writes as many bytes as the tensor has."""
 
 
-def _rate_of(passes: Passes, target: Target) -> Constant:
+def _rate_of(passes: Passes, target: MeasuredDevice) -> BoundedConstant:
     points = []
-    calling: Measured | None = None
+    calling: CallSeconds | None = None
     for numbers in (_WIDTH, *target.sizes.numbers):
         x = torch.randn(numbers // _WIDTH, _WIDTH, device=target.device)
         call, count = passes(x)
@@ -151,7 +151,7 @@ def _rate_of(passes: Passes, target: Target) -> Constant:
     return curve_of(points)
 
 
-def _computing(measured: Measured, calling: Measured, target: Target) -> Measured:
+def _computing(measured: CallSeconds, calling: CallSeconds, target: MeasuredDevice) -> CallSeconds:
     """Return what a call takes beside calling it: on a CPU, where a prediction adds `launch`.
 
     The clock of a GPU leaves launching out, and a prediction takes the larger of `kernel` and what the rate gives.
@@ -196,7 +196,7 @@ def _random(x: Tensor) -> tuple[Callable[[], object], int]:
     return lambda: x.bernoulli_(0.9), 2
 
 
-def _gather(target: Target) -> Constant:
+def _gather(target: MeasuredDevice) -> BoundedConstant:
     """Return the rate of an embedding, forward and backward, for tables of three widths."""
     points, device = [], target.device
     for width in target.sizes.widths:
@@ -214,7 +214,7 @@ def _gather(target: Target) -> Constant:
     return curve_of(points)
 
 
-def _adamw(target: Target) -> Iterator[tuple[str, Constant]]:
+def _adamw(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield the rate of the optimizer's phase for large tensors, and the host's seconds of a tensor for small ones."""
     measured, num_bytes = _updates(target.sizes.weights, target)
     yield "adamw", single(ADAMW_PASSES * num_bytes / measured.fastest_s, measured, is_rate=True)
@@ -223,7 +223,7 @@ def _adamw(target: Target) -> Iterator[tuple[str, Constant]]:
     yield "adamw.tensor", single(measured.fastest_s / count, measured, is_rate=False)
 
 
-def _updates(sizes: Sequence[int], target: Target, *, on_host: bool = False) -> tuple[Measured, int]:
+def _updates(sizes: Sequence[int], target: MeasuredDevice, *, on_host: bool = False) -> tuple[CallSeconds, int]:
     """Time norm, clipping, update and letting go of gradients, as `strategies.whole.clip_and_step` has them.
 
     Args:
@@ -248,10 +248,10 @@ def _updates(sizes: Sequence[int], target: Target, *, on_host: bool = False) -> 
         for weight in weights:
             weight.grad = torch.full_like(weight, 0.01)
         times.append(seconds(call, 1))
-    return Measured.of_times(times[1:]), sum(weight.nbytes for weight in weights)
+    return CallSeconds.of_times(times[1:]), sum(weight.nbytes for weight in weights)
 
 
-def _loader(host: Target) -> Constant:
+def _loader(host: MeasuredDevice) -> BoundedConstant:
     """Return the seconds of a packed batch's sample: tokens found, laid one behind the other, masks and positions."""
     rows, length, size = 512, 128, 32
     store = TokenStore(
@@ -268,10 +268,10 @@ def _loader(host: Target) -> Constant:
     each = measured.fastest_s / size
     source = f"measured: packed batches of {size} rows of {length} tokens, median {measured.spread:.0%} slower"
     # Files that are read for the first time, and longer rows, take longer.
-    return Constant(each, each / 2, each * 4 * (1 + measured.spread), source)
+    return BoundedConstant(each, each / 2, each * 4 * (1 + measured.spread), source)
 
 
-def _copies(target: Target) -> Constant:
+def _copies(target: MeasuredDevice) -> BoundedConstant:
     """Return the rate of copies from and to pinned memory of the host."""
     host = torch.empty(1 << 26, dtype=torch.uint8).pin_memory()
     there = torch.empty(1 << 26, dtype=torch.uint8, device=target.device)
@@ -284,7 +284,7 @@ def _copies(target: Target) -> Constant:
     return single(2 * host.nbytes / measured.fastest_s, measured, is_rate=True)
 
 
-def _scores(target: Target) -> Iterator[tuple[str, Constant]]:
+def _scores(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
     """Yield what attention of packed rows takes on a CPU beside its products: for scores, and for copies of rows.
 
     Seconds are a sum of what grows with scores and of what grows with tokens, forward and backward: least squares over
@@ -316,7 +316,7 @@ def _scores(target: Target) -> Iterator[tuple[str, Constant]]:
         yield name, single(1 / max(float(seconds), 1e-12), spread, is_rate=True)
 
 
-def _tile_products_s(length: int, num_heads: int, target: Target) -> float:
+def _tile_products_s(length: int, num_heads: int, target: MeasuredDevice) -> float:
     """Return the seconds of one product of scores and values for so many heads, tile by tile in the cache."""
     together = min(num_heads, max(1, cpu.TILE // length**2))
     scores, heads = torch.randn(together, length, length), torch.randn(together, length, _HEAD_WIDTH)

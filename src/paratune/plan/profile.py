@@ -21,7 +21,7 @@ from paratune.config.task_sections import Task, class_names
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.residual import fuse_residuals
-from paratune.models.task_model import Entry, TaskModel, find_blocks, freeze_encoder
+from paratune.models.task_model import PackedEntry, TaskModel, find_blocks, freeze_encoder
 from paratune.plan.build import build_model
 from paratune.plan.cpu_shims import PackedAttentionOnCpu, count_cheap_dropout, count_first_tokens
 from paratune.plan.division import Division, divide
@@ -158,7 +158,7 @@ def profile(
     precision: Precision,
     *,
     on_cuda: bool = True,
-    entry: Entry | None = None,
+    entry: PackedEntry | None = None,
     activation_checkpointing: int | None = None,
     frozen_encoder: bool = False,
     attention: str | None = None,

@@ -7,9 +7,9 @@ from paratune.errors import ParatuneError
 from paratune.plan.affine import NotAffineError, between
 from paratune.plan.approximate import approximate
 from paratune.plan.division import Division
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.profile import Profile, Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 
 ANCHORS = (2, 6)
 """Rows of the two traces from which those of more rows follow; a single one may take other ways through the model. The
@@ -19,13 +19,13 @@ further apart, the less the labelled tokens of a masked LM are off, whose number
 class Profiles:
     """Knows what was traced; one for each job."""
 
-    def __init__(self, job: Job, *, is_cuda: bool) -> None:
+    def __init__(self, job: PlannedJob, *, is_cuda: bool) -> None:
         self._job = job
         self._is_cuda = is_cuda
         self._known: dict[object, Profile] = {}
         self._divisions: dict[object, Division | None] = {}
 
-    def of(self, shape: Shape, setup: Setup) -> Profile:
+    def of(self, shape: Shape, setup: PredictionSetup) -> Profile:
         """Return the profile of a micro-batch under a setup."""
         is_cut = setup.traits.cuts_blocks
         key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut, _keeps_copies(setup))
@@ -34,13 +34,13 @@ class Profiles:
             self._known[key] = self._divided(found, setup) if is_cut else found
         return self._known[key]
 
-    def _divided(self, found: Profile, setup: Setup) -> Profile:
+    def _divided(self, found: Profile, setup: PredictionSetup) -> Profile:
         """Return the profile with the model's division, which takes as long to find as a trace, and is found once."""
         key = setup.precision, setup.attention
         division = self._divisions.setdefault(key, found.division)
         return replace(found, division=division)
 
-    def _followed(self, shape: Shape, setup: Setup) -> Profile | None:
+    def _followed(self, shape: Shape, setup: PredictionSetup) -> Profile | None:
         """Return what follows from the traces of other numbers of rows; None where nothing does."""
         rows, longest = len(shape.lengths), max(shape.lengths)
         if rows in ANCHORS or rows < ANCHORS[0] or shape.lengths[:-1] != (longest,) * (rows - 1):
@@ -51,11 +51,11 @@ class Profiles:
         except NotAffineError:
             return None
 
-    def _lacks_division(self, setup: Setup) -> bool:
+    def _lacks_division(self, setup: PredictionSetup) -> bool:
         is_cut = setup.traits.cuts_blocks
         return is_cut and (setup.precision, setup.attention) not in self._divisions
 
-    def _traced(self, shape: Shape, setup: Setup) -> Profile:
+    def _traced(self, shape: Shape, setup: PredictionSetup) -> Profile:
         job = self._job
         options: dict[str, Any] = {
             "activation_checkpointing": setup.activation_checkpointing,
@@ -78,7 +78,7 @@ class Profiles:
             return approximate(*model, why=_said(error), **options)
 
 
-def _keeps_copies(setup: Setup) -> bool:
+def _keeps_copies(setup: PredictionSetup) -> bool:
     """Say whether the strategy holds copies of its weights in the dtype of autocast."""
     return setup.traits.keeps_working_weights and setup.precision.autocast_dtype is not None
 

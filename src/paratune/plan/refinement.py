@@ -16,7 +16,7 @@ from typing import Any
 
 from paratune import records
 from paratune.config.traits import Traits
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import BoundedConstant, Constants
 from paratune.plan.machine import Machine
 from paratune.plan.time import TERMS, StepTime
 
@@ -128,7 +128,7 @@ def refine(constants: Constants, runs: Sequence[Observation]) -> Constants:
         constants: With which the runs were predicted.
         runs: Of this machine; without any, the figures stay as they are.
     """
-    found: dict[str, Constant] = {}
+    found: dict[str, BoundedConstant] = {}
     for phase in _LOCAL:
         ratios = [
             run.measured[phase] / run.predicted[phase]
@@ -145,12 +145,12 @@ def refine(constants: Constants, runs: Sequence[Observation]) -> Constants:
     return constants.replaced(found)
 
 
-def _add(found: dict[str, Constant], constants: Constants, name: str, ratios: Sequence[float]) -> None:
+def _add(found: dict[str, BoundedConstant], constants: Constants, name: str, ratios: Sequence[float]) -> None:
     if name in constants and ratios:
         found[name] = posterior(constants[name], ratios)
 
 
-def posterior(prior: Constant, ratios: Sequence[float]) -> Constant:
+def posterior(prior: BoundedConstant, ratios: Sequence[float]) -> BoundedConstant:
     """Return a factor after runs.
 
     Args:
@@ -163,7 +163,7 @@ def posterior(prior: Constant, ratios: Sequence[float]) -> Constant:
     mean = (before * precision + math.fsum(values) / len(values) * of_runs) / (precision + of_runs)
     reach = _SURE / math.sqrt(precision + of_runs)
     source = f"{len(ratios)} run{'s' * (len(ratios) > 1)} on it, {min(ratios):.2f} to {max(ratios):.2f} of what was"
-    return Constant(
+    return BoundedConstant(
         math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), f"refined: {source} predicted; {prior.source}"
     )
 
@@ -172,7 +172,7 @@ def _spread(values: Sequence[float]) -> float:
     return max(_LEAST_SPREAD, statistics.stdev(values) if len(values) > 1 else 2 * _LEAST_SPREAD)
 
 
-def _spread_of(prior: Constant, ratios: Sequence[float]) -> Constant:
+def _spread_of(prior: BoundedConstant, ratios: Sequence[float]) -> BoundedConstant:
     """Return `factor.run`: its value stays, its bounds are those of runs; the bounds before count as three runs."""
     values = [math.log(ratio) for ratio in ratios]
     before = math.log(prior.high / prior.low) / (2 * _SURE)
@@ -180,21 +180,21 @@ def _spread_of(prior: Constant, ratios: Sequence[float]) -> Constant:
     squares = math.fsum(value**2 for value in values) + 3 * before**2
     reach = _SURE * max(_LEAST_SPREAD, math.sqrt(squares / (len(values) + 3)))
     source = f"refined: whole steps of {len(ratios)} runs, {min(ratios):.2f} to {max(ratios):.2f} of their prediction"
-    return Constant(prior.value, prior.value * math.exp(-reach), prior.value * math.exp(reach), source)
+    return BoundedConstant(prior.value, prior.value * math.exp(-reach), prior.value * math.exp(reach), source)
 
 
-def _changed(name: str, found: Mapping[str, Constant], constants: Constants) -> float:
+def _changed(name: str, found: Mapping[str, BoundedConstant], constants: Constants) -> float:
     """Return by how much a factor has changed."""
     return found[name].value / constants[name].value if name in found else 1.0
 
 
-def _local_s(run: Observation, found: Mapping[str, Constant], constants: Constants) -> float:
+def _local_s(run: Observation, found: Mapping[str, BoundedConstant], constants: Constants) -> float:
     """Return the predicted seconds of a step without what lies between ranks, with the new factors."""
     phases = math.fsum(run.predicted[phase] * _changed(f"factor.{phase}", found, constants) for phase in _LOCAL)
     return phases + math.fsum(run.predicted[term] for term in ("get_batch", "offload", "other"))
 
 
-def _left(run: Observation, found: Mapping[str, Constant], constants: Constants) -> float:
+def _left(run: Observation, found: Mapping[str, BoundedConstant], constants: Constants) -> float:
     """Return the measured seconds of a step that only what lies between ranks explains; a tenth of it at least."""
     between = run.predicted["communication_exposed"] + run.predicted["bubble"]
     return max(0.1 * between, run.total_s - _local_s(run, found, constants))
@@ -206,7 +206,7 @@ def _tells(run: Observation, term: str) -> bool:
     return run.predicted[term] > 0.9 * between and between > _LEAST_SHARE * math.fsum(run.predicted.values())
 
 
-def _total(run: Observation, found: Mapping[str, Constant], constants: Constants) -> float:
+def _total(run: Observation, found: Mapping[str, BoundedConstant], constants: Constants) -> float:
     exposed = run.predicted["communication_exposed"] * _changed("factor.communication", found, constants)
     bubble = run.predicted["bubble"] * _changed("factor.pipeline", found, constants)
     return _local_s(run, found, constants) + exposed + bubble

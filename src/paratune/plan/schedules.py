@@ -9,21 +9,21 @@ from collections.abc import Callable
 
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import (
-    DDPStrategy,
-    DeepSpeedStrategy,
-    HSDPStrategy,
-    PipelineStrategy,
-    SingleStrategy,
-    Zero1Strategy,
-    Zero2Strategy,
-    Zero3Strategy,
+    DDPOptions,
+    DeepSpeedOptions,
+    HSDPOptions,
+    PipelineOptions,
+    SingleOptions,
+    Zero1Options,
+    Zero2Options,
+    Zero3Options,
 )
 from paratune.plan.constants import UnknownFigure
 from paratune.plan.links import link_between
 from paratune.plan.sharded import deepspeed, fsdp
 from paratune.plan.traffic import ddp_buckets, hidden_messages, shared_gradients, stage_gradients, trained_tensors
 from paratune.plan.work import (
-    Spread,
+    StepSeconds,
     Work,
     accumulated_s,
     alone,
@@ -34,22 +34,22 @@ from paratune.plan.work import (
 )
 
 
-def spread(work: Work) -> Spread:
+def spread(work: Work) -> StepSeconds:
     """Return what the strategy of the setup makes of the step.
 
     Raises:
         UnknownFigure: The machine has no figure for a link that is needed, or the strategy is one of the user's own.
     """
     strategy = work.setup.strategy
-    by_kind: dict[type, Callable[[Work], Spread]] = {
-        SingleStrategy: alone,
-        DDPStrategy: _ddp,
-        Zero1Strategy: _zero1,
-        Zero2Strategy: fsdp,
-        Zero3Strategy: fsdp,
-        HSDPStrategy: fsdp,
-        PipelineStrategy: _pipeline,
-        DeepSpeedStrategy: deepspeed,
+    by_kind: dict[type, Callable[[Work], StepSeconds]] = {
+        SingleOptions: alone,
+        DDPOptions: _ddp,
+        Zero1Options: _zero1,
+        Zero2Options: fsdp,
+        Zero3Options: fsdp,
+        HSDPOptions: fsdp,
+        PipelineOptions: _pipeline,
+        DeepSpeedOptions: deepspeed,
     }
     if type(strategy) not in by_kind:
         raise UnknownFigure(f"strategy {strategy.kind}")
@@ -65,18 +65,18 @@ def _reduced_s(work: Work, cap_mb: float) -> float:
     return factored(work, exposed_s(passes, work.backward_s, work.overlap))
 
 
-def _ddp(work: Work) -> Spread:
-    assert isinstance(work.setup.strategy, DDPStrategy)
+def _ddp(work: Work) -> StepSeconds:
+    assert isinstance(work.setup.strategy, DDPOptions)
     whole = alone(work)
     # Gradients are divided by the number of ranks and copied into their buckets.
     copied = work.moved_s(2 * work.grads) if work.setup.num_ranks > 1 else 0.0
     reduced = _reduced_s(work, work.setup.strategy.bucket_cap_mb)
-    return Spread(whole.forward_s, whole.backward_s + copied, whole.optimizer_s, reduced)
+    return StepSeconds(whole.forward_s, whole.backward_s + copied, whole.optimizer_s, reduced)
 
 
-def _zero1(work: Work) -> Spread:
+def _zero1(work: Work) -> StepSeconds:
     strategy, setup = work.setup.strategy, work.setup
-    assert isinstance(strategy, Zero1Strategy)
+    assert isinstance(strategy, Zero1Options)
     whole = alone(work)
     copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
     sizes = trained_tensors(work.profile)
@@ -88,10 +88,10 @@ def _zero1(work: Work) -> Spread:
     # The norm is that of all gradients, on every rank.
     passes = update_passes(setup)
     updating = optimizer_s(work, (1 + (passes - 1) * share) / passes)
-    return Spread(whole.forward_s, whole.backward_s + copied, updating, reduced + sent)
+    return StepSeconds(whole.forward_s, whole.backward_s + copied, updating, reduced + sent)
 
 
-def _pipeline(work: Work) -> Spread:
+def _pipeline(work: Work) -> StepSeconds:
     """Stages on ranks, micro-batches through them; replicas of the pipeline sum their gradients behind it all."""
     setup = work.setup
     p = setup.traits.ranks_per_replica
@@ -108,7 +108,7 @@ def _pipeline(work: Work) -> Spread:
     ends = link_between(work.constants, 2, setup.ranks_per_node, stride=p - 1)
     reducing = replicas.all_reduce_s(work.grads * states) + neighbours.all_reduce_s(8)
     reducing += ends.all_reduce_s(sum(shared_gradients(work.profile, setup).values()))
-    return Spread(
+    return StepSeconds(
         forward_s=m * work.forward_s / p,
         backward_s=(m * work.backward_s + accumulated_s(work)) / p,
         optimizer_s=optimizer_s(work, states),
@@ -123,7 +123,7 @@ def _fullest_rank(work: Work) -> tuple[float, float]:
     p, v = traits.ranks_per_replica, traits.stages_per_rank
     if division is None:
         return math.ceil(len(work.blocks) / (p * v)) * v / len(work.blocks), 1 / p
-    assert isinstance(strategy, PipelineStrategy)
+    assert isinstance(strategy, PipelineOptions)
     ranks = [division.of_rank(place, strategy, traits) for place in range(p)]
     costs = [sum(sum(division.costs[span.begin : span.end]) for span in spans) for spans in ranks]
     trained = max(stage_gradients(work.profile, work.setup, place) for place in range(p))

@@ -13,7 +13,7 @@ NOT_ALLOCATED = ("context", "fragmentation")
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRun:
     """One run."""
 
     run: str
@@ -54,7 +54,7 @@ class Scored:
 class Score:
     """All runs together."""
 
-    runs: tuple[Scored, ...]
+    runs: tuple[ScoredRun, ...]
 
     @property
     def time_error(self) -> float | None:
@@ -100,7 +100,7 @@ class Score:
         return found
 
 
-def scored(name: str, run: dict[str, Any], summary: dict[str, Any], measured_s: float | None) -> Scored:
+def scored(name: str, run: dict[str, Any], summary: dict[str, Any], measured_s: float | None) -> ScoredRun:
     """Return one run as its record tells it.
 
     Args:
@@ -118,7 +118,7 @@ def scored(name: str, run: dict[str, Any], summary: dict[str, Any], measured_s: 
     predicted = None
     if is_allocated and isinstance(terms, dict):
         predicted = sum(size for term, size in terms.items() if term not in NOT_ALLOCATED)
-    return Scored(
+    return ScoredRun(
         run=name,
         kind=run["strategy"]["kind"],
         num_ranks=run["world_size"],
@@ -133,7 +133,7 @@ def scored(name: str, run: dict[str, Any], summary: dict[str, Any], measured_s: 
     )
 
 
-def row_texts(each: Scored) -> list[str]:
+def row_texts(each: ScoredRun) -> list[str]:
     """Return a run's line in the table: predicted and measured times, the error, memory and its error."""
     covered = {None: NOT_AVAILABLE, True: "yes", False: "no"}[each.is_covered]
     return [

@@ -9,7 +9,7 @@ from paratune.precision import Precision
 
 
 @dataclass(frozen=True)
-class Setup:
+class PredictionSetup:
     """What is varied from one prediction to the next; the model, its task and its data are not."""
 
     strategy: Strategy

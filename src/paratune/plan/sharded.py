@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from paratune.config.strategy_sections import DeepSpeedStrategy
+from paratune.config.strategy_sections import DeepSpeedOptions
 from paratune.plan.links import Link, link_between
 from paratune.plan.states import shard_size
 from paratune.plan.traffic import (
@@ -19,10 +19,10 @@ from paratune.plan.traffic import (
     unit_gradients,
     unit_weights,
 )
-from paratune.plan.work import Spread, Work, alone, factored, hooks_s, optimizer_s, update_passes
+from paratune.plan.work import StepSeconds, Work, alone, factored, hooks_s, optimizer_s, update_passes
 
 
-def fsdp(work: Work) -> Spread:
+def fsdp(work: Work) -> StepSeconds:
     """ZeRO-2, ZeRO-3 and hybrid sharding by FSDP2: a unit for each block, and one for the rest."""
     setup = work.setup
     group = shard_size(setup)
@@ -48,9 +48,9 @@ def fsdp(work: Work) -> Spread:
     exposed = factored(work, waiting + copied + link.all_reduce_s(8)) + hooks
     if setup.traits.states_on == "cpu":
         offload = _offload_s(work, group, gathered=gathered, copies_out=1)
-        return Spread(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload, **python)
+        return StepSeconds(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload, **python)
     updating = optimizer_s(work, 1 / group, is_sharded=True)
-    return Spread(whole.forward_s, whole.backward_s, updating, exposed, **python)
+    return StepSeconds(whole.forward_s, whole.backward_s, updating, exposed, **python)
 
 
 def _gathered_forward_s(work: Work, gathers: Sequence[float], first: float) -> float:
@@ -113,7 +113,7 @@ def _offload_s(work: Work, group: int, *, gathered: int, copies_out: int) -> flo
     return crossing + updating * constants.value("factor.optimizer", 1.0)
 
 
-def deepspeed(work: Work) -> Spread:
+def deepspeed(work: Work) -> StepSeconds:
     """DeepSpeed's own ZeRO; stages below 3 wait for their collectives (`overlap_comm` is off there by default).
 
     Stages 1 and 2 sum whole buckets on all ranks, of which each keeps its part. Gradients are copied into a bucket, and
@@ -123,7 +123,7 @@ def deepspeed(work: Work) -> Spread:
         is on by default); stage3.py, `__add_grad_to_ipg_bucket`; partition_parameters.py, `AllGatherCoalescedHandle`.
     """
     setup, strategy = work.setup, work.setup.strategy
-    assert isinstance(strategy, DeepSpeedStrategy)
+    assert isinstance(strategy, DeepSpeedOptions)
     ranks, steps = setup.num_ranks, setup.grad_accum_steps
     link = link_between(work.constants, ranks, setup.ranks_per_node)
     whole = alone(work)
@@ -148,9 +148,9 @@ def deepspeed(work: Work) -> Spread:
     if setup.traits.states_on == "cpu":
         copies_in = 2 * steps if strategy.offload_parameters else 1
         offload = _offload_s(work, ranks, gathered=copies_in * work.weights, copies_out=_times_out(strategy, steps))
-        return Spread(whole.forward_s, backward, 0.0, exposed, offload_s=offload, **python)
+        return StepSeconds(whole.forward_s, backward, 0.0, exposed, offload_s=offload, **python)
     updating = optimizer_s(work, share) + _cast_s(work, share)
-    return Spread(whole.forward_s, backward, updating, exposed, **python)
+    return StepSeconds(whole.forward_s, backward, updating, exposed, **python)
 
 
 def _cast_s(work: Work, share: float) -> float:
@@ -163,6 +163,6 @@ def _cast_s(work: Work, share: float) -> float:
     return work.moved_s(16 * share * work.profile.num_trained) if work.setup.keeps_16_bits else 0.0
 
 
-def _times_out(strategy: DeepSpeedStrategy, steps: int) -> int:
+def _times_out(strategy: DeepSpeedOptions, steps: int) -> int:
     """Return how often gradients go to the host in a step: with each micro-batch that reduces them."""
     return steps if strategy.stage >= 2 else 1

@@ -3,17 +3,17 @@
 import numpy as np
 
 from paratune.base.units import MIB
-from paratune.config.strategy_sections import PipelineStrategy
+from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.traits import Traits
 from paratune.plan.engines import COMMUNICATION, GRADIENTS, View
 from paratune.plan.timeline import Delta
-from paratune.stages.cut import Span
+from paratune.stages.cut import BlockSpan
 
 BUCKET_BYTES = 25 * MIB
 """Of the messages in which gradients travel between replicas, as `strategies.pipeline.strategy` has them."""
 
 
-def in_flight(strategy: PipelineStrategy, traits: Traits, place: int, num_micro_batches: int) -> list[int]:
+def in_flight(strategy: PipelineOptions, traits: Traits, place: int, num_micro_batches: int) -> list[int]:
     """Return of how many micro-batches a rank keeps activations at most, stage by stage of its own.
 
     GPipe: all of them. 1F1B: as many as there are stages from this one to the last. Interleaved with v stages
@@ -48,7 +48,7 @@ def stage_terms(view: View, place: int) -> tuple[dict[str, int], dict[str, int]]
         place: Of the rank within its pipeline, from 0.
     """
     strategy, profile, setup = view.setup.strategy, view.profile, view.setup
-    assert isinstance(strategy, PipelineStrategy)
+    assert isinstance(strategy, PipelineOptions)
     assert profile.division is not None
     num_micro_batches = setup.grad_accum_steps
     spans = profile.division.of_rank(place, strategy, setup.traits)
@@ -71,7 +71,7 @@ def stage_terms(view: View, place: int) -> tuple[dict[str, int], dict[str, int]]
     return passes, {COMMUNICATION: received + sent, GRADIENTS: view.states.gradients}
 
 
-def _saved(view: View, span: Span) -> int:
+def _saved(view: View, span: BlockSpan) -> int:
     """Return the activations of a stage for one micro-batch, what it hands on included."""
     profile = view.profile
     inside = sum(profile.saved_by_block[span.begin : span.end])
@@ -80,7 +80,7 @@ def _saved(view: View, span: Span) -> int:
     return inside + first + (after if span.end == profile.num_blocks else profile.hidden_bytes)
 
 
-def _running(view: View, span: Span, *, keeps: bool) -> int:
+def _running(view: View, span: BlockSpan, *, keeps: bool) -> int:
     """Return the most that one micro-batch takes in a stage, in its forward or backward pass.
 
     The course of the whole model's passes within the stage's blocks, less what the blocks before have kept.

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from paratune.config.deepspeed_limits import Limits, limits_of
 from paratune.config.model_states import NumberBytes, adam_bytes, model_state_bytes, shard_count
-from paratune.config.strategy_sections import DeepSpeedStrategy, PipelineStrategy, strategy_options
+from paratune.config.strategy_sections import DeepSpeedOptions, PipelineOptions, strategy_options
 from paratune.plan.profile import Parameter, Profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 
 STEP_BYTES = 4
 """Of AdamW's count of steps, a float32 for each parameter."""
@@ -50,12 +50,12 @@ def numbers_of(profile: Profile) -> NumberBytes:
     return adam_bytes(profile.weight_bytes)
 
 
-def sharded_numbers_of(profile: Profile, setup: Setup) -> NumberBytes:
+def sharded_numbers_of(profile: Profile, setup: PredictionSetup) -> NumberBytes:
     """Return the sizes of what FSDP2 shards: in fp32 also where passes read copies in 16 bits."""
     return adam_bytes(setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes)
 
 
-def states(profile: Profile, setup: Setup) -> States:
+def states(profile: Profile, setup: PredictionSetup) -> States:
     """Return the states of the fullest rank; without buffers of the model (`profile.num_buffer_bytes`).
 
     Raises:
@@ -65,14 +65,14 @@ def states(profile: Profile, setup: Setup) -> States:
     return max(ranks, key=lambda each: (each.device, each.host))
 
 
-def ranks_that_differ(setup: Setup) -> range:
+def ranks_that_differ(setup: PredictionSetup) -> range:
     """Return the ranks among which the fullest is; all others hold what one of these holds."""
     if setup.traits.has_uneven_shards:
         return range(setup.num_ranks)
     return range(setup.traits.ranks_per_replica if setup.traits.cuts_blocks else 1)
 
 
-def states_of_rank(profile: Profile, setup: Setup, rank: int) -> States:
+def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Return the states of one rank.
 
     Args:
@@ -84,7 +84,7 @@ def states_of_rank(profile: Profile, setup: Setup, rank: int) -> States:
     return count(profile, setup, rank)
 
 
-def _whole(profile: Profile, setup: Setup, rank: int) -> States:
+def _whole(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     return whole(profile.parameters, numbers_of(profile))
 
 
@@ -99,7 +99,7 @@ def whole(parameters: Iterable[Parameter], numbers: NumberBytes) -> States:
     )
 
 
-def _ddp(profile: Profile, setup: Setup, rank: int) -> States:
+def _ddp(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Gradients are views of DDP's buckets, which hold those that never come as well.
 
     Source: PyTorch 2.13, torch/csrc/distributed/c10d/reducer.cpp, `Reducer::initialize_buckets`.
@@ -108,7 +108,7 @@ def _ddp(profile: Profile, setup: Setup, rank: int) -> States:
     return States(found.weights, size * profile.num_trained, found.optimizer)
 
 
-def _zero1(profile: Profile, setup: Setup, rank: int) -> States:
+def _zero1(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Each parameter's states are on one rank: the largest first, each on the rank that has least.
 
     Source: PyTorch 2.13, torch/distributed/optim/zero_redundancy_optimizer.py, `_partition_parameters`.
@@ -123,7 +123,7 @@ def _zero1(profile: Profile, setup: Setup, rank: int) -> States:
     return States(of_ddp.weights, of_ddp.gradients, whole(mine, numbers).optimizer)
 
 
-def _fsdp(profile: Profile, setup: Setup, rank: int) -> States:
+def _fsdp(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Each dimension 0 is cut into N chunks, of which the last may be smaller, or empty.
 
     Weights are padded to equal chunks on all ranks; gradients are parts of the outputs of the reduce-scatters, which
@@ -139,7 +139,7 @@ def _fsdp(profile: Profile, setup: Setup, rank: int) -> States:
     return found.on_host() if setup.traits.states_on == "cpu" else found
 
 
-def shard_size(setup: Setup) -> int:
+def shard_size(setup: PredictionSetup) -> int:
     """Return N: the ranks over which FSDP2 shards the states."""
     return shard_count(setup.traits, setup.num_ranks, setup.ranks_per_node)
 
@@ -156,19 +156,19 @@ def padded(parameter: Parameter, num_ranks: int) -> int:
     return num_ranks * shard(parameter, num_ranks).numel
 
 
-def _pipeline(profile: Profile, setup: Setup, rank: int) -> States:
+def _pipeline(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     held, trained = stage_parameters(profile, setup, rank)
     found, numbers = whole(trained, numbers_of(profile)), numbers_of(profile)
     return States(numbers.weight * _count(held), found.gradients, found.optimizer)
 
 
-def stage_parameters(profile: Profile, setup: Setup, rank: int) -> tuple[list[Parameter], list[Parameter]]:
+def stage_parameters(profile: Profile, setup: PredictionSetup, rank: int) -> tuple[list[Parameter], list[Parameter]]:
     """Return the parameters that a rank of a pipeline holds, and those among them that it trains.
 
     Those that no stage uses are of the last one.
     """
     strategy, division = setup.strategy, profile.division
-    assert isinstance(strategy, PipelineStrategy)
+    assert isinstance(strategy, PipelineOptions)
     assert division is not None, "the profile of a pipeline has a division"
     place = rank % strategy.stages
     spans = division.of_rank(place, strategy, setup.traits)
@@ -180,9 +180,9 @@ def stage_parameters(profile: Profile, setup: Setup, rank: int) -> tuple[list[Pa
     return held, trained
 
 
-def _deepspeed(profile: Profile, setup: Setup, rank: int) -> States:
+def _deepspeed(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     strategy = setup.strategy
-    assert isinstance(strategy, DeepSpeedStrategy)
+    assert isinstance(strategy, DeepSpeedOptions)
     if strategy.stage == 0:
         return _whole(profile, setup, rank)
     if strategy.stage == 3:
@@ -194,7 +194,7 @@ DEEPSPEED_START = 2
 """Numbers to a multiple of which DeepSpeed aligns each rank's part (`nccl_start_alignment_factor`)."""
 
 
-def _deepspeed_1_2(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy, rank: int) -> States:
+def _deepspeed_1_2(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOptions, rank: int) -> States:
     """A flat tensor a group; a rank has the weights of all, and of its N-th part a copy, moments and gradients.
 
     Gradients are kept as they come, whole ones of all parameters that the part touches, and zeros to fill it. With the
@@ -234,7 +234,7 @@ def _touched(group: Sequence[Parameter], begin: int, end: int) -> tuple[int, int
     return found, max(0, end - max(at, begin))
 
 
-def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy) -> States:
+def _deepspeed_3(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOptions) -> States:
     """Each parameter flat in N equal parts, and the small ones whole besides.
 
     Of the parts that are trained there is a copy, though they are fp32 already: the test that would save it compares a
@@ -261,13 +261,13 @@ def _deepspeed_3(profile: Profile, setup: Setup, strategy: DeepSpeedStrategy) ->
     return States(on_device, gradients, optimizer, on_host)
 
 
-def deepspeed_limits(profile: Profile, strategy: DeepSpeedStrategy) -> Limits:
+def deepspeed_limits(profile: Profile, strategy: DeepSpeedOptions) -> Limits:
     """Return how much DeepSpeed sends, gathers and keeps at a time, as `strategies.deepspeed_setup` tells it."""
     largest = max((sum(block.sizes) for block in profile.blocks), default=0)
     return limits_of(strategy_options(strategy), element_size=profile.weight_bytes, largest_block=largest)
 
 
-def _by_traits(profile: Profile, setup: Setup, rank: int) -> States:
+def _by_traits(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     """Return what a strategy from outside has if it divides evenly what its traits say that it shards."""
     trained = [each for each in profile.parameters if each.is_trained and each.has_gradient]
     held = model_state_bytes(
@@ -293,7 +293,7 @@ def _count(parameters: Iterable[Parameter]) -> int:
     return sum(each.numel for each in parameters)
 
 
-_BY_KIND: dict[str, Callable[[Profile, Setup, int], States]] = {
+_BY_KIND: dict[str, Callable[[Profile, PredictionSetup, int], States]] = {
     "single": _whole,
     "ddp": _ddp,
     "zero1": _zero1,

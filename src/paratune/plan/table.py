@@ -14,7 +14,7 @@ from paratune.base.text import plain, plain_lines
 from paratune.base.units import NOT_AVAILABLE, format_bytes
 from paratune.plan.advice import span_text
 from paratune.plan.enumerate import Impossible
-from paratune.plan.predict import Prediction, Span
+from paratune.plan.predict import FigureRange, Prediction
 
 _GAP = 2
 _NAME_SHARE = 3
@@ -216,7 +216,7 @@ def _parts(prediction: Prediction) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in parts if size)
 
 
-def _price(price: Span | None) -> str:
+def _price(price: FigureRange | None) -> str:
     return NOT_AVAILABLE if price is None else f"{price.value:.3g} ({price.low:.3g} to {price.high:.3g})"
 
 

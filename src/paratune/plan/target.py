@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from paratune.plan.clock import Clock, EventClock, HostClock
+from paratune.plan.clock import CallClock, EventClock, HostCallClock
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ def sizes_on_gpu(*, num_multiprocessors: int, l2_bytes: int, memory_bytes: int) 
 
 
 @dataclass(frozen=True)
-class Target:
+class MeasuredDevice:
     """A device with all that measuring it takes."""
 
     device: torch.device
-    clock: Clock
+    clock: CallClock
     sizes: Sizes
     is_cuda: bool
     """Whether calls are put into a queue, and the device has memory of its own."""
@@ -99,12 +99,12 @@ class Target:
     """In which whole models are tried: what trains there."""
 
 
-def cpu_target() -> Target:
+def cpu_target() -> MeasuredDevice:
     """Return this process's CPU."""
-    return Target(torch.device("cpu"), HostClock(), ON_CPU, is_cuda=False)
+    return MeasuredDevice(torch.device("cpu"), HostCallClock(), ON_CPU, is_cuda=False)
 
 
-def cuda_target() -> Target:
+def cuda_target() -> MeasuredDevice:
     """Return the current CUDA device; its clock warms it up for a second."""
     device = torch.device("cuda", torch.cuda.current_device())
     facts: Any = torch.cuda.get_device_properties(device)
@@ -114,4 +114,4 @@ def cuda_target() -> Target:
         memory_bytes=torch.cuda.mem_get_info(device)[0],
     )
     precision = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return Target(device, EventClock(device), sizes, is_cuda=True, precision=precision)
+    return MeasuredDevice(device, EventClock(device), sizes, is_cuda=True, precision=precision)

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from paratune.plan.constants import Constant, Constants, UnknownFigure
+from paratune.plan.constants import BoundedConstant, Constants, UnknownFigure
 from paratune.plan.kernels import PassTime, pass_time
 from paratune.plan.machine import Machine, threads_of_rank
 from paratune.plan.profile import Profile, Weights
 from paratune.plan.schedules import spread
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.work import Work
 
 TERMS = (
@@ -43,7 +43,7 @@ BOUND_OF = {
 
 
 @dataclass(frozen=True)
-class Figures:
+class TimeInputs:
     """What of the job decides on time and is in neither profile nor setup."""
 
     num_tokens: float
@@ -74,7 +74,7 @@ class StepTime:
     arithmetic, ... They sum to the step too."""
 
 
-def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures) -> StepTime | None:
+def step_time(profile: Profile, setup: PredictionSetup, machine: Machine, figures: TimeInputs) -> StepTime | None:
     """Predict an optimizer step.
 
     Args:
@@ -110,7 +110,7 @@ def step_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures
     )
 
 
-def why_no_time(profile: Profile, setup: Setup, machine: Machine, figures: Figures) -> str | None:
+def why_no_time(profile: Profile, setup: PredictionSetup, machine: Machine, figures: TimeInputs) -> str | None:
     """Return why `step_time` knows nothing, None where it does."""
     constants = machine.constants_for(setup.ranks_per_node)
     if constants is None:
@@ -132,19 +132,19 @@ class _Case:
     profile: Profile
     blocks: tuple[Weights, ...]
     rest: Weights
-    setup: Setup
+    setup: PredictionSetup
     machine: Machine
-    figures: Figures
+    figures: TimeInputs
 
 
-class _Asked(Mapping[str, Constant]):
+class _Asked(Mapping[str, BoundedConstant]):
     """The figures of a machine, with the names of those that were asked for: no others can shift a step."""
 
-    def __init__(self, by_name: Mapping[str, Constant]) -> None:
+    def __init__(self, by_name: Mapping[str, BoundedConstant]) -> None:
         self._by_name = by_name
         self.names: set[str] = set()
 
-    def __getitem__(self, name: str) -> Constant:
+    def __getitem__(self, name: str) -> BoundedConstant:
         self.names.add(name)
         return self._by_name[name]
 
@@ -215,7 +215,7 @@ def _pass(case: _Case, constants: Constants, name: str) -> PassTime:
     )
 
 
-def _together(setup: Setup, machine: Machine, constants: Constants) -> float:
+def _together(setup: PredictionSetup, machine: Machine, constants: Constants) -> float:
     """Return how much slower a rank computes for the other ranks of its machine."""
     ranks = setup.ranks_per_node
     if ranks == 1:
@@ -226,7 +226,7 @@ def _together(setup: Setup, machine: Machine, constants: Constants) -> float:
     return max(together, ranks * threads_of_rank(ranks, machine.num_cores) / machine.num_cores)
 
 
-def _idle_host_s(forward: PassTime, backward: PassTime, setup: Setup) -> float:
+def _idle_host_s(forward: PassTime, backward: PassTime, setup: PredictionSetup) -> float:
     """Return the seconds of a step that the host is ahead of the device, and can make the next batch in."""
     return _ahead_s(forward, backward) * setup.grad_accum_steps
 
@@ -236,7 +236,9 @@ def _ahead_s(forward: PassTime, backward: PassTime) -> float:
     return max(0.0, sum(each.device_s - each.host_s for each in (forward, backward) if each.is_queued))
 
 
-def _get_batch_s(setup: Setup, constants: Constants, figures: Figures, rest_s: float, idle_s: float) -> float:
+def _get_batch_s(
+    setup: PredictionSetup, constants: Constants, figures: TimeInputs, rest_s: float, idle_s: float
+) -> float:
     """Return what a step waits for its batch: what workers, or a host that is ahead, do not hide."""
     making = setup.micro_batch_size * constants.value("loader", 0.0)
     if figures.hides_words:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paratune.base.units import MIB
-from paratune.config.strategy_sections import DDPStrategy, DeepSpeedStrategy, PipelineStrategy, Zero1Strategy
+from paratune.config.strategy_sections import DDPOptions, DeepSpeedOptions, PipelineOptions, Zero1Options
 from paratune.plan.links import Collective, ring_bytes
 from paratune.plan.profile import Profile, Weights
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.states import deepspeed_limits, padded, shard_size, stage_parameters
 
 
@@ -33,7 +33,7 @@ class Transfer:
         return self.num_calls * ring_bytes(self.collective, self.num_bytes, self.num_ranks)
 
 
-def step_transfers(profile: Profile, setup: Setup, rank: int = 0) -> list[Transfer]:
+def step_transfers(profile: Profile, setup: PredictionSetup, rank: int = 0) -> list[Transfer]:
     """Return the collectives of one rank in one optimizer step.
 
     Args:
@@ -59,7 +59,7 @@ def unit_weights(profile: Profile, num_shards: int = 1) -> list[int]:
     return [profile.weight_bytes * sum(padded(each, num_shards) for each in part.parameters) for part in parts]
 
 
-def unit_gradients(profile: Profile, setup: Setup, num_shards: int = 1) -> list[int]:
+def unit_gradients(profile: Profile, setup: PredictionSetup, num_shards: int = 1) -> list[int]:
     """Return the bytes of the gradients of each block, and last those of the rest; see `unit_weights`.
 
     They are those of gradients as they are summed over ranks: under FSDP2 in fp32, also of weights of 16 bits.
@@ -70,7 +70,7 @@ def unit_gradients(profile: Profile, setup: Setup, num_shards: int = 1) -> list[
     return [size * sum(padded(each, num_shards) for each in part) for part in trained]
 
 
-def gathered_again(profile: Profile, setup: Setup) -> list[int]:
+def gathered_again(profile: Profile, setup: PredictionSetup) -> list[int]:
     """Return the bytes of each unit's weights that a backward pass gathers under FSDP2, 0 of what it does not gather.
 
     Blocks of a frozen encoder have no backward pass; of these FSDP2 gathers the last one all the same, before it is
@@ -84,13 +84,13 @@ def gathered_again(profile: Profile, setup: Setup) -> list[int]:
     return [size if is_gathered else 0 for size, is_gathered in zip(weights, [*runs, True], strict=True)]
 
 
-def gathered_bytes(profile: Profile, setup: Setup) -> int:
+def gathered_bytes(profile: Profile, setup: PredictionSetup) -> int:
     """Return the bytes of all weights that FSDP2 gathers in a step, forward and backward."""
     weights = sum(unit_weights(profile, shard_size(setup)))
     return forward_gathers(setup) * weights + setup.grad_accum_steps * sum(gathered_again(profile, setup))
 
 
-def forward_gathers(setup: Setup) -> int:
+def forward_gathers(setup: PredictionSetup) -> int:
     """Return how often the forward passes of a step gather each weight: once where it is kept for all micro-batches."""
     return setup.grad_accum_steps if setup.traits.gathers_per_micro_step else 1
 
@@ -129,12 +129,12 @@ def ddp_buckets(
     return [*buckets, (ready, filled)] if filled else buckets
 
 
-def reductions_per_step(setup: Setup) -> int:
+def reductions_per_step(setup: PredictionSetup) -> int:
     """Return how often a step reduces each gradient."""
     return setup.grad_accum_steps if setup.traits.reduces_each_micro_step else 1
 
 
-def stage_3_weights(profile: Profile, strategy: DeepSpeedStrategy) -> tuple[list[int], int]:
+def stage_3_weights(profile: Profile, strategy: DeepSpeedOptions) -> tuple[list[int], int]:
     """Return what DeepSpeed's stage 3 gathers.
 
     Returns:
@@ -147,12 +147,12 @@ def stage_3_weights(profile: Profile, strategy: DeepSpeedStrategy) -> tuple[list
     return units, profile.weight_bytes * profile.num_parameters - sum(units)
 
 
-def hidden_messages(setup: Setup) -> int:
+def hidden_messages(setup: PredictionSetup) -> int:
     """Return how often a rank in the middle of a pipeline sends hidden states or their gradients: 2 m v."""
     return 2 * setup.grad_accum_steps * setup.traits.stages_per_rank
 
 
-def stage_gradients(profile: Profile, setup: Setup, rank: int) -> float:
+def stage_gradients(profile: Profile, setup: PredictionSetup, rank: int) -> float:
     """Return the bytes of the gradients that a rank of a pipeline has; an even share where no division is known."""
     if profile.division is None:
         return profile.weight_bytes * profile.num_trained / setup.traits.ranks_per_replica
@@ -160,7 +160,7 @@ def stage_gradients(profile: Profile, setup: Setup, rank: int) -> float:
     return profile.weight_bytes * sum(each.numel for each in trained if each.is_trained)
 
 
-def shared_gradients(profile: Profile, setup: Setup) -> dict[tuple[int, ...], int]:
+def shared_gradients(profile: Profile, setup: PredictionSetup) -> dict[tuple[int, ...], int]:
     """Return the bytes of gradients that places of a pipeline sum because they share weights, such as tied ones.
 
     Returns:
@@ -169,7 +169,7 @@ def shared_gradients(profile: Profile, setup: Setup) -> dict[tuple[int, ...], in
     strategy, traits, division = setup.strategy, setup.traits, profile.division
     if division is None:
         return {}
-    assert isinstance(strategy, PipelineStrategy)
+    assert isinstance(strategy, PipelineOptions)
     users: dict[str, list[int]] = defaultdict(list)
     for place in range(traits.ranks_per_replica):
         for name in division.uses(division.of_rank(place, strategy, traits)):
@@ -182,23 +182,23 @@ def shared_gradients(profile: Profile, setup: Setup) -> dict[tuple[int, ...], in
     return dict(shared)
 
 
-def _reduced_in_buckets(profile: Profile, setup: Setup, cap_mb: float) -> list[Transfer]:
+def _reduced_in_buckets(profile: Profile, setup: PredictionSetup, cap_mb: float) -> list[Transfer]:
     buckets = ddp_buckets(profile.blocks, profile.rest, profile.weight_bytes, cap_mb * MIB)
     return [Transfer("all_reduce", num_bytes, setup.num_ranks) for _, num_bytes in buckets]
 
 
-def _ddp(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
-    assert isinstance(setup.strategy, DDPStrategy)
+def _ddp(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
+    assert isinstance(setup.strategy, DDPOptions)
     return _reduced_in_buckets(profile, setup, setup.strategy.bucket_cap_mb)
 
 
-def _zero1(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
-    assert isinstance(setup.strategy, Zero1Strategy)
+def _zero1(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
+    assert isinstance(setup.strategy, Zero1Options)
     sent = [Transfer("broadcast", num_bytes, setup.num_ranks) for num_bytes in trained_tensors(profile)]
     return [*_reduced_in_buckets(profile, setup, setup.strategy.bucket_cap_mb), *sent]
 
 
-def _fsdp(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
+def _fsdp(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
     group = shard_size(setup)
     gradients = unit_gradients(profile, setup, group)
     return [
@@ -209,7 +209,7 @@ def _fsdp(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
     ]
 
 
-def _pipeline(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
+def _pipeline(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
     width, num_micro_batches = setup.traits.ranks_per_replica, setup.grad_accum_steps
     place = rank % width
     # The first stage sends no gradient on, the last one no hidden states.
@@ -223,13 +223,13 @@ def _pipeline(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
     ]
 
 
-def _deepspeed(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
+def _deepspeed(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
     """Stages 1 and 2 sum whole buckets on all ranks; stage 3 gathers most weights for each pass.
 
     Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `allreduce_and_scatter`; stage3.py, `_post_step`.
     """
     strategy = setup.strategy
-    assert isinstance(strategy, DeepSpeedStrategy)
+    assert isinstance(strategy, DeepSpeedOptions)
     ranks, times = setup.num_ranks, reductions_per_step(setup)
     if strategy.stage == 3:
         gathers = setup.traits.gathers_per_micro_step * setup.grad_accum_steps
@@ -244,7 +244,7 @@ def _deepspeed(profile: Profile, setup: Setup, rank: int) -> list[Transfer]:
     return [Transfer("all_reduce", gradients, ranks, times), *sent]
 
 
-_BY_KIND: dict[str, Callable[[Profile, Setup, int], list[Transfer]]] = {
+_BY_KIND: dict[str, Callable[[Profile, PredictionSetup, int], list[Transfer]]] = {
     "single": lambda profile, setup, rank: [],
     "ddp": _ddp,
     "zero1": _zero1,

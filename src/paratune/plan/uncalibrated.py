@@ -8,7 +8,7 @@ training time, so that those remain a test.
 from collections.abc import Mapping
 
 from paratune.hardware.devices import ARITHMETICS, Device
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import BoundedConstant, Constants
 
 _PRODUCT = {
     # Sums in the plain units of a GPU are kept busy by much smaller matrices than matrix cores.
@@ -79,7 +79,7 @@ def constants_of(device: Device, network_bytes_per_s: float | None = None) -> Co
     memory = device.memory_bytes_per_s
     if memory is None:
         return None
-    found: dict[str, Constant] = {}
+    found: dict[str, BoundedConstant] = {}
     for arithmetic in ARITHMETICS:
         peak = device.peak_flops_per_s(arithmetic)
         if peak is not None:
@@ -88,35 +88,39 @@ def constants_of(device: Device, network_bytes_per_s: float | None = None) -> Co
             found[f"batched.{arithmetic}"] = product.times(_BATCHED_SHARE)
     source = f"memory bandwidth ({device.source})"
     found |= {name: _share(shares, memory, source) for name, shares in _SHARES.items()}
-    found |= {name: Constant(*values) for name, values in _SECONDS.items()}
+    found |= {name: BoundedConstant(*values) for name, values in _SECONDS.items()}
     found |= _links(device, network_bytes_per_s)
-    found["overlap"] = Constant(*_OVERLAP, source="assumed: collectives take some of the device's own bandwidth")
-    found["together"] = Constant(1.0, 1.0, 1.1, source="assumed: devices share no memory; heat and power they do")
+    found["overlap"] = BoundedConstant(*_OVERLAP, source="assumed: collectives take some of the device's own bandwidth")
+    found["together"] = BoundedConstant(
+        1.0, 1.0, 1.1, source="assumed: devices share no memory; heat and power they do"
+    )
     return Constants({**for_every_machine(), **found})
 
 
-def for_every_machine() -> dict[str, Constant]:
+def for_every_machine() -> dict[str, BoundedConstant]:
     """Return the figures that are assumed of any machine until runs on it say otherwise."""
-    found = {name: Constant(*_SECONDS[name]) for name in ("step", "loader", "loader.hiding")}
-    found["factor.run"] = Constant(*_RUN, source="assumed: what differs from run to run, all phases alike")
+    found = {name: BoundedConstant(*_SECONDS[name]) for name in ("step", "loader", "loader.hiding")}
+    found["factor.run"] = BoundedConstant(*_RUN, source="assumed: what differs from run to run, all phases alike")
     for phase in ("forward", "backward", "optimizer", "communication", "pipeline"):
-        found[f"factor.{phase}"] = Constant(*_LEFT_OUT, source="assumed: what the prediction leaves out")
+        found[f"factor.{phase}"] = BoundedConstant(*_LEFT_OUT, source="assumed: what the prediction leaves out")
     return found
 
 
-def _links(device: Device, network_bytes_per_s: float | None) -> Mapping[str, Constant]:
+def _links(device: Device, network_bytes_per_s: float | None) -> Mapping[str, BoundedConstant]:
     found = {"link": _link(device)}
     if device.pcie_bytes_per_s is not None:
         found["host_link"] = _share(_COPY_SHARE, device.pcie_bytes_per_s, f"PCIe ({device.source})")
     if network_bytes_per_s is not None:
         found["network"] = _share(_NETWORK_SHARE, network_bytes_per_s, "network, by its owner")
     else:
-        found["network"] = Constant(*_UNKNOWN_NETWORK, source="assumed: 100 Gbit/s, not known (network_gbit_per_s)")
-    found["adamw.host"] = Constant(*_HOST_ADAM, source="assumed: the memory of a server, shared by its ranks")
+        found["network"] = BoundedConstant(
+            *_UNKNOWN_NETWORK, source="assumed: 100 Gbit/s, not known (network_gbit_per_s)"
+        )
+    found["adamw.host"] = BoundedConstant(*_HOST_ADAM, source="assumed: the memory of a server, shared by its ranks")
     return {name: constant for name, constant in found.items() if constant is not None}
 
 
-def _link(device: Device) -> Constant | None:
+def _link(device: Device) -> BoundedConstant | None:
     """Return what lies between the devices of a machine: links of their own where all have them, else PCIe."""
     links, pcie = device.link_bytes_per_s, device.pcie_bytes_per_s
     by_links = None if links is None else _share(_LINK_SHARE, links, f"{device.link_kind} ({device.source})")
@@ -126,9 +130,9 @@ def _link(device: Device) -> Constant | None:
     if device.link_kind != "nvlink bridge":
         return by_links
     # A bridge joins two cards, and whether one is fitted is not known.
-    return Constant(by_pcie.value, by_pcie.low, by_links.high, f"{by_pcie.source}; high: with its bridge fitted")
+    return BoundedConstant(by_pcie.value, by_pcie.low, by_links.high, f"{by_pcie.source}; high: with its bridge fitted")
 
 
-def _share(shares: tuple[float, float, float], of: float, what: str) -> Constant:
+def _share(shares: tuple[float, float, float], of: float, what: str) -> BoundedConstant:
     value, low, high = (share * of for share in shares)
-    return Constant(value, low, high, f"assumed: {shares[0]:g} ({shares[1]:g} to {shares[2]:g}) of the {what}")
+    return BoundedConstant(value, low, high, f"assumed: {shares[0]:g} ({shares[1]:g} to {shares[2]:g}) of the {what}")

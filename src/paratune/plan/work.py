@@ -7,7 +7,7 @@ from functools import cached_property
 
 from paratune.plan.constants import Constants
 from paratune.plan.profile import Profile, Weights
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.traffic import unit_gradients, unit_weights
 
 ADAMW_PASSES = 9
@@ -31,7 +31,7 @@ class Work:
     """The profile's."""
     rest: Weights
     """The profile's."""
-    setup: Setup
+    setup: PredictionSetup
     constants: Constants
     forward_s: float
     """Of one micro-batch through the whole model."""
@@ -72,7 +72,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Spread:
+class StepSeconds:
     """A step of a rank, in seconds."""
 
     forward_s: float
@@ -93,11 +93,11 @@ class Spread:
         return math.fsum((*parts, self.communication_s, self.bubble_s, self.offload_s))
 
 
-def alone(work: Work) -> Spread:
+def alone(work: Work) -> StepSeconds:
     """Return the step of a rank that holds the whole model and meets no other."""
     accumulating = accumulated_s(work)
     steps = work.setup.grad_accum_steps
-    return Spread(steps * work.forward_s, steps * work.backward_s + accumulating, optimizer_s(work))
+    return StepSeconds(steps * work.forward_s, steps * work.backward_s + accumulating, optimizer_s(work))
 
 
 def accumulated_s(work: Work) -> float:
@@ -141,7 +141,7 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
     return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
 
 
-def update_passes(setup: Setup, *, is_sharded: bool = False) -> int:
+def update_passes(setup: PredictionSetup, *, is_sharded: bool = False) -> int:
     """Return how often norm, clipping and update read or write as many bytes as there are trained weights."""
     if setup.optimizer == "lamb":
         return LAMB_PASSES

@@ -10,7 +10,7 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.config.plain import yaml_lines
 from paratune.config.strategy_sections import strategy_options
 from paratune.errors import ConfigError
-from paratune.plan.enumerate import Option
+from paratune.plan.enumerate import JobOption
 from paratune.plan.predict import Prediction, start_command
 
 
@@ -104,7 +104,7 @@ def _comments(loaded: LoadedConfig, chosen: Prediction) -> list[str]:
     return [f"# paratune plan {loaded.source}: {chosen.label}"]
 
 
-def _changed(option: Option) -> dict[str, Any]:
+def _changed(option: JobOption) -> dict[str, Any]:
     """Return strategy and precision; a strategy without options of its own as a word, which replaces the base's."""
     strategy = option.config.strategy
     given = {
@@ -116,14 +116,14 @@ def _changed(option: Option) -> dict[str, Any]:
     return {"strategy": section, "precision": option.config.precision}
 
 
-def _batch(option: Option) -> dict[str, int]:
+def _batch(option: JobOption) -> dict[str, int]:
     """Return the micro-batch: under `batch.global` as that option, else the two that keep the samples of a step."""
     if option.config.batch.per_device is None:
         return {"micro_batch_size": option.setup.micro_batch_size}
     return {"per_device": option.setup.micro_batch_size, "grad_accum_steps": option.setup.grad_accum_steps}
 
 
-def _says_the_same(path: Path, option: Option) -> bool:
+def _says_the_same(path: Path, option: JobOption) -> bool:
     """Say whether the file is read as what was meant, but for where it is from and how its run is called."""
     try:
         found = load_config(path).config

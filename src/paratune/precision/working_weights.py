@@ -220,6 +220,7 @@ class WorkingWeights:
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy the parameters, all by one foreach operation, if they have changed."""
+        # Loading a checkpoint changes parameters without `mark_changed`; autograd's version counters show it.
         versions = sum(master._version for copy in self._copies.values() for master in copy.masters)
         if self._is_changed or versions != self._versions:
             copies = self._copies.values()

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from paratune.base.units import parse_count
 from paratune.errors import CheckpointError, LaunchError, Stopped
 from paratune.records import RUN_FILE, read_run
 from paratune.records.run_folder import Mode
@@ -44,7 +45,7 @@ def torchrun_of(environ: Mapping[str, str] = os.environ) -> Torchrun | None:
     if "TORCHELASTIC_RUN_ID" not in environ:
         return None
     counts = [environ.get(f"TORCHELASTIC_{name}", "0") for name in ("RESTART_COUNT", "MAX_RESTARTS")]
-    restarts, most = (int(count) if count.isdigit() else 0 for count in counts)
+    restarts, most = (parse_count(count) or 0 for count in counts)
     return Torchrun(environ["TORCHELASTIC_RUN_ID"], restarts, most)
 
 
@@ -137,7 +138,8 @@ def noted_micro_batch(environ: Mapping[str, str] = os.environ) -> int | None:
     """Return the smallest size that `note_micro_batch` noted in earlier starts of this torchrun on this machine."""
     folder = _folder(environ)
     texts = [path.read_text() for path in folder.glob(f"{SIZE_NOTE}.*")] if folder is not None else []
-    return min((int(text) for text in texts if text.isdigit()), default=None)
+    sizes = [size for text in texts if (size := parse_count(text))]
+    return min(sizes, default=None)
 
 
 def will_restart(environ: Mapping[str, str] = os.environ) -> bool:

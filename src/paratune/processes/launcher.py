@@ -3,15 +3,24 @@
 Beside floor 1: no torch. All functions read the variables that they are given, by default those of this process.
 """
 
+import hashlib
 import os
 import re
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from paratune.base.text import plain
+from paratune.base.units import parse_count
 
 FIRST_PORT = 10_000
 NUM_PORTS = 20_000
-"""Ports at which the processes of a Slurm job meet, by its number: systems give those from 32768 on to others."""
+"""Ports at which the processes of a Slurm job may meet: systems give those from 32768 on to others."""
+LAST_PORT = 65_535
+_DRAWN_BY_SRUN = ("SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT")
+"""Ports that the system has drawn for srun itself: the same in all tasks of a step, others in each step."""
+_STEP = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
 _ACCELERATE = "ACCELERATE_MIXED_PRECISION"
 """Set by every `accelerate launch`."""
 _ACCELERATE_SETTINGS = {
@@ -40,13 +49,50 @@ def is_srun(environ: Mapping[str, str] = os.environ) -> bool:
     return "RANK" not in environ and "SLURM_STEP_ID" in environ and _count(environ, "SLURM_STEP_NUM_TASKS") > 1
 
 
-def srun_meeting(environ: Mapping[str, str] = os.environ) -> str:
-    """Return where tasks of srun meet: the first node, or $MASTER_ADDR; a port of this job alone, or $MASTER_PORT."""
-    host = environ.get("MASTER_ADDR") or first_host(environ.get("SLURM_STEP_NODELIST", ""))
-    if "MASTER_ADDR" not in environ and not _resolves(host):
-        host = environ.get("SLURM_LAUNCH_NODE_IPADDR", host)
-    number = _count(environ, "SLURM_JOB_ID") + _count(environ, "SLURM_STEP_ID")
-    return f"tcp://{host}:{environ.get('MASTER_PORT') or FIRST_PORT + number % NUM_PORTS}"
+@dataclass(frozen=True)
+class Meeting:
+    """Where the processes of a run meet."""
+
+    host: str
+    port: int
+    name: str
+    """Part of the store that is theirs: processes of another run that come to this port do not mix with them."""
+    is_one_machine: bool
+
+    @classmethod
+    def at(cls, host: str, port: str, name: str, *, is_one_machine: bool) -> "Meeting":
+        """Return the meeting at a port that a text from outside names.
+
+        Raises:
+            ValueError: It is none.
+        """
+        number = parse_count(port)
+        if number is None or not 0 < number <= LAST_PORT:
+            raise ValueError(f"MASTER_PORT is {plain(port[:40])}; allowed: 1 to {LAST_PORT}")
+        return cls(host, number, name, is_one_machine)
+
+
+def srun_meeting(environ: Mapping[str, str] = os.environ) -> Meeting:
+    """Return where tasks of srun meet: the first node, or $MASTER_ADDR; a port of this step alone, or $MASTER_PORT.
+
+    On one node it is loopback. The number of the job does not tell the port: it depends on the port that the system
+    has drawn for srun itself, which all tasks of a step are told.
+
+    Raises:
+        ValueError: $MASTER_PORT is no port.
+    """
+    is_one_machine = _count(environ, "SLURM_STEP_NUM_NODES") == 1
+    host = environ.get("MASTER_ADDR") or ("127.0.0.1" if is_one_machine else _first_node(environ))
+    words = [environ.get(name, "") for name in (*_STEP, *_DRAWN_BY_SRUN)]
+    digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).digest()
+    drawn = FIRST_PORT + int.from_bytes(digest[:8], "big") % NUM_PORTS
+    port = environ.get("MASTER_PORT") or str(drawn)
+    return Meeting.at(host, port, digest[8:24].hex(), is_one_machine=is_one_machine)
+
+
+def _first_node(environ: Mapping[str, str]) -> str:
+    host = first_host(environ.get("SLURM_STEP_NODELIST", ""))
+    return host if _resolves(host) else environ.get("SLURM_LAUNCH_NODE_IPADDR", host)
 
 
 def first_host(nodes: str) -> str:
@@ -61,11 +107,13 @@ def first_host(nodes: str) -> str:
 
 def tasks_here(environ: Mapping[str, str] = os.environ) -> int:
     """Return the tasks of this step on this node, as `2(x3),1` says it for node after node; 1 when it is not said."""
-    counts: list[int] = []
-    for number, times in re.findall(r"([0-9]+)(?:\(x([0-9]+)\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
-        counts += [int(number)] * int(times or 1)
     node = _count(environ, "SLURM_NODEID")
-    return counts[node] if node < len(counts) else 1
+    for part in environ.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
+        number, _, times = part.partition("(x")
+        node -= parse_count(times.removesuffix(")")) or 1
+        if node < 0:
+            return parse_count(number) or 1
+    return 1
 
 
 def has_own_gpu(environ: Mapping[str, str] = os.environ) -> bool:
@@ -205,9 +253,9 @@ def _wrong_in_a_step(environ: Mapping[str, str]) -> str | None:
 
 
 def _count(environ: Mapping[str, str], name: str) -> int:
-    """Return the whole number that a variable begins with; 0 when there is none."""
+    """Return the whole number that a variable begins with; 0 when there is none, or one that is no count."""
     found = re.match(r"[0-9]+", environ.get(name, ""))
-    return int(found.group()) if found else 0
+    return (parse_count(found.group()) or 0) if found else 0
 
 
 def _resolves(host: str) -> bool:

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from paratune.base.text import plain
+from paratune.base.units import parse_count
 from paratune.config.batch_size import ResolvedBatch, find_batch
 from paratune.config.feasibility.layers import num_layers
 from paratune.config.feasibility.rules import batch_rule, why_not
@@ -28,6 +30,8 @@ OUT_OF_MEMORY_VARIABLE = "PARATUNE_OUT_OF_MEMORY"
 MICRO_BATCH_LIMIT_VARIABLE = "PARATUNE_MICRO_BATCH_LIMIT"
 """Set by `paratune train --nproc` when it starts the processes again: the largest micro-batch that they may take."""
 
+MOST_PROCESSES = 1_000_000
+"""Of a run. A larger number comes from a damaged environment, and code that looks at each rank would not end."""
 EXIT_CODES_VARIABLE = "PARATUNE_EXIT_CODES"
 """Set by the script of `paratune launch`: a folder in which each process writes what it ends with, because torchrun
 ends with 1 whatever happened."""
@@ -62,32 +66,40 @@ def place_from_environment() -> Place:
             missing=missing,
             given=given,
         )
-    try:
-        place = Place(*(int(given[name]) for name in names))
-    except ValueError as error:
-        raise LaunchError(
-            f"environment: {given} holds a value that is not a whole number", code="launch.environment", given=given
-        ) from error
-    if not 0 <= place.rank < place.world_size:
-        raise LaunchError(
-            f"environment: RANK={place.rank} is not below WORLD_SIZE={place.world_size}",
-            code="launch.environment",
-            rank=place.rank,
-            world_size=place.world_size,
-        )
-    return place
+    return _place_of(names, "start with torchrun or paratune train --nproc N")
 
 
 def _place_of_srun() -> Place:
     names = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")
-    try:
-        return Place(*(int(os.environ[name]) for name in names))
-    except (KeyError, ValueError) as error:
+    missing = [name for name in names if name not in os.environ]
+    advice = "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process"
+    if missing:
         raise LaunchError(
-            f"environment: srun started several tasks, and {', '.join(names)} do not say which this is; "
-            "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process",
+            f"environment: srun started several tasks without {', '.join(missing)}; {advice}",
             code="launch.environment",
-        ) from error
+            missing=missing,
+        )
+    return _place_of(names, advice)
+
+
+def _place_of(names: tuple[str, str, str], advice: str) -> Place:
+    """Return the place that three variables give: the rank, the local rank, and the number of processes.
+
+    Raises:
+        LaunchError: One of them is no whole number, or the two ranks are not below the number of processes.
+    """
+    rank, local_rank, world_size = (parse_count(os.environ[name]) for name in names)
+    found = {name: plain(os.environ[name][:40]) for name in names}
+    text = ", ".join(f"{name}={value}" for name, value in found.items())
+    if rank is None or local_rank is None or world_size is None or world_size > MOST_PROCESSES:
+        allowed = f"whole numbers, at most {MOST_PROCESSES}"
+    elif max(rank, local_rank) >= world_size:
+        allowed = f"{names[0]} and {names[1]} below {names[2]}"
+    else:
+        return Place(rank, local_rank, world_size)
+    raise LaunchError(
+        f"environment: {text}; allowed: {allowed}; {advice}", code="launch.environment", given=found, allowed=allowed
+    )
 
 
 def note_exit_code(code: int) -> None:
@@ -102,10 +114,8 @@ def note_exit_code(code: int) -> None:
 
 def local_world_size(place: Place) -> int:
     """Return how many processes of the run are on this machine, as the launcher says; all of them when it does not."""
-    try:
-        return tasks_here() if is_srun() else max(1, int(os.environ["LOCAL_WORLD_SIZE"]))
-    except (KeyError, ValueError):
-        return place.world_size
+    number = tasks_here() if is_srun() else parse_count(os.environ.get("LOCAL_WORLD_SIZE"))
+    return min(max(1, number), place.world_size) if number is not None else place.world_size
 
 
 def global_batch_size(config: Config, num_processes: int, num_nodes: int | None = None) -> int | None:

@@ -96,7 +96,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedDifference:
     """One strategy in the precision that trains, beside the reference; None where it cannot run."""
 
     precision: str
@@ -117,7 +117,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Finding:
+class StrategyDifference:
     """One strategy beside the reference; None where there is nothing to say."""
 
     strategy: str
@@ -146,7 +146,7 @@ class Finding:
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
     trained: Mapping[str, Any] | None = None
-    """The fields of a `Trained`; None where the precision that trains is the one of the other fields."""
+    """The fields of a `TrainedDifference`; None where the precision that trains is the one of the other fields."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -156,7 +156,7 @@ COLUMNS = ("strategy", "ranks", "samples", "order", "weights", "gradients", "los
 """Headings of a table of findings; `cells` gives those from samples to trained."""
 
 
-def cells(finding: Finding) -> tuple[str, ...]:
+def cells(finding: StrategyDifference) -> tuple[str, ...]:
     """Return what was compared as texts; a difference that is not finite, null in a file, is "inf"."""
     trained = "-" if finding.trained is None else _shown(finding.trained)
     if finding.same_samples is None:
@@ -220,7 +220,7 @@ def read_part(folder: Path, world_size: int) -> Part:
 
 
 def compare(reference: Part, part: Part) -> dict[str, Any]:
-    """Return the fields of a `Finding` that follow from what a strategy did: status, reason, and all figures."""
+    """Return the fields of a `StrategyDifference` that follow from what a strategy did: status, reason, all figures."""
     tolerance = TOLERANCES[part.precision]
     gradient = _number(part.gradients["largest"])
     loss = largest_difference(part.losses, reference.losses)
@@ -259,7 +259,7 @@ def _too_large_norms(gradients: Mapping[str, Any], tolerance: TrainedTolerance) 
     ]
 
 
-def compare_trained(reference: Part, part: Part, precision: str) -> Trained:
+def compare_trained(reference: Part, part: Part, precision: str) -> TrainedDifference:
     """Return how far the precision that trains is from the reference.
 
     Args:
@@ -277,7 +277,7 @@ def compare_trained(reference: Part, part: Part, precision: str) -> Trained:
         *_too_large("gradient norms differ", norm, tolerance.gradients),
         *_too_large("losses differ", loss, tolerance.losses),
     ]
-    return Trained(
+    return TrainedDifference(
         precision=precision,
         status="differs" if reasons else "holds",
         reason="; ".join(reasons) or None,
@@ -292,7 +292,7 @@ def compare_trained(reference: Part, part: Part, precision: str) -> Trained:
     )
 
 
-def with_trained(finding: Finding, trained: Trained) -> Finding:
+def with_trained(finding: StrategyDifference, trained: TrainedDifference) -> StrategyDifference:
     """Return a finding with what the same strategy did in the precision that trains; the worse status counts."""
     statuses = (finding.status, trained.status)
     status: Status = "differs" if "differs" in statuses else "cannot run" if "cannot run" in statuses else "holds"
@@ -367,7 +367,7 @@ def weights_fingerprint(part: Part) -> str:
     return hashlib.sha256(json.dumps(sorted(part.weights.items())).encode()).hexdigest()
 
 
-def verdict(findings: Sequence[Finding | Trained]) -> str:
+def verdict(findings: Sequence[StrategyDifference | TrainedDifference]) -> str:
     """Return "holds" when every strategy does, "differs" when one does, else "incomplete": one could not run."""
     statuses = {finding.status for finding in findings}
     return "differs" if "differs" in statuses else "incomplete" if "cannot run" in statuses else "holds"

@@ -22,7 +22,7 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
-class Scale:
+class NumberScale:
     """The scale on which predicted numbers are reported."""
 
     step: float | None = None
@@ -41,7 +41,7 @@ class Scale:
         return found
 
 
-def prediction_names(names: list[str], *, by_name: bool = False, scale: Scale | None = None) -> list[str]:
+def prediction_names(names: list[str], *, by_name: bool = False, scale: NumberScale | None = None) -> list[str]:
     """Return what the columns of `prediction_columns` are called."""
     scores = [f"score_{name if by_name else index}" for index, name in enumerate(names)]
     return ["prediction", *(["reported"] if scale else []), *scores]
@@ -55,7 +55,7 @@ def softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def prediction_columns(
-    outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False, scale: Scale | None = None
+    outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False, scale: NumberScale | None = None
 ) -> dict[str, Any]:
     """Return the columns that say what was predicted.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.base.units import format_percent, percent_change
 from paratune.config.metric_names import direction
-from paratune.report.rows import Cell, Row
+from paratune.report.rows import FigureCell, ReportRow
 
 LOWER_IS_BETTER = frozenset(
     {
@@ -76,7 +76,7 @@ class Against:
         return {"run": self.baseline, "changes": changes}
 
 
-def against(baseline: str, rows: Sequence[Row]) -> Against:
+def against(baseline: str, rows: Sequence[ReportRow]) -> Against:
     """Return the changes of all runs but the baseline, of the rows that have a better side.
 
     Args:
@@ -86,7 +86,7 @@ def against(baseline: str, rows: Sequence[Row]) -> Against:
     return Against(baseline, tuple(_change_rows(baseline, rows)))
 
 
-def _change_rows(baseline: str, rows: Sequence[Row]) -> Iterator[ChangeRow]:
+def _change_rows(baseline: str, rows: Sequence[ReportRow]) -> Iterator[ChangeRow]:
     for row in rows:
         sign = _better_side(row)
         if sign == 0 or not row.shown:
@@ -101,7 +101,7 @@ def _change_rows(baseline: str, rows: Sequence[Row]) -> Iterator[ChangeRow]:
         yield ChangeRow(row.key, row.group, row.label, base.text, tuple(changes))
 
 
-def _change(cell: Cell, base: float, sign: int) -> Change:
+def _change(cell: FigureCell, base: float, sign: int) -> Change:
     """Return the change of a figure; `sign` is 1 where more is better, -1 where less is."""
     if cell.value is None:
         return Change(cell.run, cell.text, None, rose=False, same=False, better=None)
@@ -110,7 +110,7 @@ def _change(cell: Cell, base: float, sign: int) -> Change:
     return Change(cell.run, cell.text, percent, rose=gain > 0, same=same, better=None if same else gain * sign > 0)
 
 
-def _better_side(row: Row) -> int:
+def _better_side(row: ReportRow) -> int:
     """Return 1 where more is better, -1 where less is, 0 where neither is known."""
     if row.key in LOWER_IS_BETTER or row.key in HIGHER_IS_BETTER:
         return -1 if row.key in LOWER_IS_BETTER else 1

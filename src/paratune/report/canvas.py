@@ -189,7 +189,7 @@ def place_drawing(sheet: Any, drawing: Drawing, left: float, bottom: float) -> N
     """
     from matplotlib.artist import Artist
 
-    class Placed(Artist):
+    class PlacedDrawing(Artist):
         def draw(self, renderer: Any) -> None:
             figure, _ = drawing.laid_out
             corners, dots = figure.bbox_inches.get_points().copy(), figure.dpi
@@ -201,7 +201,7 @@ def place_drawing(sheet: Any, drawing: Drawing, left: float, bottom: float) -> N
                 figure.dpi = dots
                 figure.bbox_inches.set_points(corners)
 
-    placed = Placed()
+    placed = PlacedDrawing()
     placed.set_in_layout(False)
     sheet.add_artist(placed)
 

@@ -13,7 +13,7 @@ from paratune.base.text import plain
 from paratune.config.traits import TRAITS
 from paratune.errors import CheckpointError
 from paratune.records import certificate
-from paratune.records.certificate import Finding, cells
+from paratune.records.certificate import StrategyDifference, cells
 from paratune.records.run_folder import trained_fingerprint
 from paratune.report.read import RunRecord
 
@@ -26,7 +26,7 @@ class Certificate:
     verdict: str
     how: str
     """Steps, samples, arithmetic and tolerances in words."""
-    findings: tuple[Finding, ...]
+    findings: tuple[StrategyDifference, ...]
     rows: tuple[tuple[str, ...], ...]
     """The findings as texts, in the order of `certificate.COLUMNS`."""
     trains: tuple[Any, ...]
@@ -136,7 +136,7 @@ def _read(path: Path) -> Certificate:
             raise CheckpointError(
                 f"{path} was written by another version of paratune", code="run.other_version", path=path
             )
-        findings = tuple(Finding(**each) for each in value["strategies"])
+        findings = tuple(StrategyDifference(**each) for each in value["strategies"])
         precision = str(value["reference"]["precision"])
         tolerance = value["tolerance"][precision]
         return Certificate(

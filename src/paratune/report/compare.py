@@ -84,7 +84,7 @@ class Sameness:
 
 
 @dataclass(frozen=True)
-class Spread:
+class SeedSpread:
     """One figure over runs that are equal but for their seed."""
 
     runs: tuple[str, ...]
@@ -154,10 +154,10 @@ def configuration_key(run: RunRecord) -> str:
     return _canonical([settings, data, run.course("run.world_size")])
 
 
-def spread(values: Mapping[str, float]) -> Spread:
+def spread(values: Mapping[str, float]) -> SeedSpread:
     """Return mean and spread of one figure over runs, given by run name; at least two."""
     numbers = list(values.values())
-    return Spread(tuple(values), statistics.fmean(numbers), statistics.stdev(numbers), min(numbers), max(numbers))
+    return SeedSpread(tuple(values), statistics.fmean(numbers), statistics.stdev(numbers), min(numbers), max(numbers))
 
 
 def _only_what_differs(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from paratune.report.corpus_tables import corpus_tables, reasons_table
 from paratune.report.page import page, section
 from paratune.report.page_figures import figure
 from paratune.report.table_files import markdown_table
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 from paratune.report.tabular_page import table_html
 from paratune.report.text import Html, join, markdown, shorten, tag
 
@@ -32,7 +32,7 @@ _KINDS = ("by_mime", "by_extractor", "by_charset", "by_licence", "by_split")
 
 
 @dataclass(frozen=True)
-class Samples:
+class ShownTexts:
     """Texts that a report shows."""
 
     heading: str
@@ -40,7 +40,7 @@ class Samples:
     """url, timestamp, reason, detail and text, those that are known."""
 
 
-def corpus_html(title: str, found: Mapping[str, Any], samples: Sequence[Samples]) -> str:
+def corpus_html(title: str, found: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
     """Return the page of a corpus.
 
     Args:
@@ -58,7 +58,7 @@ def corpus_html(title: str, found: Mapping[str, Any], samples: Sequence[Samples]
     return page(title, content, num_columns=9, first=sections[0][0])
 
 
-def corpus_markdown(title: str, found: Mapping[str, Any], samples: Sequence[Samples]) -> str:
+def corpus_markdown(title: str, found: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
     """Return the report of a corpus as Markdown."""
     parts = [f"# {markdown(title)}\n", f"{markdown(lead(found))}\n"]
     parts += [f"## {markdown(table.title)}\n\n{markdown_table(table)}" for table in corpus_tables(found)]
@@ -94,7 +94,7 @@ def _sections(found: Mapping[str, Any], tables: Mapping[str, Table]) -> Iterator
         yield "kinds", "Kinds of documents", join(kinds)
 
 
-def _samples(samples: Sequence[Samples]) -> Iterator[tuple[str, str, Html]]:
+def _samples(samples: Sequence[ShownTexts]) -> Iterator[tuple[str, str, Html]]:
     for number, group in enumerate(samples):
         items = [tag("li", tag("p", _about(row), class_="caption"), tag("p", _text(row))) for row in group.rows]
         shown = tag("ul", *items, class_="plain") if items else tag("p", "None.")
@@ -130,7 +130,7 @@ class StageLine:
 
 
 @dataclass(frozen=True)
-class Progress:
+class CorpusProgress:
     """How far the making of a corpus is."""
 
     state: str
@@ -148,7 +148,7 @@ class Progress:
     """Time of day at which this was true."""
 
 
-def progress_html(title: str, found: Progress, *, every_s: int) -> str:
+def progress_html(title: str, found: CorpusProgress, *, every_s: int) -> str:
     """Return the page of a corpus that is being made; it loads itself anew until that is over.
 
     Args:
@@ -177,7 +177,7 @@ def _funnel(lines: Sequence[StageLine]) -> list[dict[str, Any]]:
     return [{"stage": each.name, "kept": each.num_kept, "dropped": each.dropped or {}} for each in known]
 
 
-def _stages(found: Progress) -> Table:
+def _stages(found: CorpusProgress) -> Table:
     columns = (
         *(Column(name, is_text=True) for name in ("Stage", "State")),
         *(Column(name) for name in ("Kept", "Dropped", "Rows/s")),
@@ -185,6 +185,6 @@ def _stages(found: Progress) -> Table:
     lines = []
     for each in found.lines:
         numbers = (each.num_kept, None if each.dropped is None else sum(each.dropped.values()), each.rows_per_s)
-        shown = (Entry(NOT_AVAILABLE if number is None else f"{number:,.0f}", number) for number in numbers)
-        lines.append((Entry(each.name), Entry(each.state), *shown))
+        shown = (TableCell(NOT_AVAILABLE if number is None else f"{number:,.0f}", number) for number in numbers)
+        lines.append((TableCell(each.name), TableCell(each.state), *shown))
     return Table("stages", "Stages", columns, tuple(lines))

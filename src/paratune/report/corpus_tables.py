@@ -5,7 +5,7 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_number, format_share
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 
 GROUPS = {
     "by_language": ("Languages", "Language"),
@@ -55,7 +55,7 @@ def funnel_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
         name = f"{each['stage']} (of an earlier run)" if each["is_stale"] else each["stage"]
         counts = [_count(number) for number in (read, each["kept"], dropped)]
         percent = None if share is None else 100 * share
-        lines.append((Entry(name), *counts, Entry(format_share(share), percent)))
+        lines.append((TableCell(name), *counts, TableCell(format_share(share), percent)))
     notes = []
     if any(each["stage"] == "sentences" for each in funnel):
         notes.append("Rows are captures, then documents, and sentences in the stages of that name.")
@@ -81,18 +81,27 @@ def reasons_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
         for reason, count in ordered[:_MOST_REASONS]:
             share = count / read
             lines.append(
-                (Entry(each["stage"]), Entry(plain(reason)), _count(count), Entry(format_share(share), 100 * share))
+                (
+                    TableCell(each["stage"]),
+                    TableCell(plain(reason)),
+                    _count(count),
+                    TableCell(format_share(share), 100 * share),
+                )
             )
         if len(ordered) > _MOST_REASONS:
             left = sum(count for _, count in ordered[_MOST_REASONS:])
             name = f"{len(ordered) - _MOST_REASONS} more reasons"
-            lines.append((Entry(each["stage"]), Entry(name), _count(left), Entry(format_share(left / read))))
+            lines.append(
+                (TableCell(each["stage"]), TableCell(name), _count(left), TableCell(format_share(left / read)))
+            )
     return Table("reasons", "Why rows were dropped", columns, tuple(lines))
 
 
 def _duplicates(duplicates: Sequence[Mapping[str, Any]]) -> Table:
     columns = (Column("Stage", is_text=True), Column("Reason", is_text=True), Column("Dropped", "num_dropped"))
-    lines = tuple((Entry(each["stage"]), Entry(plain(each["reason"])), _count(each["num"])) for each in duplicates)
+    lines = tuple(
+        (TableCell(each["stage"]), TableCell(plain(each["reason"])), _count(each["num"])) for each in duplicates
+    )
     return Table("duplicates", "Duplicates", columns, lines)
 
 
@@ -105,8 +114,8 @@ def _varieties(varieties: Sequence[Mapping[str, Any]]) -> Table:
     )
     lines = []
     for each in varieties:
-        told = [Entry(format_share(each[key]), 100 * each[key]) for key in ("european", "brazilian")]
-        lines.append((*(Entry(each[key]) for key in ("texts", "source", "length")), *told, _number(each["auc"])))
+        told = [TableCell(format_share(each[key]), 100 * each[key]) for key in ("european", "brazilian")]
+        lines.append((*(TableCell(each[key]) for key in ("texts", "source", "length")), *told, _number(each["auc"])))
     notes = ("Texts of sources not seen show what to expect of a corpus that is like none of them.",) if lines else ()
     return Table("variety_evaluation", "How varieties are told apart", columns, tuple(lines), notes)
 
@@ -121,7 +130,7 @@ def _totals(documents: Mapping[str, Any], sentences: Mapping[str, Any] | None) -
         ("Masked pieces of personal data", documents["num_masked"]),
         ("Sentences", None if sentences is None else sentences["num"]),
     ]
-    lines = tuple((Entry(name), _count(number)) for name, number in counts)
+    lines = tuple((TableCell(name), _count(number)) for name, number in counts)
     return Table("totals", "The finished corpus", columns, lines)
 
 
@@ -143,10 +152,10 @@ def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
         yield Table(key, title, columns, lines, notes)
 
 
-def _group(each: Mapping[str, Any], num_documents: int) -> tuple[Entry, ...]:
+def _group(each: Mapping[str, Any], num_documents: int) -> tuple[TableCell, ...]:
     share = each["num"] / num_documents
     name = NOT_AVAILABLE if each["value"] is None else plain(each["value"])
-    return Entry(name), _count(each["num"]), Entry(format_share(share), 100 * share), _count(each["num_words"])
+    return TableCell(name), _count(each["num"]), TableCell(format_share(share), 100 * share), _count(each["num_words"])
 
 
 def lengths_tables(found: Mapping[str, Any]) -> Iterator[Table]:
@@ -167,16 +176,16 @@ def lengths_tables(found: Mapping[str, Any]) -> Iterator[Table]:
         *(Column(names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares),
     )
     lines = tuple(
-        (Entry(name), *(_number(value) for value in (each["mean"], *each["quantiles"].values())))
+        (TableCell(name), *(_number(value) for value in (each["mean"], *each["quantiles"].values())))
         for name, each in known
     )
     note = "A quantile is the least value that so large a share does not exceed; of perplexity to half a per cent."
     yield Table("lengths", "Lengths", columns, lines, (note,))
 
 
-def _count(number: int | None) -> Entry:
-    return Entry(NOT_AVAILABLE if number is None else f"{number:,}", number)
+def _count(number: int | None) -> TableCell:
+    return TableCell(NOT_AVAILABLE if number is None else f"{number:,}", number)
 
 
-def _number(value: float) -> Entry:
-    return Entry(format_number(value, 4), value)
+def _number(value: float) -> TableCell:
+    return TableCell(format_number(value, 4), value)

@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.base.units import format_number, format_share
 from paratune.report.read import RunRecord
-from paratune.report.rows import Row, make_row, number_row, numbers, texts_of
+from paratune.report.rows import ReportRow, make_row, number_row, numbers, texts_of
 
 GROUP = "Devices"
 KINDS = {
@@ -15,7 +15,7 @@ KINDS = {
 }
 
 
-def device_rows(runs: Sequence[RunRecord], price: float | None = None) -> Iterator[Row]:
+def device_rows(runs: Sequence[RunRecord], price: float | None = None) -> Iterator[ReportRow]:
     """Yield utilisation, work, power, energy, device-hours and, where a device-hour has a price, the cost."""
     yield from _utilisation(runs)
     yield from _work(runs)
@@ -44,7 +44,7 @@ def unknown_reasons(run: RunRecord) -> Iterator[str]:
         yield f"MFU is n/a: {reason}."
 
 
-def _utilisation(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def _utilisation(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     share = texts_of(format_share)
     kinds = [run.get("summary.utilisation.kind") for run in runs]
     meant = " ".join(text for kind, text in KINDS.items() if kind in kinds)
@@ -59,7 +59,7 @@ def _utilisation(runs: Sequence[RunRecord]) -> Iterator[Row]:
         yield number_row(runs, key, GROUP, label, f"summary.utilisation.{name}", share, shown=False)
 
 
-def _cost(runs: Sequence[RunRecord], price: float | None) -> Iterator[Row]:
+def _cost(runs: Sequence[RunRecord], price: float | None) -> Iterator[ReportRow]:
     """Yield device-hours, shown where a device-hour has a price or is one of a GPU, and their price."""
     source = "summary.time.total_s times run.world_size"
     hours = [device_hours(run) for run in runs]
@@ -73,7 +73,7 @@ def _cost(runs: Sequence[RunRecord], price: float | None) -> Iterator[Row]:
         yield make_row(runs, "cost", GROUP, label, f"{source}, times {price:g}", costs, texts)
 
 
-def _work(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def _work(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     source = "summary.flops.model_flops_per_s"
     rates = [run.number(source) for run in runs]
     largest = max((rate for rate in rates if rate is not None), default=0.0)
@@ -85,7 +85,7 @@ def _work(runs: Sequence[RunRecord]) -> Iterator[Row]:
     yield make_row(runs, "peak_source", GROUP, "Peak by", "summary.flops.peak_source", peaks, shown=False)
 
 
-def _energy(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def _energy(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     source = "summary.utilisation.energy_j"
     energies = [run.number(source) for run in runs]
     largest = max((energy for energy in energies if energy is not None), default=0.0)

@@ -7,7 +7,7 @@ from paratune.base.units import NOT_AVAILABLE, format_share
 from paratune.records.efficiency import statistical_efficiency
 from paratune.report.compare import experiment_key
 from paratune.report.read import RunRecord
-from paratune.report.rows import Row, decimals, make_row, number_row, numbers, texts_of
+from paratune.report.rows import ReportRow, decimals, make_row, number_row, numbers, texts_of
 
 GROUP = "Efficiency"
 _NOISE, _NOISE_ERROR = "summary.noise_scale.value", "summary.noise_scale.standard_error"
@@ -17,7 +17,7 @@ _NAMES = {"noise_scale": "noise scale", "communication": "communication", "strag
 
 
 @dataclass(frozen=True)
-class Noise:
+class RunNoise:
     """The noise scale of a run, in samples."""
 
     value: float | None
@@ -27,7 +27,7 @@ class Noise:
     """The run itself, or one that trained the same thing."""
 
 
-def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator[Row]:
+def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator[ReportRow]:
     """Yield what a sample is worth and what communication and waiting cost; rows of which nothing is known too.
 
     Args:
@@ -57,7 +57,7 @@ def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator
     yield from _stragglers(runs)
 
 
-def noises_of(runs: Sequence[RunRecord]) -> list[Noise]:
+def noises_of(runs: Sequence[RunRecord]) -> list[RunNoise]:
     """Return the noise scale of each run, or that of the first run that knows it and trained the same thing."""
     known: dict[str, RunRecord] = {}
     for run in runs:
@@ -68,7 +68,7 @@ def noises_of(runs: Sequence[RunRecord]) -> list[Noise]:
     for run in runs:
         of = run if run.number(_NOISE) is not None else known.get(experiment_key(run) or "")
         value, error = (None, None) if of is None else (of.number(_NOISE), of.number(_NOISE_ERROR))
-        found.append(Noise(value, error, of))
+        found.append(RunNoise(value, error, of))
     return found
 
 
@@ -91,7 +91,7 @@ def why_unknown(runs: Sequence[RunRecord]) -> list[list[str]]:
     return found
 
 
-def _noise_row(runs: Sequence[RunRecord], noises: Sequence[Noise]) -> Row:
+def _noise_row(runs: Sequence[RunRecord], noises: Sequence[RunNoise]) -> ReportRow:
     places = decimals([noise.value for noise in noises])
     values, texts, sources, borrowed = [], [], [], []
     for run, noise in zip(runs, noises, strict=True):
@@ -109,7 +109,7 @@ def _noise_row(runs: Sequence[RunRecord], noises: Sequence[Noise]) -> Row:
     return replace(row, footnote=footnote)
 
 
-def _efficiency(run: RunRecord, noise: Noise, reference: RunRecord) -> float | None:
+def _efficiency(run: RunRecord, noise: RunNoise, reference: RunRecord) -> float | None:
     size, of_reference = (one.number("run.batch.global_batch_size") for one in (run, reference))
     if not size or not of_reference:
         return None
@@ -125,7 +125,7 @@ def _batch_text(reference: RunRecord) -> str:
     return NOT_AVAILABLE if size is None else f"{size:,.0f} samples"
 
 
-def _communication(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def _communication(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     sources = {key: f"summary.communication.{key}" for key in ("share", "exposed_share", "time_ms_per_step")}
     shares, exposed = ([run.number(sources[key]) for run in runs] for key in ("share", "exposed_share"))
     texts = [
@@ -144,7 +144,7 @@ def _communication(runs: Sequence[RunRecord]) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def _stragglers(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def _stragglers(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     sources = {key: f"summary.stragglers.{key}" for key in ("slowdown", "slowest_rank", "wait_share")}
     slowdowns, ranks = ([run.number(sources[key]) for run in runs] for key in ("slowdown", "slowest_rank"))
     texts = [

@@ -88,7 +88,7 @@ def put_letters(figure: Any, letters: Sequence[Letters]) -> None:
     """Put texts on a figure of matplotlib; as a Text of its own each would take far longer to lay out."""
     from matplotlib.artist import Artist
 
-    class Page(Artist):
+    class LetterArtist(Artist):
         def draw(self, renderer: Any) -> None:
             dots = figure.dpi
             height = figure.bbox.height
@@ -100,6 +100,6 @@ def put_letters(figure: Any, letters: Sequence[Letters]) -> None:
                 renderer.draw_text(context, each.x * dots, y, each.text, properties, 0, ismath=False)
                 context.restore()
 
-    page = Page()
+    page = LetterArtist()
     page.set_in_layout(False)
     figure.add_artist(page)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.contents import contents
 from paratune.report.export import to_csv, to_json, to_markdown
@@ -24,7 +24,7 @@ def make(
     runs: Sequence[Path],
     out: Path | None,
     baseline: Path | None = None,
-    targets: Sequence[Target] = (),
+    targets: Sequence[ScoreTarget] = (),
     price: float | None = None,
 ) -> Report:
     """Compare finished runs, and write the report where `out` says.

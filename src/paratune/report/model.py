@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.report.baseline import Against, against
 from paratune.report.certificates import Certificate, find_certificates
-from paratune.report.compare import Difference, Sameness, Spread, compare, config_differences, seed_groups, spread
+from paratune.report.compare import Difference, Sameness, SeedSpread, compare, config_differences, seed_groups, spread
 from paratune.report.device_rows import unknown_reasons
 from paratune.report.efficiency_rows import why_unknown
-from paratune.report.read import Found, RunRecord, Unfinished
-from paratune.report.rows import Row
+from paratune.report.read import FoundRuns, RunRecord, Unfinished
+from paratune.report.rows import ReportRow
 from paratune.report.table import ARROW, build_rows
 
 GENERATOR = "paratune report"
@@ -38,7 +38,7 @@ class SeedGroup:
     """Runs that are equal but for their seed, and the spread of their figures by row key."""
 
     runs: tuple[str, ...]
-    spreads: dict[str, Spread]
+    spreads: dict[str, SeedSpread]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Report:
 
     runs: tuple[RunRecord, ...]
     unfinished: tuple[Unfinished, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     sameness: Sameness
     differences: tuple[Difference, ...]
     seed_groups: tuple[SeedGroup, ...]
@@ -64,7 +64,7 @@ class Report:
         return f"Run {self.runs[0].name}" if len(self.runs) == 1 else f"{len(self.runs)} runs compared"
 
     @property
-    def shown_rows(self) -> tuple[Row, ...]:
+    def shown_rows(self) -> tuple[ReportRow, ...]:
         """The rows of the printed table, without those in which nothing is known of any run."""
         return tuple(row for row in self.rows if row.shown and any(cell.says_something for cell in row.cells))
 
@@ -98,7 +98,7 @@ class Report:
 
 
 def build_report(
-    found: Found, baseline: Path | None = None, targets: Sequence[Target] = (), price: float | None = None
+    found: FoundRuns, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (), price: float | None = None
 ) -> Report:
     """Return the report of runs that were read; writes nothing.
 
@@ -129,7 +129,7 @@ def build_report(
     )
 
 
-def _name_of(folder: Path, found: Found) -> str:
+def _name_of(folder: Path, found: FoundRuns) -> str:
     """Return what the report calls the run in a folder."""
     name = next((run.name for run in found.runs if run.folder.resolve() == folder.resolve()), None)
     if name is None:
@@ -155,7 +155,7 @@ def split_shown(run: RunRecord) -> str | None:
     return next((split for split in ("test", "validation") if run.get(f"summary.scores.{split}")), None)
 
 
-def _seed_group(group: Sequence[RunRecord], rows: Sequence[Row]) -> SeedGroup:
+def _seed_group(group: Sequence[RunRecord], rows: Sequence[ReportRow]) -> SeedGroup:
     names = {run.name for run in group}
     spreads = {}
     for row in rows:
@@ -241,7 +241,7 @@ def _count(value: float | None) -> str:
     return "n/a" if value is None else f"{value:,.0f}"
 
 
-def _run_dict(run: RunRecord, rows: Sequence[Row], position: int) -> dict[str, Any]:
+def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
     cells = {row.key: row.cells[position] for row in rows}
     confusion = run.get("summary.confusion")
     return {

@@ -5,7 +5,7 @@ from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE, format_percent, percent_change
 from paratune.report.read import RunRecord
-from paratune.report.rows import Row, make_row, numbers
+from paratune.report.rows import ReportRow, make_row, numbers
 from paratune.report.speed_rows import step_parts_ms
 
 GROUP = "Plan"
@@ -18,7 +18,7 @@ def measured_step_ms(run: RunRecord) -> float | None:
     return sum(known) if known and len(known) == len(parts) else None
 
 
-def prediction_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def prediction_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield predicted and measured step times, and by how much they differ, where runs have predictions."""
     spans = [_span_ms(run) for run in runs]
     if not any(spans):

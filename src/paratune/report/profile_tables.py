@@ -6,7 +6,7 @@ from typing import Any
 from paratune.base.units import NOT_AVAILABLE, format_number, format_share
 from paratune.report.read import RunRecord
 from paratune.report.rows import numbers
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 
 _SOURCE = "summary.profile"
 
@@ -82,9 +82,9 @@ def _table(
     texts = [numbers(values) for values in per_step]
     lines = tuple(
         (
-            Entry(str(row.get("name")), runs=(run.name,), source=f"{_SOURCE}.{name}[{at}]"),
+            TableCell(str(row.get("name")), runs=(run.name,), source=f"{_SOURCE}.{name}[{at}]"),
             *(
-                Entry(text[at], values[at], (run.name,), f"{_SOURCE}.{name}[{at}].{column} over the profiled steps")
+                TableCell(text[at], values[at], (run.name,), f"{_SOURCE}.{name}[{at}].{column} over the profiled steps")
                 for text, values, (_, column, _) in zip(texts, per_step, columns, strict=True)
             ),
         )

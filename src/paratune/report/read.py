@@ -125,7 +125,7 @@ class Unfinished:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRuns:
     """What a list of folders turned out to hold."""
 
     runs: tuple[RunRecord, ...]
@@ -135,7 +135,7 @@ class Found:
     """Folders that hold a certificate and no run."""
 
 
-def read_runs(folders: Sequence[Path]) -> Found:
+def read_runs(folders: Sequence[Path]) -> FoundRuns:
     """Read the records of finished runs, in the order given, each once.
 
     Raises:
@@ -185,7 +185,7 @@ def read_runs(folders: Sequence[Path]) -> Found:
         )
     notes.extend(_copies(runs))
     notes.extend(_short_logs(runs))
-    return Found(_with_own_names(runs), tuple(unfinished), tuple(notes), tuple(certificates))
+    return FoundRuns(_with_own_names(runs), tuple(unfinished), tuple(notes), tuple(certificates))
 
 
 def _read_run(folder: Path) -> RunRecord | Unfinished:

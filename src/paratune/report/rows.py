@@ -12,7 +12,7 @@ Texts = Callable[[Sequence[Any]], list[str]]
 
 
 @dataclass(frozen=True)
-class Cell:
+class FigureCell:
     """A figure of one run."""
 
     run: str
@@ -29,14 +29,14 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """One figure of all runs."""
 
     key: str
     """Its name in CSV and JSON, with the unit last."""
     group: str
     label: str
-    cells: tuple[Cell, ...]
+    cells: tuple[FigureCell, ...]
     shown: bool
     """False for what only CSV and JSON hold."""
     metric: str | None = None
@@ -72,17 +72,19 @@ def byte_unit(values: Sequence[float | None]) -> tuple[str, int]:
 def make_row(
     runs: Sequence[RunRecord], key: str, group: str, label: str, source: str | Sequence[str],
     values: Sequence[Any], texts: Sequence[str] | None = None, *, shown: bool = True,
-) -> Row:  # fmt: skip
+) -> ReportRow:  # fmt: skip
     """Return a row; without texts a value is written as it is."""
     written = [NOT_AVAILABLE if value is None else str(value) for value in values] if texts is None else texts
     sources = [source] * len(runs) if isinstance(source, str) else source
     cells = zip(runs, values, written, sources, strict=True)
-    return Row(key, group, label, tuple(Cell(run.name, value, text, of) for run, value, text, of in cells), shown)
+    return ReportRow(
+        key, group, label, tuple(FigureCell(run.name, value, text, of) for run, value, text, of in cells), shown
+    )
 
 
 def number_row(
     runs: Sequence[RunRecord], key: str, group: str, label: str, source: str, texts: Texts, *, shown: bool = True
-) -> Row:
+) -> ReportRow:
     """Return the row of a number that stands in the record at `source`."""
     values = [run.number(source) for run in runs]
     return make_row(runs, key, group, label, source, values, texts(values), shown=shown)

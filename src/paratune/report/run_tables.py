@@ -17,9 +17,9 @@ from paratune.report.model import MAX_CLASSES, Report, SeedGroup, class_names, c
 from paratune.report.pictures import Predictions
 from paratune.report.profile_tables import profile_tables
 from paratune.report.read import RunRecord
-from paratune.report.rows import Row, byte_unit, decimals, numbers
+from paratune.report.rows import ReportRow, byte_unit, decimals, numbers
 from paratune.report.speed_rows import PHASE_NAMES
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 from paratune.report.text import some_names
 
 MAX_RUNS = 24
@@ -78,7 +78,7 @@ def few_runs(report: Report) -> Report:
 def comparison(report: Report) -> Table:
     """Return the table of all figures: a line a figure, a column a run."""
     columns = [Column("", "figure", is_text=True), *(Column(run.name) for run in report.runs)]
-    lines = [(Entry(row.label, row.key), *_cells(row)) for row in report.shown_rows]
+    lines = [(TableCell(row.label, row.key), *_cells(row)) for row in report.shown_rows]
     title = "Comparison" if len(report.runs) > 1 else "Results"
     groups = _groups(report.shown_rows)
     return Table("comparison", title, tuple(columns), tuple(lines), report.footnotes, groups=groups)
@@ -94,7 +94,7 @@ def every_run(report: Report) -> Table:
     columns = [Column("Run", "run", is_text=True), *(_run_column(row) for row in chosen)]
     figures = zip(*map(_cells, chosen), strict=True)
     lines = [
-        (Entry(run.name, runs=(run.name,), source=str(run.folder)), *cells)
+        (TableCell(run.name, runs=(run.name,), source=str(run.folder)), *cells)
         for run, cells in zip(report.runs, figures, strict=True)
     ]
     is_all = len(report.runs) <= MAX_RUNS
@@ -102,7 +102,7 @@ def every_run(report: Report) -> Table:
     return Table("runs", "Every run", tuple(columns), tuple(lines), notes)
 
 
-def _run_column(row: Row) -> Column:
+def _run_column(row: ReportRow) -> Column:
     is_text = any(isinstance(cell.value, str) for cell in row.cells)
     label = row.label
     if row.group.endswith("scores"):
@@ -115,7 +115,7 @@ def _run_column(row: Row) -> Column:
 def certificate(report: Report, one: Certificate, number: int) -> Table:
     """Return what `paratune certify` found of strategies beside one process."""
     columns = tuple(Column(name.capitalize(), is_text=at == 0) for at, name in enumerate(COLUMNS))
-    lines = tuple(tuple(Entry(text) for text in row) for row in one.rows)
+    lines = tuple(tuple(TableCell(text) for text in row) for row in one.rows)
     beside = "Beside one process: same samples, order and initial weights, and the largest relative differences."
     notes = (*one.reasons, f"{one.how}. {beside} {one.path}")
     return Table(f"certificate-{number}", f"{one.whose(len(report.runs))}: {one.verdict}", columns, lines, notes)
@@ -130,11 +130,11 @@ def changes(found: Against) -> Table:
         columns += [Column(run), Column("Change", f"{run}_change_percent")]
     lines = []
     for row in found.rows:
-        cells = [Entry(row.label, row.key), Entry(row.figure, runs=(found.baseline,))]
+        cells = [TableCell(row.label, row.key), TableCell(row.figure, runs=(found.baseline,))]
         for one in row.changes[:MAX_RUNS]:
             source = f"against {found.baseline}"
-            cells.append(Entry(one.figure, runs=(one.run,)))
-            cells.append(Entry(one.text, one.percent, (one.run,), source, better=one.better))
+            cells.append(TableCell(one.figure, runs=(one.run,)))
+            cells.append(TableCell(one.text, one.percent, (one.run,), source, better=one.better))
         lines.append(tuple(cells))
     note = (
         "A change is in per cent of the baseline's figure; none is given where that is 0 or below. Better and worse "
@@ -163,8 +163,10 @@ def seeds(report: Report, group: SeedGroup, number: int) -> Table:
         elif row.key == "train_s":
             label = "Training time (s)"
         source = f"computed from {row.key}"
-        cells = (Entry(text, value, one.runs, source) for text, value in zip(texts, figures, strict=True))
-        lines.append((Entry(label, row.key), *cells, Entry(str(len(one.runs)), len(one.runs), one.runs, source)))
+        cells = (TableCell(text, value, one.runs, source) for text, value in zip(texts, figures, strict=True))
+        lines.append(
+            (TableCell(label, row.key), *cells, TableCell(str(len(one.runs)), len(one.runs), one.runs, source))
+        )
     names = ("Mean", "Standard deviation", "Lowest", "Highest", "Runs")
     columns = (Column("", "figure", is_text=True), *(Column(name) for name in names))
     title, notes = f"Equal but for the seed: {some_names(group.runs)}", ("Sample standard deviation (n - 1).",)
@@ -183,7 +185,7 @@ def losses(report: Report, run: RunRecord) -> Table | None:
         source = f"events: mean of step.loss over steps {before + 1} to {step}"
         lines.append(
             (
-                Entry(f"{step:,}", step, (run.name,)),
+                TableCell(f"{step:,}", step, (run.name,)),
                 _number(run, epoch, ".2f", "events: evaluation.epoch"),
                 _number(run, mean, ".4f", source),
                 _number(run, loss, ".4f", "events: evaluation.scores.loss"),
@@ -208,8 +210,8 @@ def phase_contents(report: Report) -> Table:
     other = "what is left of the step's wall time: logging, bookkeeping, waiting outside the phases"
     lines = [
         (
-            Entry(PHASE_NAMES[phase]),
-            *(Entry(other if phase == "other" else of.get(phase, NOT_AVAILABLE)) for of in contents.values()),
+            TableCell(PHASE_NAMES[phase]),
+            *(TableCell(other if phase == "other" else of.get(phase, NOT_AVAILABLE)) for of in contents.values()),
         )
         for phase in ALL_PHASES
     ]
@@ -224,7 +226,11 @@ def memory(report: Report) -> Table:
     unit, size = byte_unit([value for _, _, value in ranks])
     texts = numbers([None if value is None else value / size for _, _, value in ranks])
     lines = tuple(
-        (Entry(run), Entry(f"{rank}", rank), Entry(text, value, (run,), f"summary.ranks[{rank}].peak_memory_bytes"))
+        (
+            TableCell(run),
+            TableCell(f"{rank}", rank),
+            TableCell(text, value, (run,), f"summary.ranks[{rank}].peak_memory_bytes"),
+        )
         for (run, rank, value), text in zip(ranks, texts, strict=True)
     )
     columns = (
@@ -260,10 +266,12 @@ def errors(report: Report, run: RunRecord, split: str, labels: Any, predictions:
         figures = (predictions[chosen].mean(), off.mean(), np.abs(off).mean(), np.sqrt((off**2).mean()))
         texts = [f"{figure:{form}}".replace("-", "−") for figure, form in zip(figures, _ERROR_FORMS, strict=True)]
         cells = (
-            Entry(text, float(figure), (run.name,), predictions_file(split))
+            TableCell(text, float(figure), (run.name,), predictions_file(split))
             for text, figure in zip(texts, figures, strict=True)
         )
-        lines.append((Entry(name), Entry(f"{len(off):,}", len(off), (run.name,), predictions_file(split)), *cells))
+        lines.append(
+            (TableCell(name), TableCell(f"{len(off):,}", len(off), (run.name,), predictions_file(split)), *cells)
+        )
     names = ("Rows", "Mean prediction", "Mean error", "MAE", "RMSE")
     columns = (Column("Actual"), *(Column(name) for name in names))
     title = f"Errors of {run.name} on {split} by actual value"
@@ -284,7 +292,7 @@ def confusion(report: Report, run: RunRecord) -> Table | None:
         return _commonest(run, split, counts, names, key)
     columns = (Column("True class", is_text=True), *(Column(name) for name in names))
     lines = tuple(
-        (Entry(name), *(Entry(f"{count:,}", count, (run.name,), source) for count in row))
+        (TableCell(name), *(TableCell(f"{count:,}", count, (run.name,), source) for count in row))
         for name, row in zip(names, counts, strict=True)
     )
     title = f"Confusion of {run.name} on {split}: true classes down, predicted across (rows)"
@@ -302,10 +310,10 @@ def _commonest(run: RunRecord, split: str, counts: list[list[int]], names: Seque
     for count, true, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:_MAX_CONFUSIONS]:
         share = count / sum(counts[true])
         known = [
-            Entry(text, value, (run.name,), f"summary.confusion.{split}")
+            TableCell(text, value, (run.name,), f"summary.confusion.{split}")
             for text, value in ((f"{count:,}", count), (format_share(share), share))
         ]
-        lines.append((Entry(names[true]), Entry(names[predicted]), *known))
+        lines.append((TableCell(names[true]), TableCell(names[predicted]), *known))
     columns = (
         Column("True", is_text=True),
         Column("Predicted as", is_text=True),
@@ -325,9 +333,9 @@ def settings(report: Report) -> Table:
     )
     lines = tuple(
         (
-            Entry(one.key),
+            TableCell(one.key),
             *(
-                Entry(setting_text(one, run.name), None, (run.name,), f"from {one.origins[run.name] or 'unknown'}")
+                TableCell(setting_text(one, run.name), None, (run.name,), f"from {one.origins[run.name] or 'unknown'}")
                 for run in report.runs
             ),
         )
@@ -342,9 +350,9 @@ def settings_by_run(report: Report) -> Table:
     columns = (Column("Run", "run", is_text=True), *(Column(one.key, is_text=True) for one in report.differences))
     lines = tuple(
         (
-            Entry(run.name),
+            TableCell(run.name),
             *(
-                Entry(setting_text(one, run.name), None, (run.name,), f"from {one.origins[run.name] or 'unknown'}")
+                TableCell(setting_text(one, run.name), None, (run.name,), f"from {one.origins[run.name] or 'unknown'}")
                 for one in report.differences
             ),
         )
@@ -363,9 +371,9 @@ def facts(report: Report, key: str, title: str, read: Callable[[RunRecord], Mapp
     columns = (Column("", "fact", is_text=True), *(Column(name, is_text=True) for name in shown))
     lines = tuple(
         (
-            Entry(fact),
+            TableCell(fact),
             *(
-                Entry(values.get(fact, NOT_AVAILABLE), None, tuple(found) if same else (name,), "run.json")
+                TableCell(values.get(fact, NOT_AVAILABLE), None, tuple(found) if same else (name,), "run.json")
                 for name, values in shown.items()
             ),
         )
@@ -377,12 +385,12 @@ def facts(report: Report, key: str, title: str, read: Callable[[RunRecord], Mapp
 def unfinished(report: Report) -> Table:
     """Return the runs that were given but are not finished."""
     columns = tuple(Column(name, is_text=True) for name in ("Run", "Folder", "Why"))
-    lines = tuple((Entry(run.name), Entry(str(run.folder)), Entry(run.reason)) for run in report.unfinished)
+    lines = tuple((TableCell(run.name), TableCell(str(run.folder)), TableCell(run.reason)) for run in report.unfinished)
     return Table("unfinished", "Not finished, and so in no other table or figure", columns, lines)
 
 
-def _cells(row: Row) -> list[Entry]:
-    return [Entry(cell.text, cell.value, (cell.run,), cell.source) for cell in row.cells]
+def _cells(row: ReportRow) -> list[TableCell]:
+    return [TableCell(cell.text, cell.value, (cell.run,), cell.source) for cell in row.cells]
 
 
 def _groups(rows: Sequence[Any]) -> tuple[tuple[int, str], ...]:
@@ -391,8 +399,8 @@ def _groups(rows: Sequence[Any]) -> tuple[tuple[int, str], ...]:
     return tuple((next(ones)[0], group) for group, ones in found)
 
 
-def _number(run: RunRecord, value: float | None, form: str, source: str) -> Entry:
-    return Entry(NOT_AVAILABLE if value is None else f"{value:{form}}", value, (run.name,), source)
+def _number(run: RunRecord, value: float | None, form: str, source: str) -> TableCell:
+    return TableCell(NOT_AVAILABLE if value is None else f"{value:{form}}", value, (run.name,), source)
 
 
 def table_key(report: Report, run: RunRecord, what: str) -> str:

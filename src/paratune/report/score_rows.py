@@ -6,7 +6,7 @@ from dataclasses import replace
 from paratune.base.units import NOT_AVAILABLE, format_percent, percent_change
 from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
 from paratune.report.read import RunRecord
-from paratune.report.rows import Row, make_row, number_row, texts_of
+from paratune.report.rows import ReportRow, make_row, number_row, texts_of
 
 _CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
 """Of what a constant answer scores, the figures that say something; of no answer, exact match and F1 are the same."""
@@ -19,7 +19,7 @@ def metric_name(metric: str) -> str:
     return f"{LABELS[metric]} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
 
 
-def quality_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def quality_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield the training loss and the scores of every set."""
     yield number_row(
         runs,
@@ -49,7 +49,7 @@ def quality_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
             yield replace(row, metric=metric)
 
 
-def constant_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def constant_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield what the same answer for every sample scores, and how far the runs are from it."""
     for split in ("test", "validation"):
         paths = {metric: ("summary", "baseline", "scores", split, metric) for metric in _CONSTANT_METRICS}

@@ -9,7 +9,7 @@ Part = Table | Drawing
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A part of the report under its heading."""
 
     key: str

@@ -6,8 +6,8 @@ from dataclasses import replace
 from paratune.base.units import NOT_AVAILABLE, format_duration, format_share
 from paratune.records import ALL_PHASES
 from paratune.report.read import RunRecord
-from paratune.report.rows import Row, byte_unit, count_text, decimals, make_row, number_row, numbers, texts_of
-from paratune.verdicts import Run
+from paratune.report.rows import ReportRow, byte_unit, count_text, decimals, make_row, number_row, numbers, texts_of
+from paratune.verdicts import ComparedRun
 
 PHASE_NAMES = {
     "get_batch": "Get batch",
@@ -25,7 +25,7 @@ _BUBBLE = (
 )
 
 
-def step_parts_ms(run: Run) -> dict[str, float | None]:
+def step_parts_ms(run: ComparedRun) -> dict[str, float | None]:
     """Return the mean time of each phase in a measured step, in ms; the five sum to the mean step.
 
     Totals over totals: the phase's total (mean over ranks, warm-up left out) over the number of measured steps.
@@ -33,13 +33,13 @@ def step_parts_ms(run: Run) -> dict[str, float | None]:
     return {phase: step_part_ms(run, phase) for phase in ALL_PHASES}
 
 
-def step_part_ms(run: Run, phase: str) -> float | None:
+def step_part_ms(run: ComparedRun, phase: str) -> float | None:
     """Return the mean time of a phase in a measured step, in ms."""
     total, steps = (run.number(f"summary.{what}") for what in (f"phases.{phase}.total_s", _STEPS))
     return None if total is None or not steps else 1000 * total / steps
 
 
-def time_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def time_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield how long runs took, and how fast they were."""
     duration = texts_of(format_duration)
     yield number_row(runs, "train_s", "Time and throughput", "Training time", "summary.time.train_s", duration)
@@ -94,7 +94,7 @@ def time_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
     )
 
 
-def _bubble(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def _bubble(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield the bubble of pipelines with the ideal one beside it."""
     sources = {key: f"summary.pipeline.{key}" for key in ("bubble_share", "ideal_bubble_share")}
     measured, ideal = ([run.number(source) for run in runs] for source in sources.values())
@@ -113,7 +113,7 @@ def _bubble(runs: Sequence[RunRecord]) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def _speed_up(runs: Sequence[RunRecord]) -> Row:
+def _speed_up(runs: Sequence[RunRecord]) -> ReportRow:
     """Return the real tokens/s of each run over those of the first."""
     source = "summary.throughput.tokens_per_s"
     rates = [run.number(source) for run in runs]
@@ -131,7 +131,7 @@ def _speed_up(runs: Sequence[RunRecord]) -> Row:
     )
 
 
-def phases_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def phases_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield the mean step by its phases."""
     group = "Mean step by phase: ms (share)"
     parts = [step_parts_ms(run) for run in runs]
@@ -169,7 +169,7 @@ def phases_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
             )
 
 
-def memory_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def memory_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield the peak of memory."""
     sources = {"largest": "summary.memory.largest_bytes", "sum": "summary.memory.sum_bytes"}
     values = {which: [run.number(source) for run in runs] for which, source in sources.items()}

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.report.certificates import Certificate, certified
 from paratune.report.device_rows import device_rows
 from paratune.report.efficiency_rows import efficiency_rows
 from paratune.report.prediction_rows import prediction_rows
 from paratune.report.read import RunRecord
-from paratune.report.rows import Cell, Row, count_text, make_row, number_row, texts_of
+from paratune.report.rows import FigureCell, ReportRow, count_text, make_row, number_row, texts_of
 from paratune.report.score_rows import constant_rows, quality_rows
 from paratune.report.speed_rows import memory_rows, phases_rows, time_rows
 from paratune.report.targets import target_rows
@@ -32,9 +32,9 @@ def build_rows(
     certificates: Sequence[Certificate] = (),
     *,
     reference: RunRecord | None = None,
-    targets: Sequence[Target] = (),
+    targets: Sequence[ScoreTarget] = (),
     price: float | None = None,
-) -> tuple[Row, ...]:
+) -> tuple[ReportRow, ...]:
     """Return the rows of the comparison table, in their order.
 
     Args:
@@ -60,7 +60,7 @@ def build_rows(
     return tuple(rows)
 
 
-def _setup(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def _setup(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     yield _course_row(runs, "strategy", "Strategy", "run.strategy.kind", str)
     yield from _strategy_options(runs)
     yield _course_row(runs, "world_size", "World size (processes)", "run.world_size", count_text)
@@ -99,7 +99,7 @@ def _setup(runs: Sequence[RunRecord]) -> Iterator[Row]:
     )
 
 
-def _strategy_options(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def _strategy_options(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield what decides how a strategy works, where a run has it."""
     for option, key, label in _STRATEGY_OPTIONS:
         row = _course_row(runs, key, label, f"run.strategy.options.{option}", str)
@@ -109,7 +109,7 @@ def _strategy_options(runs: Sequence[RunRecord]) -> Iterator[Row]:
             yield row
 
 
-def _schedule(cell: Cell, run: RunRecord) -> Cell:
+def _schedule(cell: FigureCell, run: RunRecord) -> FigureCell:
     """Add to a schedule how many stages each rank has, where there are several."""
     chunks = run.get("run.strategy.traits.stages_per_rank")
     if cell.value != "interleaved" or chunks is None:
@@ -117,14 +117,14 @@ def _schedule(cell: Cell, run: RunRecord) -> Cell:
     return replace(cell, text=f"{cell.text}, {chunks} a rank")
 
 
-def _certified(runs: Sequence[RunRecord], certificates: Sequence[Certificate]) -> Iterator[Row]:
+def _certified(runs: Sequence[RunRecord], certificates: Sequence[Certificate]) -> Iterator[ReportRow]:
     """Yield what certificates say of each run's strategy, if there are any."""
     if certificates:
         texts, sources = zip(*(certified(run, certificates) for run in runs), strict=True)
         yield make_row(runs, "certified", "Setup", "Certified", sources, texts)
 
 
-def _course_row(runs: Sequence[RunRecord], key: str, label: str, source: str, text: Callable[[Any], str]) -> Row:
+def _course_row(runs: Sequence[RunRecord], key: str, label: str, source: str, text: Callable[[Any], str]) -> ReportRow:
     """Return a setting; "1 → 2", a text in every format, of a run that went on with another."""
     values: list[Any] = []
     for run in runs:
@@ -138,7 +138,7 @@ def _course_row(runs: Sequence[RunRecord], key: str, label: str, source: str, te
     return make_row(runs, key, "Setup", label, sources, values, texts)
 
 
-def _training_rows(runs: Sequence[RunRecord]) -> Iterator[Row]:
+def _training_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield on how many rows runs were trained, where a model labelled some of them."""
     rows, pseudo = ([run.number(f"run.data.train.{key}") for run in runs] for key in ("num_rows", "num_pseudo"))
     given = [None if all_rows is None else all_rows - (of or 0) for all_rows, of in zip(rows, pseudo, strict=True)]

@@ -15,7 +15,7 @@ from itertools import pairwise
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
 from paratune.report.model import GENERATOR
-from paratune.report.tabular import Entry, Table
+from paratune.report.tabular import Table, TableCell
 from paratune.report.text import csv_text, latex, markdown
 
 FOLDER = "tables"
@@ -140,7 +140,7 @@ def _latex_rows(table: Table, wide: Collection[int]) -> Iterator[str]:
         yield " & ".join(cells) + r" \\"
 
 
-def _latex_cell(entry: Entry, *, is_marked: bool, is_wide: bool) -> str:
+def _latex_cell(entry: TableCell, *, is_marked: bool, is_wide: bool) -> str:
     text = _latex_broken(plain(entry.text)) if is_wide else latex(entry.text)
     if entry.marks:
         text += rf"\textsuperscript{{{latex(','.join(entry.marks))}}}"
@@ -199,13 +199,13 @@ def _csv_column(table: Table, at: int) -> list[list[str | float]]:
     return values
 
 
-def _deviation(entry: Entry, spread: re.Match[str] | None) -> str | float:
+def _deviation(entry: TableCell, spread: re.Match[str] | None) -> str | float:
     if entry.deviation is not None:
         return entry.deviation
     return "" if spread is None else _number(spread.group(2))
 
 
-def _csv_value(entry: Entry, spread: re.Match[str] | None) -> str | float:
+def _csv_value(entry: TableCell, spread: re.Match[str] | None) -> str | float:
     if entry.value is not None:
         return entry.value if isinstance(entry.value, int | float | str) else plain(entry.value)
     if spread is not None:

@@ -23,7 +23,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableCell:
     """A cell of a table."""
 
     text: str
@@ -62,7 +62,7 @@ class Table:
     """Unique in a report: the id in a page, the name of a file."""
     title: str
     columns: tuple[Column, ...]
-    lines: tuple[tuple[Entry, ...], ...]
+    lines: tuple[tuple[TableCell, ...], ...]
     notes: tuple[str, ...] = ()
     marked: tuple[int, ...] = ()
     """Positions of lines to set off."""
@@ -117,7 +117,7 @@ class Table:
         }
 
 
-def _entry_dict(entry: Entry) -> dict[str, Any]:
+def _entry_dict(entry: TableCell) -> dict[str, Any]:
     """Return a cell with what is known of it."""
     parts = {
         "value": entry.value,
@@ -132,7 +132,7 @@ def _entry_dict(entry: Entry) -> dict[str, Any]:
 
 
 def table_of_texts(
-    key: str, title: str, header: Sequence[str], rows: Iterable[Sequence[str | Entry]], num_labels: int,
+    key: str, title: str, header: Sequence[str], rows: Iterable[Sequence[str | TableCell]], num_labels: int,
     notes: Iterable[str] = (), marked: Iterable[int] = (),
 ) -> Table:  # fmt: skip
     """Return a table whose cells are mostly texts alone.
@@ -147,5 +147,5 @@ def table_of_texts(
         marked: Positions of lines to set off.
     """
     columns = tuple(Column(label, is_text=at < num_labels) for at, label in enumerate(header))
-    lines = tuple(tuple(Entry(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
+    lines = tuple(tuple(TableCell(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
     return Table(key, title, columns, lines, tuple(notes), tuple(marked))

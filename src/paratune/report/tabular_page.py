@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from paratune.base.units import NOT_AVAILABLE
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 from paratune.report.text import Html, join, tag
 
 _SIDES = {True: "better", False: "worse"}
@@ -69,7 +69,7 @@ def _line(table: Table, position: int) -> Html:
     return tag("tr", *(_cell(table, at, entry, is_marked=is_marked) for at, entry in enumerate(table.lines[position])))
 
 
-def _cell(table: Table, at: int, entry: Entry, *, is_marked: bool) -> Html:
+def _cell(table: Table, at: int, entry: TableCell, *, is_marked: bool) -> Html:
     marks = tag("sup", ",".join(entry.marks)) if entry.marks else None
     shown = [tag("strong", entry.text) if is_marked else entry.text, marks]
     about = {"title": entry.hover or None, "data_run": " ".join(entry.runs) or None}

@@ -7,10 +7,10 @@ from typing import Any
 from paratune import records
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_duration, format_number
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.errors import ConfigError
 from paratune.report.read import RunRecord, number_in
-from paratune.report.rows import Row, make_row
+from paratune.report.rows import ReportRow, make_row
 
 GROUP = "Time to quality"
 
@@ -41,7 +41,7 @@ class Evaluated:
     """By which it was evaluated on validation."""
 
 
-def target_rows(runs: Sequence[RunRecord], targets: Sequence[Target]) -> Iterator[Row]:
+def target_rows(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[ReportRow]:
     """Yield for each target the training time and the whole time until it was reached.
 
     Raises:
@@ -62,7 +62,7 @@ def target_rows(runs: Sequence[RunRecord], targets: Sequence[Target]) -> Iterato
             yield make_row(runs, key, GROUP, f"{label} {target.text}", sources, values, texts)
 
 
-def look_at(run: RunRecord, targets: Sequence[Target]) -> Evaluated:
+def look_at(run: RunRecord, targets: Sequence[ScoreTarget]) -> Evaluated:
     """Read the events of a run, and return when it first met each target.
 
     Raises:
@@ -75,7 +75,7 @@ def look_at(run: RunRecord, targets: Sequence[Target]) -> Evaluated:
     return Evaluated(tuple(reached(run, ranks, target) for target in targets), frozenset(metrics))
 
 
-def check_known(targets: Sequence[Target], found: Sequence[Evaluated]) -> None:
+def check_known(targets: Sequence[ScoreTarget], found: Sequence[Evaluated]) -> None:
     """Make sure that some run was evaluated by the metric of each target.
 
     Raises:
@@ -93,7 +93,7 @@ def check_known(targets: Sequence[Target], found: Sequence[Evaluated]) -> None:
             )
 
 
-def reached(run: RunRecord, ranks: Sequence[Sequence[dict[str, Any]]], target: Target) -> Reached:
+def reached(run: RunRecord, ranks: Sequence[Sequence[dict[str, Any]]], target: ScoreTarget) -> Reached:
     """Return when a run first met a target.
 
     Args:

@@ -11,7 +11,7 @@ from paratune.base.text import plain
 from paratune.report.baseline import Against
 from paratune.report.model import Report
 from paratune.report.profile_tables import has_profile, profile_tables
-from paratune.report.rows import Row
+from paratune.report.rows import ReportRow
 from paratune.report.run_tables import MAX_RUNS, every_run
 from paratune.report.tabular import Table as TableOfReport
 from paratune.report.tabular_terminal import rich_table
@@ -63,7 +63,7 @@ def terminal_table(report: Report) -> TerminalReport:
     return TerminalReport(report)
 
 
-def _blocks(report: Report, rows: Sequence[Row], room: int) -> Iterator[range]:
+def _blocks(report: Report, rows: Sequence[ReportRow], room: int) -> Iterator[range]:
     """Yield the positions of runs that fit beside each other."""
     start, used = 0, 0
     for position, name in enumerate(_names(report)):
@@ -80,7 +80,7 @@ def _names(report: Report) -> list[str]:
     return shorten_all([run.name for run in report.runs], _NAME_WIDTH)
 
 
-def _table(report: Report, rows: Sequence[Row], columns: range) -> Table:
+def _table(report: Report, rows: Sequence[ReportRow], columns: range) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
     names = _names(report)

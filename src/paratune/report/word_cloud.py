@@ -22,7 +22,7 @@ _GAP = 4.0
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedWord:
     """A word of a cloud."""
 
     word: str
@@ -52,7 +52,7 @@ def _is_stop(word: str, left_out: Collection[str]) -> bool:
     return word in left_out or word.endswith("n't") or ("'" in word and word.split("'")[0] in left_out)
 
 
-def place_words(counts: Counter[str], *, width: float, height: float) -> list[Placed]:
+def place_words(counts: Counter[str], *, width: float, height: float) -> list[PlacedWord]:
     """Return the commonest words that fit, at most `MAX_WORDS`, each as large as the square root of its count says.
 
     Words go outwards on an Archimedean spiral from the middle to the first place where they touch no other. One that
@@ -78,7 +78,7 @@ def place_words(counts: Counter[str], *, width: float, height: float) -> list[Pl
         if corner is not None:
             x, y = corner
             taken = np.vstack([taken, [x, y, x + wide + _GAP, y + high + _GAP]])
-            placed.append(Placed(word, count, _MARGIN + x - left, _MARGIN + y - below, size))
+            placed.append(PlacedWord(word, count, _MARGIN + x - left, _MARGIN + y - below, size))
     return placed
 
 

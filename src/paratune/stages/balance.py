@@ -4,10 +4,10 @@ import math
 from collections.abc import Collection, Sequence
 from itertools import accumulate, pairwise
 
-from paratune.stages.cut import Span
+from paratune.stages.cut import BlockSpan
 
 
-def balanced(costs: Sequence[float], num_stages: int, cuts: Collection[int] | None = None) -> list[Span] | None:
+def balanced(costs: Sequence[float], num_stages: int, cuts: Collection[int] | None = None) -> list[BlockSpan] | None:
     """Divide blocks into contiguous stages; the largest sum of costs is the smallest possible.
 
     Args:
@@ -40,9 +40,9 @@ def balanced(costs: Sequence[float], num_stages: int, cuts: Collection[int] | No
     for begin in reversed(begins):
         bounds.append(begin[bounds[-1]])
     bounds = [0, *reversed(bounds)]
-    return [Span(begin, end) for begin, end in pairwise(bounds)]
+    return [BlockSpan(begin, end) for begin, end in pairwise(bounds)]
 
 
-def as_told(sizes: Sequence[int]) -> list[Span]:
+def as_told(sizes: Sequence[int]) -> list[BlockSpan]:
     """Return the stages that have so many blocks each."""
-    return [Span(begin, end) for begin, end in pairwise(accumulate(sizes, initial=0))]
+    return [BlockSpan(begin, end) for begin, end in pairwise(accumulate(sizes, initial=0))]

@@ -26,7 +26,7 @@ _PROBE_LENGTH = 32
 
 
 @dataclass(frozen=True)
-class Span:
+class BlockSpan:
     """Blocks `begin` to `end` - 1; the first span has what comes before blocks as well, the last what comes after."""
 
     begin: int
@@ -47,7 +47,7 @@ class CutModel:
         self.model = model
         self.num_blocks = len(blocks)
         self._blocks = list(blocks)
-        self._span: Span | None = None
+        self._span: BlockSpan | None = None
         self._received: Tensor | None = None
         self._skipped: dict[int, dict[nn.Module, tuple[int, ...]]] = {}
         """For each block at which a span may begin: modules whose output is not wanted, and its shape when tried."""
@@ -64,7 +64,7 @@ class CutModel:
         for module in self._outside.values():
             module.forward = partial(self._run_outside, module, module.forward)
 
-    def run(self, span: Span, batch: Batch, received: Tensor | None) -> Tensor:
+    def run(self, span: BlockSpan, batch: Batch, received: Tensor | None) -> Tensor:
         """Run a part of the model.
 
         Args:
@@ -84,7 +84,7 @@ class CutModel:
             self._span = self._received = None
         return outputs
 
-    def weights_of(self, spans: Sequence[Span]) -> tuple[list[set[str]], list[set[str]]]:
+    def weights_of(self, spans: Sequence[BlockSpan]) -> tuple[list[set[str]], list[set[str]]]:
         """Find which weights each span of a division needs, and note which modules it can do without.
 
         Returns:
@@ -108,7 +108,7 @@ class CutModel:
 
     def block_by_block(self) -> tuple[list[int], list[set[str]], list[set[str]]]:
         """Return `costs`, and what `weights_of` returns for a span of each block, without trying what parts give."""
-        spans = [Span(number, number + 1) for number in range(self.num_blocks)]
+        spans = [BlockSpan(number, number + 1) for number in range(self.num_blocks)]
         batch, hidden, costs = self._probe_batch(), None, []
         with _probing(self.model):
             used, needed = self._probe(spans)
@@ -123,13 +123,13 @@ class CutModel:
         cuts = set()
         for number in range(1, self.num_blocks):
             try:
-                self.weights_of([Span(0, number), Span(number, self.num_blocks)])
+                self.weights_of([BlockSpan(0, number), BlockSpan(number, self.num_blocks)])
             except ConfigError:
                 continue
             cuts.add(number)
         return cuts
 
-    def _probe(self, spans: Sequence[Span]) -> tuple[list[set[str]], list[set[str]]]:
+    def _probe(self, spans: Sequence[BlockSpan]) -> tuple[list[set[str]], list[set[str]]]:
         batch = self._probe_batch()
         hidden = self._first_hidden(batch)
         used, needed = [], []
@@ -185,7 +185,7 @@ class CutModel:
         self._num_outputs = len(outputs[0]) if isinstance(outputs[0], tuple | list) else 0
         return _hidden(outputs[0])
 
-    def _used(self, span: Span, batch: Batch, hidden: Tensor) -> tuple[set[str], dict[str, tuple[int, ...]]]:
+    def _used(self, span: BlockSpan, batch: Batch, hidden: Tensor) -> tuple[set[str], dict[str, tuple[int, ...]]]:
         """Return the weights that a span depends on, and the outside modules that ran, each with its output's shape."""
         ran: dict[str, tuple[int, ...]] = {}
 
@@ -215,7 +215,7 @@ class CutModel:
         ids = {id(parameter) for parameter in self._outside[name].parameters()}
         return {key for key, parameter in self.model.named_parameters() if id(parameter) in ids}
 
-    def _check(self, spans: Sequence[Span]) -> None:
+    def _check(self, spans: Sequence[BlockSpan]) -> None:
         batch, hidden = self._probe_batch(), None
         with torch.no_grad():
             whole: Tensor = self.model(batch)

@@ -74,6 +74,7 @@ class DDPStrategy:
                 parts = [self._forward_backward_one(batch, phases) for batch in early]
             return whole.total([*parts, self._forward_backward_one(last, phases)])
         except RuntimeError as error:
+            # PyTorch gives this error no class and no code of its own.
             if "Expected to have finished reduction" not in str(error):
                 raise
             raise ConfigError(

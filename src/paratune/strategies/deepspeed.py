@@ -117,6 +117,7 @@ class DeepSpeedStrategy:
         if self._options.stage == 0:  # its optimizer is ours
             parameters = self._model.parameters()
             return whole.clip_and_step(self._engine.optimizer, parameters, max_grad_norm, self._scaler)
+        # Its configuration is read once, when the engine starts, and 0.0 means no clipping.
         self._engine.optimizer.clip_grad = max_grad_norm or 0.0
         if self._engine_scale is not None:
             self._engine_scale.begin()

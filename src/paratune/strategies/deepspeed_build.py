@@ -13,6 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from paratune.errors import LaunchError
+from paratune.hangs.pulse import working
 from paratune.hardware.extensions import BuildLock, extensions_folder, find_locks, is_compiled
 from paratune.strategies.process_group import reduce_over_ranks
 
@@ -70,7 +71,8 @@ def _attempt(load: Callable[[], Any], name: str) -> LaunchError | None:
         if not is_compiled(folder, name):
             log.info("compiling DeepSpeed's %s into %s: a few minutes, only once", name, folder)
         begin = time.perf_counter()
-        load()
+        with working(f"compile and load DeepSpeed's {name}"):
+            load()
         log.info("DeepSpeed's %s is ready after %.0f s", name, time.perf_counter() - begin)
     except LaunchError as error:
         return error

@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 
+from paratune.base.units import parse_count
 from paratune.batch import Batch
 from paratune.config.feasibility.rules import world_size_reasons
 from paratune.config.feasibility.target import Ranks
@@ -74,10 +75,12 @@ class Zero3Strategy:
         }
         if self._cpu_offload:
             options["offload_policy"] = CPUOffloadPolicy()
+        # From the inside out: a unit takes the parameters that no unit inside it has taken.
         for block in blocks:
             fully_shard(block, **options)
         # What is in no block - embeddings and head - is one more unit.
         fully_shard(self._model, **options)
+        # Only now: fully_shard has replaced the parameters by DTensors, which an earlier optimizer would not hold.
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
@@ -163,7 +166,7 @@ class HSDPStrategy(Zero3Strategy):
             cpu_offload=cpu_offload,
             param_dtype=param_dtype,
         )
-        self._shard_size = shard_size or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+        self._shard_size = shard_size or parse_count(os.environ.get("LOCAL_WORLD_SIZE")) or world_size
         # Where the machines have unequal numbers of processes, which only these know.
         traits = traits_of("hsdp", {"shard_size": self._shard_size})
         assert traits is not None

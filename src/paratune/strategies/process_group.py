@@ -1,8 +1,10 @@
 """The process group: how processes find each other, and values combined over all of them."""
 
+import errno
 import logging
 import os
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,10 +12,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paratune.errors import LaunchError
-from paratune.processes.launcher import is_srun, srun_meeting
+from paratune.processes.launcher import Meeting, is_srun, srun_meeting
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies.agent_store import agent_store, store_of_this_start
 from paratune.strategies.protocol import ReduceOp
+from paratune.strategies.tcp_store import meeting_of_variables, open_store
 
 TIMEOUT = timedelta(hours=24)
 """How long a collective may wait. Rank 0 writes checkpoints, checks hashes and saves the model while the others wait in
@@ -30,21 +33,27 @@ def open_process_group(place: Place, device: torch.device) -> None:
         LaunchError: The processes did not find each other.
     """
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    method = os.environ.get(RENDEZVOUS_VARIABLE) or (srun_meeting() if is_srun() else "env://")
     arguments: dict[str, Any] = {"rank": place.rank, "world_size": place.world_size, "timeout": TIMEOUT}
     if place.world_size > 1:
         log.info("meeting the other processes of %d", place.world_size)
+    meeting: Meeting | None = None
     try:
         if place.world_size == 1:
+            # No port has to be free, and no host name has to resolve, for a process that meets nobody.
             arguments["store"] = dist.HashStore()  # type: ignore[attr-defined]
-        elif method == "env://" and (store := agent_store(TIMEOUT)) is not None:
+        elif RENDEZVOUS_VARIABLE in os.environ:
+            arguments["init_method"] = os.environ[RENDEZVOUS_VARIABLE]
+        elif not is_srun() and (store := agent_store(TIMEOUT)) is not None:
             arguments["store"] = store_of_this_start(store, place.rank, place.world_size, TIMEOUT)
         else:
-            arguments["init_method"] = method
+            meeting = srun_meeting() if is_srun() else meeting_of_variables()
+            arguments["store"] = open_store(meeting, place.rank, TIMEOUT)
+            if meeting.is_one_machine and Path("/sys/class/net/lo").exists():
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # gloo listens there alone
         dist.init_process_group(backend, **arguments)
-    except (RuntimeError, ValueError, TimeoutError) as error:
-        if "EADDRINUSE" in str(error) or "already in use" in str(error):
-            raise LaunchError(_port_taken(method), code="launch.port_taken") from error
+    except (RuntimeError, ValueError, OSError) as error:
+        if meeting is not None and getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise LaunchError(_port_taken(meeting), code="launch.port_taken") from error
         if place.world_size == 1:
             raise LaunchError(
                 f"no process group of one process: {error}. gloo needs a network interface that is up, though nothing "
@@ -59,13 +68,11 @@ def open_process_group(place: Place, device: torch.device) -> None:
         ) from error
 
 
-def _port_taken(method: str) -> str:
-    at = method.removeprefix("tcp://") if method.startswith("tcp://") else "MASTER_ADDR:MASTER_PORT"
-    if method == "env://":
-        at = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+def _port_taken(meeting: Meeting) -> str:
     return (
-        f"the processes cannot meet at {at}: another program, perhaps another run on this node, has that port; in the "
-        "batch script: export MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000)), or any other that is free"
+        f"the processes cannot meet at {meeting.host}:{meeting.port}: another program, perhaps another run on this "
+        "node, has that port; in the batch script: export MASTER_PORT=$((10000 + RANDOM % 20000)), or any other that "
+        "is free"
     )
 
 

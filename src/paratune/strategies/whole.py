@@ -133,11 +133,14 @@ def clip_and_step(
     if working is not None:
         working.mark_changed()
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
+    # Under FSDP2 the norm of sharded gradients is itself a DTensor, which `_gathered` reduces over ranks: every rank
+    # has to come here.
     if norm is None:
         norm = _total_norm([p.grad for p in with_gradient if p.grad is not None])
     overflow, divisor = None, None
     if scaler is not None:
         norm, overflow = scaler.unscale(_gathered(norm))
+        # Before the update, which changes the scale in place: these gradients came multiplied by the old one.
         divisor = scaler.scale * _clip_divisor(norm, max_grad_norm)
         scaler.update(overflow)
     elif max_grad_norm is not None:
@@ -175,6 +178,7 @@ def _step(
 def _fused_adamw(optimizer: Optimizer) -> AdamW | None:
     """Return the optimizer, or the one that ZeroRedundancyOptimizer wraps, if it is PyTorch's fused AdamW."""
     inner = getattr(optimizer, "optim", optimizer)
+    # Not isinstance: a subclass may have a `step` of its own, which would ignore `grad_scale` and `found_inf`.
     return inner if type(inner) is AdamW and inner.defaults.get("fused") else None
 
 
@@ -191,6 +195,7 @@ def _step_fused(optimizer: Optimizer, fused: AdamW, divisor: Tensor | None, over
 
     Source: the attributes by which `torch.amp.GradScaler` hands fused optimizers its scale and what it has found.
     """
+    # They may not stay on the optimizer: the next step may have neither a scale nor a limit of the norm.
     given: Any = fused
     given.grad_scale, given.found_inf = None if divisor is None else divisor.detach().float(), overflow
     try:
@@ -245,6 +250,7 @@ def brought_to_rank_0(
         value = torch.as_tensor(value).detach()
         if owner == 0:
             return value.cpu()
+        # The device decides between NCCL and gloo, and AdamW keeps its step count on the CPU: both ends have to agree.
         dist.send(value.to(device).contiguous(), dst=0)
         return None
     if rank != 0:

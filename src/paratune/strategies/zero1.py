@@ -98,6 +98,7 @@ class Zero1State:
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
         yield from (item for item in self._weights.tensors(prefix) if not item[0].startswith("optimizer/"))
+        # Send and receive are matched by order: every rank runs this loop, over states of other ranks too.
         owners = self._owners()
         for name, parameter in self._parameters.items():
             for state_name in whole.OPTIMIZER_STATES:
@@ -118,6 +119,7 @@ class Zero1State:
         """Return the rank that keeps the states of each parameter; -1 before the first step."""
         held = [self._rank if p in self._local.state else -1 for p in self._parameters.values()]
         owners = torch.tensor(held)
+        # One rank at most gives something other than -1.
         dist.all_reduce(owners, op=dist.ReduceOp.MAX)
         return dict(zip(self._parameters, owners.tolist(), strict=True))
 
@@ -142,6 +144,7 @@ def _shard(optimizer: Optimizer) -> "ZeroRedundancyOptimizer":
         # Its package compiles functional optimizers with torch.jit, which torch itself deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)
         from torch.distributed.optim import ZeroRedundancyOptimizer
+    # `defaults` also holds what AdamW sets for its base class (decoupled_weight_decay), and does not take itself.
     known = inspect.signature(type(optimizer)).parameters
     defaults = {key: value for key, value in optimizer.defaults.items() if key in known}
     return ZeroRedundancyOptimizer(optimizer.param_groups, optimizer_class=type(optimizer), **defaults)

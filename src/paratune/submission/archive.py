@@ -9,7 +9,7 @@ from pathlib import Path
 from paratune.base.atomic import replace_file
 from paratune.base.units import MIB
 from paratune.errors import DataError
-from paratune.submission.tables import TABLES, Finding, check
+from paratune.submission.tables import TABLES, SubmissionNote, check
 
 MAX_BYTES = 64 * MIB
 """Most bytes of a table; that of QQP, the largest, has 4 MiB."""
@@ -35,7 +35,7 @@ def write_archive(path: Path, texts: Mapping[str, str]) -> None:
         ) from error
 
 
-def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[Finding]:
+def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[SubmissionNote]:
     """Return what is wrong with a submission: first its files, then what is in them.
 
     Args:
@@ -53,30 +53,30 @@ def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[
         raise DataError(f"{path} cannot be read as a zip: {error}", code="data.damaged", path=path) from error
 
 
-def _check(archive: zipfile.ZipFile, wanted: Sequence[str], *, any_size: bool) -> list[Finding]:
+def _check(archive: zipfile.ZipFile, wanted: Sequence[str], *, any_size: bool) -> list[SubmissionNote]:
     names = [entry.filename for entry in archive.infolist()]
-    found = [Finding(name, "is missing") for name in wanted if name not in names]
-    found += [Finding(name, "is there more than once") for name in dict.fromkeys(names) if names.count(name) > 1]
+    found = [SubmissionNote(name, "is missing") for name in wanted if name not in names]
+    found += [SubmissionNote(name, "is there more than once") for name in dict.fromkeys(names) if names.count(name) > 1]
     for entry in archive.infolist():
         name = entry.filename
         if name not in TABLES:
             inner = name.rpartition("/")[2]
             message = "is in a folder; tables stand at the top" if inner in TABLES else "is no table of a submission"
-            found.append(Finding(name, message, is_error=inner in TABLES))
+            found.append(SubmissionNote(name, message, is_error=inner in TABLES))
         elif entry.file_size > MAX_BYTES:
-            found.append(Finding(name, f"unpacks to {entry.file_size} bytes, more than any table has"))
+            found.append(SubmissionNote(name, f"unpacks to {entry.file_size} bytes, more than any table has"))
         elif names.count(name) == 1:
             found += _check_entry(archive, name, any_size=any_size)
     return found
 
 
-def _check_entry(archive: zipfile.ZipFile, name: str, *, any_size: bool) -> list[Finding]:
+def _check_entry(archive: zipfile.ZipFile, name: str, *, any_size: bool) -> list[SubmissionNote]:
     with archive.open(name) as file:
         raw = file.read(MAX_BYTES + 1)  # what an entry says of its size need not be true
     if len(raw) > MAX_BYTES:
-        return [Finding(name, f"unpacks to more than {MAX_BYTES} bytes")]
+        return [SubmissionNote(name, f"unpacks to more than {MAX_BYTES} bytes")]
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        return [Finding(name, f"is not UTF-8 text: byte {raw[error.start]:#04x} at {error.start}")]
+        return [SubmissionNote(name, f"is not UTF-8 text: byte {raw[error.start]:#04x} at {error.start}")]
     return check(name, text, any_size=any_size)

@@ -22,7 +22,7 @@ _MAX_DIGITS = 9
 
 
 @dataclass(frozen=True)
-class Table:
+class SubmissionTable:
     """What one file of a submission has to be."""
 
     task: str
@@ -41,18 +41,18 @@ class Table:
         return {name: str(index) if self.takes_ids else name for index, name in enumerate(names)} or None
 
 
-TABLES: Final[dict[str, Table]] = {
-    "CoLA.tsv": Table("cola", 1063, takes_ids=True),
-    "SST-2.tsv": Table("sst2", 1821, takes_ids=True),
-    "MRPC.tsv": Table("mrpc", 1725, takes_ids=True),
-    "STS-B.tsv": Table("stsb", 1379),
-    "QQP.tsv": Table("qqp", 390965, takes_ids=True),
-    "MNLI-m.tsv": Table("mnli", 9796, ("test", "test_matched")),
-    "MNLI-mm.tsv": Table("mnli", 9847, ("test_mismatched",)),
-    "QNLI.tsv": Table("qnli", 5463),
-    "RTE.tsv": Table("rte", 3000),
-    "WNLI.tsv": Table("wnli", 146, takes_ids=True),
-    "AX.tsv": Table("mnli", 1104, ("ax", "diagnostic")),
+TABLES: Final[dict[str, SubmissionTable]] = {
+    "CoLA.tsv": SubmissionTable("cola", 1063, takes_ids=True),
+    "SST-2.tsv": SubmissionTable("sst2", 1821, takes_ids=True),
+    "MRPC.tsv": SubmissionTable("mrpc", 1725, takes_ids=True),
+    "STS-B.tsv": SubmissionTable("stsb", 1379),
+    "QQP.tsv": SubmissionTable("qqp", 390965, takes_ids=True),
+    "MNLI-m.tsv": SubmissionTable("mnli", 9796, ("test", "test_matched")),
+    "MNLI-mm.tsv": SubmissionTable("mnli", 9847, ("test_mismatched",)),
+    "QNLI.tsv": SubmissionTable("qnli", 5463),
+    "RTE.tsv": SubmissionTable("rte", 3000),
+    "WNLI.tsv": SubmissionTable("wnli", 146, takes_ids=True),
+    "AX.tsv": SubmissionTable("mnli", 1104, ("ax", "diagnostic")),
 }
 """By file name, in the order of the benchmark."""
 
@@ -72,7 +72,7 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Finding:
+class SubmissionNote:
     """Something about a submission that its author should know."""
 
     file: str
@@ -156,7 +156,7 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def check(name: str, text: str, *, any_size: bool) -> list[Finding]:
+def check(name: str, text: str, *, any_size: bool) -> list[SubmissionNote]:
     """Return what is wrong with a table.
 
     Args:
@@ -168,60 +168,60 @@ def check(name: str, text: str, *, any_size: bool) -> list[Finding]:
     header, *rows = lines or [""]
     found = []
     if header != HEADER:
-        found.append(Finding(name, f'line 1 is {header[:60]!r}; it must be "index", a tab and "prediction"'))
+        found.append(SubmissionNote(name, f'line 1 is {header[:60]!r}; it must be "index", a tab and "prediction"'))
         rows = rows if not header[:1].isdigit() else lines
     cells = [line.split("\t") for line in rows]
     torn = [number for number, row in enumerate(cells) if len(row) != 2]
     if torn:
-        found.append(Finding(name, f"{len(torn)} rows do not have two columns: {_some(torn)} (counted from 0)"))
+        found.append(SubmissionNote(name, f"{len(torn)} rows do not have two columns: {_some(torn)} (counted from 0)"))
         return found
     found += _index_findings(name, [row[0] for row in cells], any_size=any_size)
     found += _word_findings(name, [row[1] for row in cells])
     return found
 
 
-def _index_findings(name: str, indices: list[str], *, any_size: bool) -> Iterator[Finding]:
+def _index_findings(name: str, indices: list[str], *, any_size: bool) -> Iterator[SubmissionNote]:
     official = TABLES[name].num_rows
     odd = [index for index in indices if not index.isdecimal()]
     if odd:
-        yield Finding(name, f"{len(odd)} indices are not whole numbers, such as {odd[0][:40]!r}")
+        yield SubmissionNote(name, f"{len(odd)} indices are not whole numbers, such as {odd[0][:40]!r}")
         return
     long = [index for index in indices if len(index) > _MAX_DIGITS]
     if long:
-        yield Finding(name, f"{len(long)} indices are too large, such as {long[0][:40]}")
+        yield SubmissionNote(name, f"{len(long)} indices are too large, such as {long[0][:40]}")
         return
     numbers = [int(index) for index in indices]
     twice = sorted(number for number, count in Counter(numbers).items() if count > 1)
     if twice:
-        yield Finding(name, f"{len(twice)} indices occur more than once: {_some(twice)}")
+        yield SubmissionNote(name, f"{len(twice)} indices occur more than once: {_some(twice)}")
     num_rows = max(min(max(numbers, default=-1) + 1, len(numbers)), 0 if any_size else official)
     beyond = sorted(number for number in set(numbers) if number >= num_rows)
     if beyond:
-        yield Finding(name, f"{len(beyond)} indices are beyond the last row, {num_rows - 1}: {_some(beyond)}")
+        yield SubmissionNote(name, f"{len(beyond)} indices are beyond the last row, {num_rows - 1}: {_some(beyond)}")
     missing = sorted(set(range(num_rows)) - set(numbers))
     if missing:
-        yield Finding(name, f"{len(missing)} indices are missing: {_some(missing)}")
+        yield SubmissionNote(name, f"{len(missing)} indices are missing: {_some(missing)}")
     falls = [later for earlier, later in pairwise(numbers) if later < earlier]
     if falls:
-        yield Finding(name, f"rows are not in the order of their indices: {_some(falls)} stand too late")
+        yield SubmissionNote(name, f"rows are not in the order of their indices: {_some(falls)} stand too late")
     if len(numbers) != official:
         advice = "another test set than the official one" if any_size else "for a test of another language: --any-size"
-        yield Finding(name, f"{len(numbers)} rows, and the official test has {official}; {advice}", not any_size)
+        yield SubmissionNote(name, f"{len(numbers)} rows, and the official test has {official}; {advice}", not any_size)
 
 
-def _word_findings(name: str, words: list[str]) -> Iterator[Finding]:
+def _word_findings(name: str, words: list[str]) -> Iterator[SubmissionNote]:
     known = TABLES[name].words
     if known is not None:
         odd = sorted(set(words) - set(known.values()))
         count = sum(word not in known.values() for word in words)
         if odd:
             shown = ", ".join(repr(word[:40]) for word in odd[:_SHOWN])
-            yield Finding(name, f"{count} predictions are {shown}; allowed: {', '.join(known.values())}")
+            yield SubmissionNote(name, f"{count} predictions are {shown}; allowed: {', '.join(known.values())}")
         return
     odd = [word for word in words if (number := _number(word)) is None or not LOWEST <= number <= HIGHEST]
     if odd:
         message = f"{len(odd)} predictions are no numbers from {LOWEST:g} to {HIGHEST:g}, such as {odd[0][:40]!r}"
-        yield Finding(name, message)
+        yield SubmissionNote(name, message)
 
 
 def _some(numbers: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from paratune.config.differences import flatten
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
 from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.plain import one_line
-from paratune.config.problems import Place, Problem, overlap
+from paratune.config.problems import Problem, SourceLocation, overlap
 from paratune.config.sources import local_path, split_of
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError
@@ -24,7 +24,7 @@ from paratune.sweep.choices import check_choices
 from paratune.sweep.matrix import Matrix
 from paratune.sweep.order import repeated
 from paratune.sweep.possible import why_no_nodes, why_not_here, why_nowhere
-from paratune.sweep.probe import Probe, as_probe
+from paratune.sweep.probe import ProbeLength, as_probe
 from paratune.sweep.switch import without_what_is_switched
 from paratune.sweep.values import Value
 
@@ -122,11 +122,11 @@ def _said(cell: Cell) -> str:
     )
 
 
-def _probe_of(matrix: Matrix, values: Sequence[Value]) -> Probe | None:
+def _probe_of(matrix: Matrix, values: Sequence[Value]) -> ProbeLength | None:
     """Return how long the probe is that a combination is; None for a full run."""
     said = next((value.probe for value in values if value.probe is not None), None)
     if matrix.all_are_probes:
-        return said or matrix.probe or Probe()
+        return said or matrix.probe or ProbeLength()
     return matrix.probe if said is None else said or None
 
 
@@ -178,7 +178,7 @@ def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], abo
     if given is not None and not isinstance(given, dict):  # folder and name would replace it
         message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"
         return replace(cell, problems=(Problem(message, ("run",), layer.place("run"), code="sweep.override"),))
-    place = Place(matrix.source.name)
+    place = SourceLocation(matrix.source.name)
     runs = str(matrix.folder / RUNS_FOLDER)
     for key, text in (("run.folder", runs), ("run.name", cell.name)):
         layer = merge(layer, layer_of(key, text, {key: place}))

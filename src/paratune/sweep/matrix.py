@@ -15,7 +15,7 @@ from paratune.sweep.environment import ENV, read_environment
 from paratune.sweep.matrix_file import MatrixFile
 from paratune.sweep.names import show, slug
 from paratune.sweep.order import ORDERS, Order
-from paratune.sweep.probe import PROBE, Probe, read_probe
+from paratune.sweep.probe import PROBE, ProbeLength, read_probe
 from paratune.sweep.values import NODES, NPROC
 
 KEYS = {
@@ -61,7 +61,7 @@ class Matrix:
     """Of each run; None where the file does not say."""
     environment: Mapping[str, str | None]
     """Of all runs, below what axes give."""
-    probe: Probe | None
+    probe: ProbeLength | None
     """How long the probes are that its runs are; None for full runs. Values of axes may say otherwise."""
     all_are_probes: bool
     """Whether values of axes that ask for full runs are not heard."""

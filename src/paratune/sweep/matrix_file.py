@@ -1,13 +1,13 @@
 """A matrix file while it is read: its lines, and what is wrong with it."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paratune.config.layers import EXTENDS, Layer, label, layers_within, read_text
-from paratune.config.problems import Place, Problem
+from paratune.config.problems import Problem, SourceLocation
+from paratune.config.section import LONGEST_S
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_tree
 
@@ -31,7 +31,7 @@ class MatrixFile:
         keys = (key,)
         while key and key not in self.places:
             key = key.rpartition(".")[0]
-        self.problems.append(Problem(message, keys, self.places.get(key, Place(self.label, 1)), code=code))
+        self.problems.append(Problem(message, keys, self.places.get(key, SourceLocation(self.label, 1)), code=code))
 
     def text(self, found: Mapping[Any, Any], key: str, default: Any) -> Any:
         """Return a text; the default where there is none or it is something else."""
@@ -51,14 +51,15 @@ class MatrixFile:
         return value
 
     def amount(self, found: Mapping[Any, Any], key: str, *, zero: bool = False) -> float | None:
-        """Return a finite number above 0, or also 0; None where there is none or it is something else."""
+        """Return a number of seconds (or a price) above 0, or also 0, at most LONGEST_S; None where it is none."""
         value = found.get(key)
         if value is None:
             return None
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        # Compared before it is converted: no float holds a whole number of 400 digits. NaN compares as false.
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and value <= LONGEST_S
         if not is_number or value < 0 or (value == 0 and not zero):
-            allowed = "0 or more" if zero else "above 0"
-            self.refuse(f"{key} is {describe_value(value)}; allowed: a number {allowed}", key)
+            allowed = "0" if zero else "above 0"
+            self.refuse(f"{key} is {describe_value(value)}; allowed: a number {allowed} to {LONGEST_S:g}", key)
             return None
         return float(value)
 

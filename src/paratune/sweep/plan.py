@@ -50,7 +50,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """All cells, and the record of the matrix as it would be written now."""
 
     steps: tuple[Step, ...]
@@ -63,7 +63,7 @@ class Plan:
         return sorted(self.steps, key=lambda step: at[step.cell.name])
 
 
-def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Plan:
+def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> SweepPlan:
     """Compare valid cells with what their folder holds; writes nothing.
 
     Raises:
@@ -74,7 +74,7 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Pl
     steps = tuple(_step(matrix, cell, of.get(cell.name)) for cell in cells)
     past = list(before.past) + [each.name for each in before.cells] if before else []
     names = {cell.name for cell in cells}
-    return Plan(
+    return SweepPlan(
         steps,
         SweepRecord(
             name=matrix.name,

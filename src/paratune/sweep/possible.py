@@ -35,7 +35,7 @@ _ASK_S = 120.0
 
 
 @dataclass(frozen=True)
-class Machine:
+class AvailableMachine:
     """What this machine can run."""
 
     capabilities: tuple[tuple[int, int], ...] | None
@@ -43,11 +43,11 @@ class Machine:
 
 
 @functools.cache
-def this_machine() -> Machine:
+def this_machine() -> AvailableMachine:
     """Ask PyTorch, in a process of its own, for the GPUs: it would hold memory of one here while runs are measured."""
     if sys.platform == "linux" and not any(Path("/dev").glob("nvidia[0-9]*")):
         if not any(Path("/dev", name).exists() for name in ("kfd", "dxg")):
-            return Machine(())
+            return AvailableMachine(())
     try:
         asked = subprocess.run(
             [sys.executable, "-P", "-c", _ASK],
@@ -57,9 +57,9 @@ def this_machine() -> Machine:
             check=True,
         )
         found = json.loads(asked.stdout.splitlines()[-1])
-        return Machine(tuple((int(major), int(minor)) for major, minor in found))
+        return AvailableMachine(tuple((int(major), int(minor)) for major, minor in found))
     except (OSError, subprocess.SubprocessError, ValueError, IndexError, TypeError):
-        return Machine(None)
+        return AvailableMachine(None)
 
 
 def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -> str | None:
@@ -73,7 +73,7 @@ def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -
 
 
 def why_not_here(
-    config: Config, num_processes: int, environment: Mapping[str, str | None], machine: Machine | None = None
+    config: Config, num_processes: int, environment: Mapping[str, str | None], machine: AvailableMachine | None = None
 ) -> str | None:
     """Return why a run is not possible on this machine: GPUs, arithmetic, packages. None when it is.
 
@@ -98,7 +98,11 @@ def _traits(config: Config) -> Traits | None:
 
 
 def _target(
-    config: Config, num_processes: int, needs_gpus: bool, environment: Mapping[str, str | None], machine: Machine | None
+    config: Config,
+    num_processes: int,
+    needs_gpus: bool,
+    environment: Mapping[str, str | None],
+    machine: AvailableMachine | None,
 ) -> Target | None:
     """Return the device of each process; None where PyTorch could not be asked, or the answer changes nothing."""
     if config.device == "cpu":

@@ -18,7 +18,7 @@ _ORIGIN = "probe"
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeLength:
     """How long a probe is."""
 
     steps: int = 20
@@ -30,7 +30,7 @@ class Probe:
 _KEYS = ("steps", "warmup_steps")
 
 
-def read_probe(file: MatrixFile, found: Any, at: str) -> Probe | None:
+def read_probe(file: MatrixFile, found: Any, at: str) -> ProbeLength | None:
     """Return what stands below `probe`; None for a full run. Notes what is wrong with it.
 
     Args:
@@ -41,7 +41,7 @@ def read_probe(file: MatrixFile, found: Any, at: str) -> Probe | None:
     if found is None or found is False:
         return None
     if found is True:
-        return Probe()
+        return ProbeLength()
     if not isinstance(found, dict):
         allowed = "{steps: 20, warmup_steps: 5}, true or false"
         file.refuse(f"{at} is {describe_value(found)}; allowed: {allowed}", at)
@@ -51,9 +51,9 @@ def read_probe(file: MatrixFile, found: Any, at: str) -> Probe | None:
             near = did_you_mean(str(key), _KEYS) or f"; it has: {', '.join(_KEYS)}"
             file.refuse(f"{at}.{key} is not an option of probe{near}", f"{at}.{key}", "config.unknown_key")
     before = len(file.problems)
-    probe = Probe(
-        file.count(found.get("steps", Probe.steps), f"{at}.steps"),
-        file.count(found.get("warmup_steps", Probe.warmup_steps), f"{at}.warmup_steps", least=0),
+    probe = ProbeLength(
+        file.count(found.get("steps", ProbeLength.steps), f"{at}.steps"),
+        file.count(found.get("warmup_steps", ProbeLength.warmup_steps), f"{at}.warmup_steps", least=0),
     )
     if len(file.problems) == before and probe.warmup_steps >= probe.steps:
         file.refuse(
@@ -63,7 +63,7 @@ def read_probe(file: MatrixFile, found: Any, at: str) -> Probe | None:
     return probe
 
 
-def as_probe(loaded: LoadedConfig, probe: Probe, *, reads_all: bool = False) -> LoadedConfig:
+def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = False) -> LoadedConfig:
     """Return a configuration that takes the first steps of a run, and neither evaluates nor saves anything.
 
     A warm-up of the learning rate that is longer is cut to the probe's length: its rate rises in all of the steps, and

@@ -12,7 +12,7 @@ from paratune.records.sweep import NAME
 from paratune.sweep.environment import ENV, Environment, read_environment, read_variable, variable_of
 from paratune.sweep.matrix_file import MatrixFile
 from paratune.sweep.names import show, slug, value_name
-from paratune.sweep.probe import PROBE, Probe, read_probe
+from paratune.sweep.probe import PROBE, ProbeLength, read_probe
 
 NPROC = "nproc"
 """Processes of each run; also a setting of an axis, or an axis by itself."""
@@ -40,7 +40,7 @@ class Value:
     """None where the axis does not say."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
     """Variables that it gives; None unsets one."""
-    probe: Probe | Literal[False] | None = None
+    probe: ProbeLength | Literal[False] | None = None
     """How long the probe is that its runs are; False for full runs, None where the axis does not say."""
 
     @property
@@ -111,7 +111,7 @@ def read_named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
     num_nodes = file.count(settings[NODES], f"{at}.{NODES}") if NODES in settings else None
     environment = _environment(file, settings, at)
     below, own = file.layers({key: value for key, value in settings.items() if not _is_beside(key)}, at)
-    probe: Probe | Literal[False] | None = None
+    probe: ProbeLength | Literal[False] | None = None
     if PROBE in settings:
         probe = read_probe(file, settings[PROBE], f"{at}.{PROBE}") or False
     return Value(name, name, name, below, own, count, num_nodes, environment, probe)

@@ -16,7 +16,7 @@ from paratune.sweep.environment import for_a_run
 from paratune.sweep.matrix import Matrix
 from paratune.sweep.order import renamed
 from paratune.sweep.plan import Step
-from paratune.sweep.probe import Probe, as_probe
+from paratune.sweep.probe import ProbeLength, as_probe
 from paratune.sweep.run import Start, write_text
 
 WARMUP_FOLDER = "warmup"
@@ -89,5 +89,5 @@ def _probe(matrix: Matrix, cell: Cell, folder: Path, name: str) -> Cell:
     assert cell.loaded is not None
     # What is thrown away is told to no tracker.
     quiet = replace(cell.loaded, values={**cell.loaded.values, "trackers": {}})
-    loaded = as_probe(quiet, matrix.probe or Probe(), reads_all=cell.kind == "full")
+    loaded = as_probe(quiet, matrix.probe or ProbeLength(), reads_all=cell.kind == "full")
     return replace(cell, name=name, loaded=renamed(loaded, name, str(folder)))

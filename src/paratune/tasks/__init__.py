@@ -8,7 +8,7 @@ import importlib
 from typing import Any, Final
 
 from paratune.config.task_sections import Task
-from paratune.tasks.protocol import Recipe
+from paratune.tasks.protocol import TaskRecipe
 
 TASKS: Final[dict[str, str]] = {
     "classification": "paratune.tasks.sequence:SequenceRecipe",
@@ -21,9 +21,9 @@ TASKS: Final[dict[str, str]] = {
 """By the kind of `paratune.config.task_sections.Task`."""
 
 
-def recipe_of(task: Task) -> Recipe:
+def recipe_of(task: Task) -> TaskRecipe:
     """Return the recipe of a task, as the configuration describes it."""
     module, _, name = TASKS[task.kind].partition(":")
     made: Any = getattr(importlib.import_module(module), name)(task)
-    recipe: Recipe = made
+    recipe: TaskRecipe = made
     return recipe

@@ -21,7 +21,7 @@ from paratune.metrics.multi_label import multi_label_scores
 from paratune.metrics.ordinal import ordinal_scores
 from paratune.metrics.regression import regression_scores
 from paratune.records.predictions import (
-    Scale,
+    NumberScale,
     joined_names,
     multi_label_columns,
     ordinal_columns,
@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 Scores = dict[str, float | None]
 
 
-class Answer(Protocol):
+class AnswerKind(Protocol):
     """What follows from the kind of answer."""
 
     @property
@@ -50,7 +50,7 @@ class Answer(Protocol):
     def scores(self, outputs: Array, labels: Array) -> Scores: ...
 
     def details(self, outputs: Array, labels: Array) -> dict[str, Any]:
-        """As `protocol.Recipe.details`."""
+        """As `protocol.TaskRecipe.details`."""
         ...
 
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class Ranks:
 class Number:
     """A number."""
 
-    scale: Scale | None = None
+    scale: NumberScale | None = None
     """On which it is reported."""
     problem_type: str = "regression"
 
@@ -164,7 +164,7 @@ class Number:
         return labels.astype(np.float64)
 
 
-def answer_of(task: SequenceTask) -> Answer:
+def answer_of(task: SequenceTask) -> AnswerKind:
     """Return what the kind of a task amounts to."""
     names = class_names(task)
     if isinstance(task, MultiLabelTask):
@@ -174,8 +174,8 @@ def answer_of(task: SequenceTask) -> Answer:
     return Classes(names) if isinstance(task, ClassificationTask) else Number(scale_of(task))
 
 
-def scale_of(task: Task) -> Scale | None:
+def scale_of(task: Task) -> NumberScale | None:
     """Return the scale on which a task reports its numbers; None where they are reported as they are."""
     if not isinstance(task, RegressionTask) or (task.round_to is None and task.range is None):
         return None
-    return Scale(task.round_to, None if task.range is None else (task.range[0], task.range[1]))
+    return NumberScale(task.round_to, None if task.range is None else (task.range[0], task.range[1]))

@@ -12,13 +12,13 @@ import numpy as np
 from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.load import Split
 from paratune.metrics.squad import raw_scores, squad_scores
-from paratune.tasks.protocol import Recipe
+from paratune.tasks.protocol import TaskRecipe
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantAnswer:
     """One answer for all samples."""
 
     predicts: str
@@ -31,28 +31,28 @@ class Constant:
     """From the labels of a split, (N,), to the mean loss; infinite where a class occurs that training did not have."""
 
 
-def _majority(labels: Array, names: list[str]) -> Constant:
+def _majority(labels: Array, names: list[str]) -> ConstantAnswer:
     counts = np.bincount(labels, minlength=len(names))
     with np.errstate(divide="ignore"):
         shares = np.log(counts / counts.sum())
-    return Constant("majority class", names[int(counts.argmax())], shares, lambda of: float(-shares[of].mean()))
+    return ConstantAnswer("majority class", names[int(counts.argmax())], shares, lambda of: float(-shares[of].mean()))
 
 
-def _mean(labels: Array, names: list[str]) -> Constant:
+def _mean(labels: Array, names: list[str]) -> ConstantAnswer:
     mean = float(labels.mean(dtype=np.float64))
-    return Constant(
+    return ConstantAnswer(
         "training mean", mean, np.array([mean]), lambda of: float(np.square(of.astype(float) - mean).mean())
     )
 
 
-CONSTANTS: Final[dict[str, Callable[[Array, list[str]], Constant]]] = {
+CONSTANTS: Final[dict[str, Callable[[Array, list[str]], ConstantAnswer]]] = {
     "classification": _majority,
     "regression": _mean,
 }
 """From the labels of the training set and the names of the classes, by kind of task; other kinds have none."""
 
 
-def constant_baseline(kind: str, recipe: Recipe, splits: Mapping[str, Split]) -> dict[str, Any] | None:
+def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]) -> dict[str, Any] | None:
     """Return what summary.json has as `baseline`: the scores of the best constant answer, known from training alone.
 
     For classes it is the commonest one of the training set (of equally common ones the first), with the shares of the

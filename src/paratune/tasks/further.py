@@ -11,10 +11,10 @@ from paratune.data.read import read_table
 from paratune.data.sources import is_pseudo, refuse_pseudo
 from paratune.data.tokens import Tokenizing
 from paratune.errors import ConfigError, DataError
-from paratune.tasks.protocol import Recipe
+from paratune.tasks.protocol import TaskRecipe
 
 
-def load_further(recipe: Recipe, data: Data, how: Tokenizing) -> dict[str, Split]:
+def load_further(recipe: TaskRecipe, data: Data, how: Tokenizing) -> dict[str, Split]:
     """Return the sets of `data.extra`, then those of `data.predict`, by name.
 
     Raises:
@@ -39,7 +39,7 @@ def load_further(recipe: Recipe, data: Data, how: Tokenizing) -> dict[str, Split
     return found
 
 
-def _load(recipe: Recipe, data: Data, how: Tokenizing, name: str, source: str) -> Split:
+def _load(recipe: TaskRecipe, data: Data, how: Tokenizing, name: str, source: str) -> Split:
     table = read_table(source, revision=data.hub_revision if source.startswith("hub:") else None)
     labelled = name in data.extra
     found = recipe.load_split(source, table, data.columns, how, missing=data.missing, require_labels=labelled)

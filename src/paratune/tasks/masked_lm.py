@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.base.units import format_share
-from paratune.config.sections import Columns, Data, Model
+from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import MaskedLMTask
 from paratune.data.columns import Missing, Samples, select
 from paratune.data.documents import check_tokenizer, make_questions, make_windows, vocabulary_of
@@ -29,7 +29,7 @@ from paratune.tasks.protocol import Outputs, Scores
 
 
 class MaskedLMRecipe:
-    """See `protocol.Recipe`."""
+    """See `protocol.TaskRecipe`."""
 
     def __init__(self, task: MaskedLMTask) -> None:
         self._task = task
@@ -66,7 +66,7 @@ class MaskedLMRecipe:
         return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
 
     def load_model(
-        self, model: Model, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
     ) -> TaskModel:
         head = Head("AutoModelForMaskedLM")
         return load_model(model, "mlm", head, tokenizer, precision, seed, head_must_exist=head_must_exist)

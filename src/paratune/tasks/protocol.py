@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from paratune.config.sections import Columns, Data, Model
+from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import Task
 from paratune.data.columns import Missing
 from paratune.data.load import Split
@@ -24,7 +24,7 @@ Outputs = np.ndarray[Any, Any]
 Scores = dict[str, float | None]
 
 
-class Recipe(Protocol):
+class TaskRecipe(Protocol):
     """How a kind of task reads its data, makes its model, and says how good it is."""
 
     @property
@@ -57,7 +57,7 @@ class Recipe(Protocol):
         ...
 
     def load_model(
-        self, model: Model, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
     ) -> TaskModel:
         """Return the model with the head of this task; see `paratune.models.load.load_model`."""
         ...
@@ -78,7 +78,7 @@ class Recipe(Protocol):
         """Return a sentence for all in the data that somebody should know before training."""
         ...
 
-    def settled(self, validation: tuple[Split, Outputs] | None) -> "Recipe":
+    def settled(self, validation: tuple[Split, Outputs] | None) -> "TaskRecipe":
         """Return the recipe by which a trained model is applied: with what is chosen on its validation set.
 
         Args:

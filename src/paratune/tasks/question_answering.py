@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paratune.base.units import format_share
-from paratune.config.sections import Columns, Data, Model
+from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples
 from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint
@@ -49,7 +49,7 @@ PREDICTION_NAMES = ("prediction", "null_odds", "best_answer")
 
 
 class QuestionAnsweringRecipe:
-    """See `protocol.Recipe`."""
+    """See `protocol.TaskRecipe`."""
 
     def __init__(self, task: QuestionAnsweringTask) -> None:
         self._task = task
@@ -125,7 +125,7 @@ class QuestionAnsweringRecipe:
             self._task = self._task.model_copy(update={"unanswerable": found})
 
     def load_model(
-        self, model: Model, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
     ) -> TaskModel:
         objective = question_answering(num_best=self._task.num_best, max_answer_tokens=self._task.max_answer_tokens)
         # Two outputs a token: heads of some architectures take their number from it.

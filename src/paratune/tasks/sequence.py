@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from paratune.config.sections import Columns, Data, Model
+from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import RegressionTask, class_names
 from paratune.data.columns import Missing
 from paratune.data.labels import absence_warnings, class_counts
@@ -25,7 +25,7 @@ from paratune.tasks.protocol import Outputs, Scores
 
 
 class SequenceRecipe:
-    """See `protocol.Recipe`."""
+    """See `protocol.TaskRecipe`."""
 
     def __init__(self, task: SequenceTask) -> None:
         self._task = task
@@ -45,7 +45,7 @@ class SequenceRecipe:
         return load_split(source, table, columns, self._task, how, missing=missing, require_labels=require_labels)
 
     def load_model(
-        self, model: Model, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
     ) -> TaskModel:
         head = Head(
             "AutoModelForSequenceClassification",

@@ -15,7 +15,7 @@ _BATCH = 256
 
 
 @dataclass
-class Figures:
+class TokenizerFigures:
     """Sums over texts, and what follows from them; special tokens around a text are not counted."""
 
     name: str
@@ -109,7 +109,7 @@ class Figures:
             self.num_cut_words += count > 1
 
 
-def compare(tokenizers: Iterable[tuple[str, Any]], texts: Sequence[str]) -> list[Figures]:
+def compare(tokenizers: Iterable[tuple[str, Any]], texts: Sequence[str]) -> list[TokenizerFigures]:
     """Return the figures of each tokenizer on the texts.
 
     Args:
@@ -118,7 +118,7 @@ def compare(tokenizers: Iterable[tuple[str, Any]], texts: Sequence[str]) -> list
     """
     found = []
     for name, tokenizer in tokenizers:
-        figures = Figures(name, len(tokenizer))
+        figures = TokenizerFigures(name, len(tokenizer))
         for begin in range(0, len(texts), _BATCH):
             some = list(texts[begin : begin + _BATCH])
             encoded = tokenizer(some, add_special_tokens=False, return_offsets_mapping=True, verbose=False)

@@ -24,7 +24,7 @@ _BYTES = 256
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TokenizerRecipe:
     """How a tokenizer is trained."""
 
     kind: Kind = "wordpiece"
@@ -83,7 +83,7 @@ class Counted:
 
 
 def train_tokenizer(
-    texts: Callable[[], Iterable[str]], recipe: Recipe, *, shows_progress: bool = False
+    texts: Callable[[], Iterable[str]], recipe: TokenizerRecipe, *, shows_progress: bool = False
 ) -> tuple[Any, Counted]:
     """Return a tokenizer of the `tokenizers` library, and what it was trained on.
 
@@ -113,7 +113,7 @@ def train_tokenizer(
 
 
 def save_tokenizer(
-    tokenizer: Any, recipe: Recipe, folder: Path, record: dict[str, Any], *, overwrite: bool = False
+    tokenizer: Any, recipe: TokenizerRecipe, folder: Path, record: dict[str, Any], *, overwrite: bool = False
 ) -> None:
     """Write the folder that AutoTokenizer loads, and the record beside: aside, then renamed.
 
@@ -152,7 +152,7 @@ def save_tokenizer(
 
 
 def _train_wordpiece(
-    texts: Callable[[], Iterable[str]], watched: Iterable[str], recipe: Recipe, shows_progress: bool
+    texts: Callable[[], Iterable[str]], watched: Iterable[str], recipe: TokenizerRecipe, shows_progress: bool
 ) -> Any:
     """Train twice: for the alphabet, and with it.
 
@@ -203,7 +203,7 @@ def _train_wordpiece(
     return made
 
 
-def _wordpiece(recipe: Recipe) -> Any:
+def _wordpiece(recipe: TokenizerRecipe) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     tokenizer = Tokenizer(models.WordPiece(unk_token=recipe.special_tokens["unk"]))
@@ -213,7 +213,7 @@ def _wordpiece(recipe: Recipe) -> Any:
     return tokenizer
 
 
-def _bpe(recipe: Recipe, shows_progress: bool) -> tuple[Any, Any]:
+def _bpe(recipe: TokenizerRecipe, shows_progress: bool) -> tuple[Any, Any]:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -229,7 +229,7 @@ def _bpe(recipe: Recipe, shows_progress: bool) -> tuple[Any, Any]:
     )
 
 
-def _unigram(recipe: Recipe, shows_progress: bool) -> tuple[Any, Any]:
+def _unigram(recipe: TokenizerRecipe, shows_progress: bool) -> tuple[Any, Any]:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.Unigram())
@@ -244,7 +244,7 @@ def _unigram(recipe: Recipe, shows_progress: bool) -> tuple[Any, Any]:
     )
 
 
-def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: Recipe) -> None:
+def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: TokenizerRecipe) -> None:
     try:
         tokenizer.train_from_iterator(texts, trainer=trainer)
     except Exception as error:  # the library has no kind of its own
@@ -258,7 +258,7 @@ def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: Recipe) -
         ) from error
 
 
-def _normalizer(recipe: Recipe, *first: Any) -> Any:
+def _normalizer(recipe: TokenizerRecipe, *first: Any) -> Any:
     from tokenizers import normalizers
 
     steps = list(first)
@@ -269,7 +269,7 @@ def _normalizer(recipe: Recipe, *first: Any) -> Any:
     return normalizers.Sequence(steps)
 
 
-def _frame(tokenizer: Any, recipe: Recipe) -> None:
+def _frame(tokenizer: Any, recipe: TokenizerRecipe) -> None:
     """Let it put the special tokens around a text and a pair, as the models of its family were trained."""
     from tokenizers import processors
 

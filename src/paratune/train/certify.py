@@ -49,7 +49,7 @@ _MAX_OVERFLOWS = 32
 
 
 @dataclass(frozen=True)
-class Job:
+class CertificateJob:
     """What a process is to do; the content of its file."""
 
     name: str
@@ -71,7 +71,7 @@ class Job:
 
 def run_job(path: Path, stop: StopRequest) -> int:
     """Do what the file says; return the exit code. What goes wrong is written down for the process that started it."""
-    job, place = Job(**records.read_json(path)), place_from_environment()
+    job, place = CertificateJob(**records.read_json(path)), place_from_environment()
     set_up_logging(speaks=place.rank == 0 and job.reference is None, rank=place.rank)
     try:
         outcome = take_part(job, place, stop)
@@ -87,7 +87,7 @@ def run_job(path: Path, stop: StopRequest) -> int:
     return EXIT_OK
 
 
-def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
+def take_part(job: CertificateJob, place: Place, stop: StopRequest) -> dict[str, Any]:
     """Train the steps as one of the processes of a strategy; return what this one did.
 
     Raises:
@@ -130,7 +130,7 @@ def take_part(job: Job, place: Place, stop: StopRequest) -> dict[str, Any]:
     return outcome
 
 
-def _most_exact(device: torch.device, job: Job) -> str:
+def _most_exact(device: torch.device, job: CertificateJob) -> str:
     """Return fp64, which tells a mistake from rounding, where strategy and device can do it fast enough."""
     is_fast = device.type == "cpu"
     if device.type == "cuda":
@@ -214,7 +214,7 @@ def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str
     return hashes
 
 
-def _gradients(job: Job, strategy: Strategy, precision: str) -> dict[str, Any]:
+def _gradients(job: CertificateJob, strategy: Strategy, precision: str) -> dict[str, Any]:
     """Keep the gradients of the first step for others, or compare them with those that were kept. Collective.
 
     The first moments of AdamW and LAMB are, after one step, the gradients times a constant; whatever a strategy shards,

@@ -7,6 +7,7 @@ from paratune.batch import Batch
 from paratune.data.loader import Collate, EvalBatches, eval_batches
 from paratune.data.workers import BatchesAhead
 from paratune.engine.evaluate import Evaluation
+from paratune.hangs.pulse import working
 from paratune.models.batch_layout import BatchLayout
 from paratune.strategies.protocol import Layout
 from paratune.train.prepare import Prepared, collator_of, workers_of
@@ -48,7 +49,8 @@ class SplitEvaluations:
         """Return the scores of a split, and its loss; nothing where it has no labels."""
         if split not in self._prepared.labelled:
             return {}
-        found = self.recipe.scores(self._prepared.splits[split], evaluation.outputs)
+        with working(f"compute the scores of {split}"):
+            found = self.recipe.scores(self._prepared.splits[split], evaluation.outputs)
         return {**found, "loss": evaluation.loss}
 
     def settle(self, validation: Evaluation | None) -> None:

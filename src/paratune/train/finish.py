@@ -20,6 +20,7 @@ from paratune.engine.memory import peak_memory_of
 from paratune.engine.recorder import Recorder
 from paratune.engine.summary import summarise
 from paratune.errors import CheckpointError, DataError
+from paratune.hangs.pulse import working
 from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel
 from paratune.strategies.protocol import Strategy
@@ -69,18 +70,20 @@ class Finish:
             self._write_model(results, kept_step)
         summary: dict[str, Any] = {}
         if self.work is not None:
-            summary = self._summary(results, progress, peaks)
-            summary["flops"] = flops_record(
-                self.work,
-                self.folder,
-                self.batches,
-                tokens_per_s=summary["throughput"]["tokens_per_s"],
-                precision=self.prepared.config.precision,
-                devices=devices,
-                is_masked_lm=self.prepared.config.task.kind == "mlm",
-            )
+            with working("compute the summary"):
+                summary = self._summary(results, progress, peaks)
+                summary["flops"] = flops_record(
+                    self.work,
+                    self.folder,
+                    self.batches,
+                    tokens_per_s=summary["throughput"]["tokens_per_s"],
+                    precision=self.prepared.config.precision,
+                    devices=devices,
+                    is_masked_lm=self.prepared.config.task.kind == "mlm",
+                )
             self.begins("comparing with the plan")
-            summary["prediction"] = prediction_record(self.prepared, self.model, self.sizes)
+            with working("predict what was measured"):
+                summary["prediction"] = prediction_record(self.prepared, self.model, self.sizes)
             records.write_json(self.folder / records.SUMMARY_FILE, summary)
             self._drop_best_snapshots()
         self.strategy.reduce(torch.zeros(1), "max")
@@ -107,8 +110,10 @@ class Finish:
         try:
             for split, (evaluation, _) in results.items():
                 part = self.prepared.splits[split]
-                self.evaluations.recipe.write_predictions(self.folder, part, evaluation.outputs, tokenizer)
-            write_text_hashes(self.folder / records.TRAIN_TEXTS_FILE, self.prepared.splits["train"].samples)
+                with working(f"write the predictions of {split}"):
+                    self.evaluations.recipe.write_predictions(self.folder, part, evaluation.outputs, tokenizer)
+            with working(f"write {records.TRAIN_TEXTS_FILE}"):
+                write_text_hashes(self.folder / records.TRAIN_TEXTS_FILE, self.prepared.splits["train"].samples)
         except DataError as error:
             raise CheckpointError(
                 f"{error}; make room there or make it writable, then continue with --resume", code="run.not_writable"

@@ -1,7 +1,7 @@
 """What of a run cannot be measured, and why."""
 
 from paratune.config.batch_size import ResolvedBatch
-from paratune.config.sections import Measure
+from paratune.config.sections import MeasureOptions
 from paratune.models.batch_layout import BatchLayout
 from paratune.strategies.protocol import Layout
 
@@ -24,11 +24,11 @@ def why_no_noise(batch_layout: BatchLayout, batch: ResolvedBatch, layout: Layout
     )
 
 
-def why_no_profile(measure: Measure) -> str | None:
+def why_no_profile(measure: MeasureOptions) -> str | None:
     """Return why no step is profiled; None where some are."""
     return "no step was profiled; set measure.profile_steps" if measure.profile_steps == 0 else None
 
 
-def why_no_communication(measure: Measure, layout: Layout) -> str | None:
+def why_no_communication(measure: MeasureOptions, layout: Layout) -> str | None:
     """Return why it is not measured how long ranks exchange data; None where it is."""
     return "one process exchanges nothing" if layout.world_size == 1 else why_no_profile(measure)

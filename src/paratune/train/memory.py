@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from paratune import hardware, records
+from paratune.base.units import parse_count
 from paratune.batch import Batch
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.remedies import Shortage, remedies
@@ -342,9 +343,8 @@ def limit_from_environment() -> int | None:
 
     The launcher says it to all ranks, torchrun's folder to those of one machine.
     """
-    text = os.environ.get(MICRO_BATCH_LIMIT_VARIABLE)
-    said = [int(text) if text else None, noted_micro_batch()]
-    return min((size for size in said if size is not None), default=None)
+    limits = [parse_count(os.environ.get(MICRO_BATCH_LIMIT_VARIABLE)), noted_micro_batch()]
+    return min((size for size in limits if size), default=None)
 
 
 def device_facts(prepared: Prepared, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.config.strategy_sections import strategy_options
 from paratune.models.task_model import TaskModel
 from paratune.plan.constants import Constants
-from paratune.plan.enumerate import Option
-from paratune.plan.job import Job
+from paratune.plan.enumerate import JobOption
+from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, this_machine
-from paratune.plan.predict import Prediction, Predictor
+from paratune.plan.predict import JobPredictor, Prediction
 from paratune.plan.profiles import Profiles
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.processes.place import local_world_size
 from paratune.train.prepare import Prepared, batch_layout_of
 
@@ -58,7 +58,7 @@ def _why_nothing(prepared: Prepared, machine: Machine) -> str | None:
 def _predicted(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machine: Machine) -> Prediction:
     config, place = prepared.config, prepared.place
     train = prepared.splits["train"]
-    job = Job(
+    job = PlannedJob(
         config=config,
         hf_config=model.hf.config,
         lengths=lengths_of_rows(train.store.lengths),
@@ -67,7 +67,7 @@ def _predicted(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machi
         why_padded=model.why_padded,
     )
     layout = batch_layout_of(prepared, model)
-    setup = Setup(
+    setup = PredictionSetup(
         strategy=config.strategy,
         traits=prepared.traits,
         precision=prepared.precision,
@@ -80,8 +80,8 @@ def _predicted(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machi
         optimizer=config.train.optimizer,
     )
     name = ":".join([config.strategy.kind, *(f"{key}={value}" for key, value in _given(config.strategy).items())])
-    option = Option(name, config, setup, sizes, layout, is_open=False)
-    return Predictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of, searches=False).predict(option)
+    option = JobOption(name, config, setup, sizes, layout, is_open=False)
+    return JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of, searches=False).predict(option)
 
 
 def _given(strategy: Any) -> dict[str, Any]:

@@ -32,7 +32,8 @@ from paratune.data.tokens import Tokenizing
 from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, LaunchError, ParatuneError, Stopped, coded, is_installed
-from paratune.hangs.verdict import WAITING
+from paratune.hangs.pulse import working
+from paratune.hangs.verdict import READING, WAITING
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention import cuda
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
@@ -52,7 +53,7 @@ from paratune.strategies import strategy_class
 from paratune.strategies.protocol import Layout, Strategy, loss_scale_of
 from paratune.tasks import recipe_of
 from paratune.tasks.further import load_further
-from paratune.tasks.protocol import Recipe
+from paratune.tasks.protocol import TaskRecipe
 
 log = logging.getLogger(__name__)
 ALWAYS_ALLOWED = 1000
@@ -71,7 +72,7 @@ class Prepared:
     """The class of the strategy."""
     traits: Traits
     """What is true of it under its options."""
-    recipe: Recipe
+    recipe: TaskRecipe
     """What is particular to the kind of task."""
     tokenizer: Any
     max_length: int
@@ -124,14 +125,16 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         precision = precision.with_weights(options.get("param_dtype", "fp32"))
     if warning:
         log.warning("%s", warning, extra=coded("precision.slow"))
-    tokenizer = load_tokenizer(config.model, config.data.truncation_side)
-    require_weights(config.model)
-    check_blocks(config, traits)
-    max_length = token_limit(config, tokenizer)
+    with working(f"load the tokenizer and the configuration of {config.model.name}"):
+        tokenizer = load_tokenizer(config.model, config.data.truncation_side)
+        require_weights(config.model)
+        check_blocks(config, traits)
+        max_length = token_limit(config, tokenizer)
     recipe = recipe_of(config.task)
     begin = time.perf_counter()
     try:
-        splits = _load(config, recipe, tokenizer, max_length, stop, display)
+        with working(READING):
+            splits = _load(config, recipe, tokenizer, max_length, stop, display)
     except Stopped as stopped:
         raise Stopped(
             f"stopped by {stop.said()}: {stopped}; nothing was trained, start it again", code="stopped.signal"
@@ -159,7 +162,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
 
 
 def _load(
-    config: Config, recipe: Recipe, tokenizer: Any, max_length: int, stop: StopRequest, display: Display
+    config: Config, recipe: TaskRecipe, tokenizer: Any, max_length: int, stop: StopRequest, display: Display
 ) -> dict[str, Split]:
     with display.bar("tokenize", 1) as bar:
         how = Tokenizing(
@@ -255,7 +258,8 @@ def initial_model(prepared: Prepared) -> TaskModel:
         ConfigError: It cannot be loaded, has no head that fits the task, or no blocks to do with as is asked.
     """
     config = prepared.config
-    model = prepared.recipe.load_model(config.model, prepared.tokenizer, prepared.precision, config.run.seed)
+    with working(f"load the model {config.model.name}"):
+        model = prepared.recipe.load_model(config.model, prepared.tokenizer, prepared.precision, config.run.seed)
     prepared.recipe.initialise(model, prepared.splits["train"])
     if not config.train.compile:  # inductor fuses PyTorch's own dropout and linear layers
         use_cheap_dropout(model)
@@ -363,7 +367,7 @@ def collator_of(prepared: Prepared, split: str, batch_layout: BatchLayout) -> Co
     return PackedCollator(made, rounds=batch_layout.rounds) if batch_layout.kind == "packed" else made
 
 
-def _say_what_was_read(splits: dict[str, Split], recipe: Recipe, *, unlabelled: Container[str]) -> None:
+def _say_what_was_read(splits: dict[str, Split], recipe: TaskRecipe, *, unlabelled: Container[str]) -> None:
     for split in splits.values():
         log.info(
             "%s: %d rows%s%s%s, %d tokens, %d truncated",

@@ -22,7 +22,7 @@ def resume(strategy: Strategy, folder: Path, *, is_writer: bool) -> Progress:
     """
     checkpoints = folder / records.CHECKPOINTS_FOLDER
     newest = checkpoint.find_newest(checkpoints) if is_writer else None
-    step = int(strategy.reduce(torch.tensor([checkpoint.Reader(newest).step if newest else 0]), "max"))
+    step = int(strategy.reduce(torch.tensor([checkpoint.CheckpointReader(newest).step if newest else 0]), "max"))
     if step == 0:
         log.info("no checkpoint to resume from in %s: starting at the first step", folder)
         if is_writer:
@@ -30,7 +30,7 @@ def resume(strategy: Strategy, folder: Path, *, is_writer: bool) -> Progress:
                 (folder / records.events_file(rank)).unlink()
         strategy.reduce(torch.zeros(1), "max")
         return Progress()
-    reader = checkpoint.Reader(checkpoint.step_folder(checkpoints, step))
+    reader = checkpoint.CheckpointReader(checkpoint.step_folder(checkpoints, step))
     strategy.state().load(reader.read, reader.keys())
     progress = Progress(**reader.progress)
     progress.num_interruptions += 1

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from paratune import hardware, records
-from paratune.config.advice import Job, advice
+from paratune.config.advice import JobSizes, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import run_path
@@ -32,7 +32,7 @@ from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.errors import CheckpointError, LaunchError, Stopped, coded
-from paratune.hangs.pulse import Pulse
+from paratune.hangs.pulse import Pulse, working
 from paratune.hangs.verdict import MEETING, PREPARING
 from paratune.hangs.watchdog import watching
 from paratune.metrics.scores import is_better
@@ -183,7 +183,8 @@ class _Run:
         if self._is_writer and (reason := self._batch_layout.reason):
             log.info("batches are %s: %s", self._batch_layout.kind, reason)
         # On every rank: rank 0 needs them for the record, and sharding would not notice other weights elsewhere.
-        facts = model_facts(model, config.model.name)
+        with working("hash the weights"):
+            facts = model_facts(model, config.model.name)
         check_same(
             {
                 f"initial weights of {config.model.name} (SHA-256)": facts["init_fingerprint"],
@@ -286,7 +287,7 @@ class _Run:
 
     def _advice(self, model: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
         prepared = self._prepared
-        job = Job(
+        job = JobSizes(
             num_parameters=model["num_parameters"],
             num_trainable=model["num_trainable"],
             bytes_per_value=prepared.precision.param_dtype.itemsize,

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from paratune.verdicts.estimate import ALPHA, Estimate, holm
-from paratune.verdicts.planning import Plan, plan
+from paratune.verdicts.planning import ComparisonPlan, plan
 
 Outcome = Literal["different", "equal", "cannot tell", "n/a"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class MeasureComparison:
     """A measure of a configuration beside that of the baseline."""
 
     measure: str
@@ -60,16 +60,16 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Measured:
+class UncorrectedComparison:
     """A finding before it is known how many others it stands beside."""
 
-    finding: Finding
+    finding: MeasureComparison
     estimate: Estimate | None = None
     sign: int = 1
     """1 where more is better, -1 where less is."""
 
 
-def decide(measured: Sequence[Measured]) -> list[Finding]:
+def decide(measured: Sequence[UncorrectedComparison]) -> list[MeasureComparison]:
     """Return findings of one measure, of several configurations against one baseline, with their outcomes.
 
     "equal" goes before "different": a change that is there, and smaller than the margin, counts as none.
@@ -96,7 +96,7 @@ def decide(measured: Sequence[Measured]) -> list[Finding]:
     return findings
 
 
-def with_interval(finding: Finding, estimate: Estimate) -> Finding:
+def with_interval(finding: MeasureComparison, estimate: Estimate) -> MeasureComparison:
     """Return a finding with the change, its interval, and how these were found."""
     low, high = estimate.interval()
     as_change = math.expm1 if finding.is_ratio else float
@@ -113,19 +113,19 @@ def with_interval(finding: Finding, estimate: Estimate) -> Finding:
     )
 
 
-def _limits(finding: Finding) -> tuple[float, float]:
+def _limits(finding: MeasureComparison) -> tuple[float, float]:
     """Return the margin on the scale of the estimate; of a ratio both ways the same factor."""
     assert finding.margin is not None
     limit = math.log1p(finding.margin) if finding.is_ratio else finding.margin
     return -limit, limit
 
 
-def _decided(found: Finding, estimate: Estimate, sign: int, alpha: float) -> Finding:
+def _decided(found: MeasureComparison, estimate: Estimate, sign: int, alpha: float) -> MeasureComparison:
     assert found.p_equal is not None
     assert found.p_different is not None
     if found.p_equal <= ALPHA:
         return replace(found, outcome="equal")
     if found.p_different <= ALPHA:
         return replace(found, outcome="different", is_better=estimate.value * sign > 0)
-    needed: Plan = plan(estimate, _limits(found)[1], alpha)
+    needed: ComparisonPlan = plan(estimate, _limits(found)[1], alpha)
     return replace(found, outcome="cannot tell", num_runs_needed=needed.num_runs, num_samples_needed=needed.num_samples)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paratune.verdicts.rows import Run
+from paratune.verdicts.rows import ComparedRun
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Group:
     """Runs that are equal but for seed and repeat."""
 
     label: str
-    runs: tuple[Run, ...]
+    runs: tuple[ComparedRun, ...]
     repeats: tuple[int, ...] = ()
     """Which repeat each run is, where that is known; else runs of one seed are counted in their order."""
 
@@ -25,9 +25,9 @@ class Group:
         return tuple(zip(seeds, repeats, strict=True))
 
     @property
-    def by_seed(self) -> dict[Any, list[Run]]:
+    def by_seed(self) -> dict[Any, list[ComparedRun]]:
         """The runs of each seed: repeats of one seed are no other seeds."""
-        found: dict[Any, list[Run]] = {}
+        found: dict[Any, list[ComparedRun]] = {}
         for run in self.runs:
             found.setdefault(run.get("run.seed"), []).append(run)
         return found

@@ -23,7 +23,7 @@ MAX_CELLS = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class JackknifeScore:
     """The score of a run and how its samples bear on it."""
 
     score: float
@@ -33,13 +33,13 @@ class Scored:
     """N, in blocks or not."""
 
 
-def of_mean(values: npt.ArrayLike) -> Scored:
+def of_mean(values: npt.ArrayLike) -> JackknifeScore:
     """Return the mean of a value of each sample, (N,)."""
     found = np.asarray(values, dtype=np.float64)
-    return Scored(float(found.mean()), found, len(found))
+    return JackknifeScore(float(found.mean()), found, len(found))
 
 
-def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> Scored | None:
+def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore | None:
     """Return a score that is a function of sums over samples; None where it is undefined with all or without one.
 
     Args:
@@ -52,7 +52,7 @@ def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> Scored | None:
         return _scored(float(score(sums)), without, len(values))
 
 
-def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | None]) -> Scored | None:
+def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | None]) -> JackknifeScore | None:
     """Return a score that takes each sample for one of a few kinds, such as a label with a prediction.
 
     Args:
@@ -68,7 +68,7 @@ def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | Non
     return _scored(_number(score(counts)), without[kinds], len(kinds))
 
 
-def of_blocks(num_samples: int, score: Callable[[npt.NDArray[np.int64]], float | None]) -> Scored | None:
+def of_blocks(num_samples: int, score: Callable[[npt.NDArray[np.int64]], float | None]) -> JackknifeScore | None:
     """Return any score, from what it is without each of `NUM_BLOCKS` blocks of samples.
 
     Args:
@@ -83,10 +83,10 @@ def of_blocks(num_samples: int, score: Callable[[npt.NDArray[np.int64]], float |
     return _scored(_number(score(everything)), np.asarray(without), num_samples)
 
 
-def _scored(score: float, without: Floats, num_samples: int) -> Scored | None:
+def _scored(score: float, without: Floats, num_samples: int) -> JackknifeScore | None:
     pseudovalues = len(without) * score - (len(without) - 1) * without
     known = len(without) > 1 and bool(np.isfinite(score)) and bool(np.isfinite(pseudovalues).all())
-    return Scored(score, pseudovalues, num_samples) if known else None
+    return JackknifeScore(score, pseudovalues, num_samples) if known else None
 
 
 def _number(value: float | None) -> float:

@@ -7,12 +7,12 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
-from paratune.verdicts.finding import Finding, Measured, decide
+from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, decide
 from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin
 from paratune.verdicts.rates import Rates, rates_of
 from paratune.verdicts.ratios import ratio
-from paratune.verdicts.rows import Run
+from paratune.verdicts.rows import ComparedRun
 from paratune.verdicts.scores import difference
 from paratune.verdicts.words import sentence_of
 
@@ -25,8 +25,8 @@ class Verdict:
     baseline: str
     runs: tuple[str, ...]
     baseline_runs: tuple[str, ...]
-    speed: Finding
-    quality: tuple[Finding, ...]
+    speed: MeasureComparison
+    quality: tuple[MeasureComparison, ...]
     split: str | None
     """Whose scores are compared: test, or validation where a run has no test scores."""
     task: str
@@ -66,7 +66,7 @@ def judge(
     ]
     speeds = decide([pair.speed() for pair in pairs])
     metrics = list(dict.fromkeys(metric for pair in pairs for metric in pair.metrics))
-    scores: dict[tuple[str, str], Finding] = {}
+    scores: dict[tuple[str, str], MeasureComparison] = {}
     for metric in metrics:
         there = [pair for pair in pairs if metric in pair.metrics]
         found = decide([pair.quality(metric) for pair in there])
@@ -74,13 +74,13 @@ def judge(
     return [pair.verdict(speed, scores, len(pairs)) for pair, speed in zip(pairs, speeds, strict=True)]
 
 
-def shared_split(runs: Sequence[Run]) -> str | None:
+def shared_split(runs: Sequence[ComparedRun]) -> str | None:
     """Return test, or validation where a run has no test scores; None where one has neither."""
     splits = ("test", "validation")
     return next((split for split in splits if all(run.get(("summary", "scores", split)) for run in runs)), None)
 
 
-def metrics_of(runs: Sequence[Run], split: str | None, wanted: Sequence[str]) -> tuple[str, ...]:
+def metrics_of(runs: Sequence[ComparedRun], split: str | None, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return what is judged of quality: what stands for the task and what is wanted besides, where all runs have it."""
     if split is None or len({run.get("run.task.kind") for run in runs}) > 1:
         return ()
@@ -116,29 +116,31 @@ class _Pair:
     def rates(self) -> Rates:
         return rates_of(self.base.runs, self.other.runs, is_same_batch=not self.differs.batch)
 
-    def speed(self) -> Measured:
+    def speed(self) -> UncorrectedComparison:
         found = self.rates
         measured = ratio(found.measure, self.base, self.other, found.baseline, found.others)
         finding = replace(measured.finding, margin=self._margin(SPEED).of(1.0))
         if found.reason is not None and not self.differs.refused:
-            return Measured(_bare(finding, found.reason))
-        return self._unless_refused(Measured(finding, measured.estimate))
+            return UncorrectedComparison(_bare(finding, found.reason))
+        return self._unless_refused(UncorrectedComparison(finding, measured.estimate))
 
-    def quality(self, metric: str) -> Measured:
+    def quality(self, metric: str) -> UncorrectedComparison:
         assert self.split is not None
         return self._unless_refused(difference(self.base, self.other, self.split, metric, self._margin(metric)))
 
     def _margin(self, measure: str) -> Margin:
         return self.margins.get(measure) or default_margin(measure, self.task)
 
-    def _unless_refused(self, measured: Measured) -> Measured:
+    def _unless_refused(self, measured: UncorrectedComparison) -> UncorrectedComparison:
         """Return what was measured; no change where the runs trained something different."""
         if not self.differs.refused:
             return measured
         words = "; ".join(self.differs.refused)
-        return Measured(_bare(measured.finding, f"not the same experiment: they differ in {words}"))
+        return UncorrectedComparison(_bare(measured.finding, f"not the same experiment: they differ in {words}"))
 
-    def verdict(self, speed: Finding, scores: Mapping[tuple[str, str], Finding], num_compared: int) -> Verdict:
+    def verdict(
+        self, speed: MeasureComparison, scores: Mapping[tuple[str, str], MeasureComparison], num_compared: int
+    ) -> Verdict:
         verdict = Verdict(
             label=self.other.label,
             baseline=self.base.label,
@@ -161,9 +163,9 @@ class _Pair:
                 yield f"in no pair, because the other side has no run of that seed: {', '.join(names)}"
 
 
-def _bare(finding: Finding, reason: str) -> Finding:
+def _bare(finding: MeasureComparison, reason: str) -> MeasureComparison:
     """Return the figures of both sides without a change."""
-    return Finding(
+    return MeasureComparison(
         finding.measure, finding.is_ratio, finding.baseline, finding.value, finding.num_runs, margin=finding.margin,
         reason=reason,
     )  # fmt: skip

@@ -15,7 +15,7 @@ _MANY = 1_000_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """What would decide a comparison."""
 
     num_runs: int | None
@@ -62,7 +62,7 @@ def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> 
     return 1 - _below(estimate, abs(change) / estimate.standard_error, alpha / 2)
 
 
-def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER) -> Plan:
+def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER) -> ComparisonPlan:
     """Return how many runs decide a comparison: "equal" when the true change is 0, "different" when it is the margin.
 
     Where the runs at hand are enough for that, and the change that was found lies between, so many that a true change
@@ -75,7 +75,7 @@ def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float =
         power: Chance of a decision.
     """
     if not estimate.sides:
-        return Plan(None)
+        return ComparisonPlan(None)
     least = min(side.num_runs for side in estimate.sides) + 1
 
     def decides(num_runs: int) -> bool:
@@ -84,10 +84,12 @@ def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float =
 
     found = _first(least, decides)
     if found is None:
-        return Plan(None, _samples(estimate, margin, alpha, power))
+        return ComparisonPlan(None, _samples(estimate, margin, alpha, power))
     if found > least or not decides(least - 1):
-        return Plan(found)
-    return Plan(_first(least, lambda count: power_different(estimate.with_runs(count), estimate.value, alpha) >= power))
+        return ComparisonPlan(found)
+    return ComparisonPlan(
+        _first(least, lambda count: power_different(estimate.with_runs(count), estimate.value, alpha) >= power)
+    )
 
 
 def _first(least: int, holds: Callable[[int], bool]) -> int | None:

@@ -14,10 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from paratune.verdicts.estimate import Estimate, paired, unpaired
-from paratune.verdicts.jackknife import Floats, Scored
+from paratune.verdicts.jackknife import Floats, JackknifeScore
 
 
-def over_seeds_and_samples(first: Sequence[Scored], second: Sequence[Scored], *, is_paired: bool) -> Estimate:
+def over_seeds_and_samples(
+    first: Sequence[JackknifeScore], second: Sequence[JackknifeScore], *, is_paired: bool
+) -> Estimate:
     """Return the mean score of `second` less that of `first`.
 
     Args:
@@ -39,7 +41,7 @@ def over_seeds_and_samples(first: Sequence[Scored], second: Sequence[Scored], *,
     return _untied(found, [a_own, b_own])
 
 
-def over_samples(first: Sequence[Scored], second: Sequence[Scored]) -> Estimate:
+def over_samples(first: Sequence[JackknifeScore], second: Sequence[JackknifeScore]) -> Estimate:
     """Return the mean score of `second` less that of `first`, for these very models and other samples.
 
     Args:

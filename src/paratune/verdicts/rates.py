@@ -9,7 +9,7 @@ from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.records.efficiency import statistical_efficiency
 from paratune.verdicts.margins import SPEED
-from paratune.verdicts.rows import Run
+from paratune.verdicts.rows import ComparedRun
 
 GOODPUT = "goodput"
 _BATCH = "run.batch.global_batch_size"
@@ -30,7 +30,7 @@ class Rates:
     notes: tuple[str, ...] = ()
 
 
-def rates_of(baseline: Sequence[Run], others: Sequence[Run], *, is_same_batch: bool) -> Rates:
+def rates_of(baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, is_same_batch: bool) -> Rates:
     """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ.
 
     Args:
@@ -61,7 +61,7 @@ def rates_of(baseline: Sequence[Run], others: Sequence[Run], *, is_same_batch: b
     return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
 
 
-def pooled_noise(runs: Sequence[Run]) -> float | None:
+def pooled_noise(runs: Sequence[ComparedRun]) -> float | None:
     """Return the noise scale of runs of one configuration together: their traces over their squared norms.
 
     Each counts by its sampled steps, also one that has no figure of its own: to leave out what came out negative would
@@ -76,7 +76,7 @@ def pooled_noise(runs: Sequence[Run]) -> float | None:
     return trace / norm if norm > 0 and trace >= 0 else None
 
 
-def efficiency_of(run: Run, stand_in: float | None, reference: float | None) -> float | None:
+def efficiency_of(run: ComparedRun, stand_in: float | None, reference: float | None) -> float | None:
     """Return the statistical efficiency of a run: by its own noise scale, else by `stand_in`; 1 at the reference batch.
 
     Args:
@@ -94,7 +94,7 @@ def efficiency_of(run: Run, stand_in: float | None, reference: float | None) -> 
     return None if noise is None else statistical_efficiency(noise, batch, reference)
 
 
-def goodput_of(run: Run, stand_in: float | None, reference: float | None) -> float | None:
+def goodput_of(run: ComparedRun, stand_in: float | None, reference: float | None) -> float | None:
     """Return samples/s times statistical efficiency, with `efficiency_of`'s arguments; None where one is unknown."""
     rate, share = run.number(_RATE), efficiency_of(run, stand_in, reference)
     return None if rate is None or share is None else rate * share

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from paratune.base.text import plain
 from paratune.verdicts.estimate import paired, unpaired
-from paratune.verdicts.finding import Finding, Measured, with_interval
+from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group, matched, mean, why_one
-from paratune.verdicts.rows import Run
+from paratune.verdicts.rows import ComparedRun
 
 
-def change_of(base: Group, other: Group, measure: str, figure: Callable[[Run], float | None]) -> Finding:
+def change_of(
+    base: Group, other: Group, measure: str, figure: Callable[[ComparedRun], float | None]
+) -> MeasureComparison:
     """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome.
 
     Args:
@@ -25,7 +27,7 @@ def change_of(base: Group, other: Group, measure: str, figure: Callable[[Run], f
 
 def ratio(
     measure: str, base: Group, other: Group, first: Sequence[float | None], second: Sequence[float | None]
-) -> Measured:
+) -> UncorrectedComparison:
     """Return the ratio of the geometric means of a figure over runs, over those in pairs where there are pairs.
 
     Args:
@@ -43,8 +45,8 @@ def ratio(
     ]
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        return Measured(
-            Finding(measure, True, None, None, counts, reason=f"not known of {', '.join(unknown[:3])}{more}")
+        return UncorrectedComparison(
+            MeasureComparison(measure, True, None, None, counts, reason=f"not known of {', '.join(unknown[:3])}{more}")
         )
     logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
     pairs = matched(base.keys, other.keys)
@@ -52,9 +54,9 @@ def ratio(
         logs = [[side[place] for place in kept] for side, kept in zip(logs, pairs, strict=True)]
     a, b = mean(logs[0]), mean(logs[1])
     used = len(logs[0]), len(logs[1])
-    finding = Finding(measure, True, math.exp(a), math.exp(b), used, change=math.expm1(b - a))
+    finding = MeasureComparison(measure, True, math.exp(a), math.exp(b), used, change=math.expm1(b - a))
     one = why_one(*used, "run")
     if one is not None:
-        return Measured(replace(finding, reason=one))
+        return UncorrectedComparison(replace(finding, reason=one))
     estimate = (unpaired if pairs is None else paired)(logs[0], logs[1], scope="runs")
-    return Measured(with_interval(finding, estimate), estimate)
+    return UncorrectedComparison(with_interval(finding, estimate), estimate)

@@ -15,7 +15,7 @@ from paratune.base.text import plain
 from paratune.records import predictions_file
 
 
-class Run(Protocol):
+class ComparedRun(Protocol):
     """What is looked at of a finished run; `paratune.report.read.RunRecord` has it."""
 
     @property
@@ -37,7 +37,7 @@ class CannotTell(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class PredictionRows:
     """The columns of a prediction file."""
 
     run: str
@@ -71,13 +71,13 @@ class Rows:
         """Return a column as texts, (N,)."""
         return ["" if value is None else str(value) for value in self[name].tolist()]
 
-    def is_same_as(self, other: "Rows") -> bool:
+    def is_same_as(self, other: "PredictionRows") -> bool:
         """Return whether both are of the same rows with the same labels, in the same order."""
         names = [name for name in ("source", "index", "label", "num_hidden") if name in self.columns]
         return all(name in other.columns and np.array_equal(self[name], other[name]) for name in names)
 
 
-def read_rows(run: Run, split: str) -> Rows:
+def read_rows(run: ComparedRun, split: str) -> PredictionRows:
     """Read the prediction file of a split.
 
     Raises:
@@ -98,4 +98,4 @@ def read_rows(run: Run, split: str) -> Rows:
         raise CannotTell(f"{path.name} of {plain(run.name)} holds no rows")
     if table.num_rows == 1:
         raise CannotTell(f"{path.name} of {plain(run.name)} holds one row, which says nothing of others")
-    return Rows(run.name, columns)
+    return PredictionRows(run.name, columns)

@@ -8,20 +8,20 @@ import numpy as np
 from paratune.base.text import plain
 from paratune.config.metric_names import direction
 from paratune.verdicts.estimate import Estimate, paired, unpaired
-from paratune.verdicts.finding import Finding, Measured, with_interval
+from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group, matched, mean, why_one
-from paratune.verdicts.jackknife import Scored
+from paratune.verdicts.jackknife import JackknifeScore
 from paratune.verdicts.margins import Margin
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
-from paratune.verdicts.rows import CannotTell, Rows, Run, read_rows
+from paratune.verdicts.rows import CannotTell, ComparedRun, PredictionRows, read_rows
 from paratune.verdicts.scoring import score_again
 
-Seeds = Sequence[Sequence[Run]]
+Seeds = Sequence[Sequence[ComparedRun]]
 _NOT_BY_CHANCE = 3
 """Seeds without any change that show one to be none: on 50 rows two have none by chance 7% of the time, three 2%."""
 
 
-def difference(base: Group, other: Group, split: str, metric: str, margin: Margin) -> Measured:
+def difference(base: Group, other: Group, split: str, metric: str, margin: Margin) -> UncorrectedComparison:
     """Return the difference of a score.
 
     Over seeds and samples where both sides have two seeds or more and their predictions are at hand; over seeds, on
@@ -42,13 +42,17 @@ def difference(base: Group, other: Group, split: str, metric: str, margin: Margi
     first, second = mean(scores[0]), mean(scores[1])
     counts = len(scores[0]), len(scores[1])
     limit = margin.of(first)
-    finding = Finding(metric, False, first, second, counts, change=second - first, margin=limit or None)
+    finding = MeasureComparison(metric, False, first, second, counts, change=second - first, margin=limit or None)
     if not limit:
-        return Measured(replace(finding, reason="the margin is a share of the baseline's score, which is 0"))
+        return UncorrectedComparison(
+            replace(finding, reason="the margin is a share of the baseline's score, which is 0")
+        )
     estimate, reason = _estimate(sides, scores, split, metric, is_paired=pairs is not None)
     if estimate is not None:
         finding = with_interval(finding, estimate)
-    return Measured(replace(finding, reason=reason), estimate, sign=1 if direction(metric) == "max" else -1)
+    return UncorrectedComparison(
+        replace(finding, reason=reason), estimate, sign=1 if direction(metric) == "max" else -1
+    )
 
 
 def _estimate(
@@ -71,15 +75,15 @@ def _estimate(
     return _of_rows(over_seeds_and_samples(first, second, is_paired=is_paired), first), None
 
 
-def _of_rows(estimate: Estimate, scored: Sequence[Scored]) -> Estimate:
+def _of_rows(estimate: Estimate, scored: Sequence[JackknifeScore]) -> Estimate:
     """Return an estimate that knows how many rows there are, also where it was found on blocks of them."""
     return replace(estimate, num_rows=scored[0].num_samples)
 
 
-def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[Scored]]:
+def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[JackknifeScore]]:
     """Return the scores of both sides by seed, with how their samples bear on them; repeats of a seed are averaged."""
-    reference: Rows | None = None
-    found: list[list[Scored]] = [[], []]
+    reference: PredictionRows | None = None
+    found: list[list[JackknifeScore]] = [[], []]
     for side, scored in zip(sides, found, strict=True):
         for runs in side:
             of_seed = []
@@ -90,11 +94,11 @@ def _scored(sides: tuple[Seeds, Seeds], split: str, metric: str) -> list[list[Sc
                     raise CannotTell(f"{plain(run.name)} and {plain(reference.run)} were scored on other rows")
                 of_seed.append(score_again(run, rows, split, metric))
             values = np.mean([one.pseudovalues for one in of_seed], axis=0)
-            scored.append(Scored(mean([one.score for one in of_seed]), values, of_seed[0].num_samples))
+            scored.append(JackknifeScore(mean([one.score for one in of_seed]), values, of_seed[0].num_samples))
     return found
 
 
-def _recorded(run: Run, split: str, metric: str) -> float:
+def _recorded(run: ComparedRun, split: str, metric: str) -> float:
     value = run.number(("summary", "scores", split, metric))
     assert value is not None
     return value

@@ -15,17 +15,17 @@ import numpy.typing as npt
 from paratune.base.text import plain
 from paratune.metrics import classification
 from paratune.metrics.regression import grades
-from paratune.records.predictions import Scale
-from paratune.verdicts.jackknife import MAX_CELLS, Floats, Scored, of_blocks, of_kinds, of_mean, of_sums
-from paratune.verdicts.rows import CannotTell, Rows, Run
+from paratune.records.predictions import NumberScale
+from paratune.verdicts.jackknife import MAX_CELLS, Floats, JackknifeScore, of_blocks, of_kinds, of_mean, of_sums
+from paratune.verdicts.rows import CannotTell, ComparedRun, PredictionRows
 
 _AGREES = 1e-4
 """How far a score that is computed again may be from the recorded one, relative to it."""
 
-Scorer = Callable[[Run, Rows, str], Scored | None]
+Scorer = Callable[[ComparedRun, PredictionRows, str], JackknifeScore | None]
 
 
-def score_again(run: Run, rows: Rows, split: str, metric: str) -> Scored:
+def score_again(run: ComparedRun, rows: PredictionRows, split: str, metric: str) -> JackknifeScore:
     """Return a score of a run with the pseudovalues of its samples.
 
     Args:
@@ -52,7 +52,7 @@ def score_again(run: Run, rows: Rows, split: str, metric: str) -> Scored:
     return scored
 
 
-def _ids(run: Run, rows: Rows, column: str) -> npt.NDArray[np.int64]:
+def _ids(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.int64]:
     """Return class ids of a column of class names, (N,)."""
     labels = run.get("run.task.labels")
     place = {str(label): number for number, label in enumerate(labels if isinstance(labels, list) else [])}
@@ -62,7 +62,7 @@ def _ids(run: Run, rows: Rows, column: str) -> npt.NDArray[np.int64]:
     return np.asarray(found, dtype=np.int64)
 
 
-def _classes(run: Run, rows: Rows, metric: str) -> Scored | None:
+def _classes(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
     num_classes = len(run.get("run.task.labels"))
     if metric == "accuracy":
@@ -76,7 +76,7 @@ def _classes(run: Run, rows: Rows, metric: str) -> Scored | None:
 
 def _of_pairs(
     true: npt.NDArray[np.int64], given: npt.NDArray[np.int64], num_classes: int, score: Callable[..., float | None]
-) -> Scored | None:
+) -> JackknifeScore | None:
     """Return a score of (true, given) pairs that takes weights."""
     if num_classes**2 > MAX_CELLS:
         return of_blocks(len(true), lambda kept: score(true[kept], given[kept]))
@@ -88,7 +88,7 @@ def _of_pairs(
     return of_kinds(true * num_classes + given, of_counts)
 
 
-def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> Scored | None:
+def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> JackknifeScore | None:
     """Return Cohen's kappa with quadratic weights of steps on a scale."""
     from sklearn.metrics import cohen_kappa_score
 
@@ -107,7 +107,7 @@ def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> Scored 
     return _of_pairs(true, given, num_steps, score)
 
 
-def _ranks(run: Run, rows: Rows, metric: str) -> Scored | None:
+def _ranks(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
     off = np.abs(labels - predictions)
     if metric == "qwk":
@@ -117,7 +117,7 @@ def _ranks(run: Run, rows: Rows, metric: str) -> Scored | None:
     return of_mean({"accuracy": off == 0, "mae": off, "within_one": off <= 1}[metric])
 
 
-def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any]) -> Scored | None:
+def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any]) -> JackknifeScore | None:
     from scipy import stats
 
     def score(kept: npt.NDArray[np.int64]) -> float | None:
@@ -129,7 +129,7 @@ def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any]) -> Score
     return of_blocks(len(targets), score)
 
 
-def _numbers(run: Run, rows: Rows, metric: str) -> Scored | None:
+def _numbers(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     targets, predictions = rows.numbers("label"), rows.numbers("prediction")
     if metric == "spearman":
         return _spearman(predictions, targets)
@@ -148,11 +148,11 @@ def _numbers(run: Run, rows: Rows, metric: str) -> Scored | None:
     return of_sums(sums, _MOMENTS[metric])
 
 
-def _scale(run: Run) -> Scale | None:
+def _scale(run: ComparedRun) -> NumberScale | None:
     step, limits = run.get("run.config.task.round_to"), run.get("run.config.task.range")
     if step is None and limits is None:
         return None
-    return Scale(step, None if limits is None else (float(limits[0]), float(limits[1])))
+    return NumberScale(step, None if limits is None else (float(limits[0]), float(limits[1])))
 
 
 def _mse(sums: Floats) -> Floats:
@@ -179,7 +179,7 @@ _MOMENTS: Mapping[str, Callable[[Floats], Floats]] = {
 """Scores as functions of n, and the sums of x, y, x², y² and x y (x predicted, y true)."""
 
 
-def _sets(run: Run, rows: Rows, metric: str) -> Scored | None:
+def _sets(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     true, given = _members(run, rows, "label"), _members(run, rows, "prediction")
     if metric == "accuracy":
         return of_mean((true == given).all(axis=1))
@@ -192,7 +192,7 @@ def _sets(run: Run, rows: Rows, metric: str) -> Scored | None:
     return of_sums(sums, lambda found: _f1(found, metric))
 
 
-def _members(run: Run, rows: Rows, column: str) -> npt.NDArray[np.bool_]:
+def _members(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
     """Return which classes each row has, (N, C)."""
     labels, separator = run.get("run.task.labels"), run.get("run.config.task.separator")
     if not isinstance(labels, list) or not isinstance(separator, str) or not separator:
@@ -218,7 +218,7 @@ def _f1(sums: Floats, metric: str) -> Floats:
     return np.asarray((of_class * true).sum(-1) / np.maximum(true.sum(-1), 1))
 
 
-def _answers(run: Run, rows: Rows, metric: str) -> Scored | None:
+def _answers(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     scores = 100 * rows.numbers(metric.rpartition("_")[2])
     if metric in {"exact", "f1"}:
         return of_mean(scores)
@@ -227,7 +227,7 @@ def _answers(run: Run, rows: Rows, metric: str) -> Scored | None:
     return of_sums(np.stack([scores * counts, counts], axis=1), lambda sums: sums[..., 0] / sums[..., 1])
 
 
-def _windows(run: Run, rows: Rows, metric: str) -> Scored | None:
+def _windows(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     """Return a score of a masked LM; samples are windows."""
     sums = np.stack([rows.numbers(name) for name in ("loss_sum", "num_hidden", "num_found")], axis=1)
     if metric == "perplexity":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
-from paratune.verdicts.finding import Finding
+from paratune.verdicts.finding import MeasureComparison
 from paratune.verdicts.margins import SPEED
 from paratune.verdicts.planning import MOST_RUNS
 from paratune.verdicts.rates import GOODPUT
@@ -52,11 +52,11 @@ def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
     return parts
 
 
-def _is_good(found: Finding) -> bool | None:
+def _is_good(found: MeasureComparison) -> bool | None:
     return {"equal": True, "different": found.is_better}.get(found.outcome)
 
 
-def speed_words(found: Finding) -> str:
+def speed_words(found: MeasureComparison) -> str:
     """Return what is found of the speed, such as "27% faster (24–30%)"."""
     if found.change is None:
         return f"{found.measure} {NOT_AVAILABLE} ({_short(found)})"
@@ -70,7 +70,7 @@ def speed_words(found: Finding) -> str:
     return f"{_ratio_words(found)}, interval {NOT_AVAILABLE} ({_short(found)})"
 
 
-def quality_words(findings: tuple[Finding, ...], task: str) -> str:
+def quality_words(findings: tuple[MeasureComparison, ...], task: str) -> str:
     """Return what is found of the scores, such as "quality equal within 0.5 points F1"."""
     if not findings:
         return f"quality {NOT_AVAILABLE} (no score that all of these runs have)"
@@ -80,7 +80,7 @@ def quality_words(findings: tuple[Finding, ...], task: str) -> str:
     return "; ".join(_one_score(one, task) for one in findings)
 
 
-def _one_score(found: Finding, task: str) -> str:
+def _one_score(found: MeasureComparison, task: str) -> str:
     name = label_of(found.measure)
     if found.outcome == "equal":
         return f"{name} equal within {amount_words(found, found.margin or 0, task)}"
@@ -95,18 +95,18 @@ def _one_score(found: Finding, task: str) -> str:
     return f"{name} {change}, interval {NOT_AVAILABLE} ({_short(found)})"
 
 
-def _short(found: Finding) -> str:
+def _short(found: MeasureComparison) -> str:
     """Return a reason without its explanation, which stands after a colon."""
     return (found.reason or "").partition(":")[0]
 
 
-def _cannot_tell(found: Finding) -> str:
+def _cannot_tell(found: MeasureComparison) -> str:
     """Return "cannot tell", and of an interval that by itself leaves out 0, why."""
     by_itself = found.low is not None and found.high is not None and (found.low > 0 or found.high < 0)
     return "cannot tell among so many" if by_itself and found.scope != "samples" else "cannot tell"
 
 
-def needs_words(found: Finding) -> str:
+def needs_words(found: MeasureComparison) -> str:
     """Return what it would take to tell, such as "6 more seeds needed"."""
     what = "seed" if found.scope and "seeds" in found.scope else "run"
     if found.num_more_runs is not None:
@@ -121,13 +121,13 @@ def needs_words(found: Finding) -> str:
     return f"more than {MOST_RUNS} {what}s needed, or a wider margin"
 
 
-def change_words(found: Finding, task: str = "") -> str:
+def change_words(found: MeasureComparison, task: str = "") -> str:
     """Return the change with its sign, such as "+27%" and "−0.4 points"."""
     assert found.change is not None
     return _percent(found, found.change) if found.is_ratio else _signed(amount_words(found, found.change, task))
 
 
-def interval_words(found: Finding, task: str = "") -> str:
+def interval_words(found: MeasureComparison, task: str = "") -> str:
     """Return the ends of an interval on one side of 0: "24–30%"; n/a where there is none, "always" without width."""
     if found.low is None or found.high is None:
         return NOT_AVAILABLE
@@ -143,7 +143,7 @@ def interval_words(found: Finding, task: str = "") -> str:
     return f"{least.removesuffix('%')}{_DASH}{most}"
 
 
-def signed_interval_words(found: Finding, task: str = "") -> str:
+def signed_interval_words(found: MeasureComparison, task: str = "") -> str:
     """Return the ends of the interval as in a table: "[−24.9, −21.1]"."""
     if found.low is None or found.high is None:
         return NOT_AVAILABLE
@@ -154,7 +154,7 @@ def signed_interval_words(found: Finding, task: str = "") -> str:
     return f"[{texts[0].removesuffix('%')}, {texts[1].removesuffix('%')}]"
 
 
-def amount_words(found: Finding, value: float, task: str) -> str:
+def amount_words(found: MeasureComparison, value: float, task: str) -> str:
     """Return an amount of a score with its unit, such as "0.5 points"."""
     text = _plain_amount(found, value, task)
     return f"{text} point{'' if text == '1' else 's'}" if is_in_points(found.measure) else text
@@ -175,7 +175,7 @@ def count_words(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _plain_amount(found: Finding, value: float, task: str) -> str:
+def _plain_amount(found: MeasureComparison, value: float, task: str) -> str:
     """Return an amount with as many digits as the width of its interval bears."""
     in_points = is_in_points(found.measure)
     factor = 100 if in_points and task != "qa" else 1
@@ -187,7 +187,7 @@ def _plain_amount(found: Finding, value: float, task: str) -> str:
     return text.replace("-", _MINUS)
 
 
-def _percent(found: Finding, value: float) -> str:
+def _percent(found: MeasureComparison, value: float) -> str:
     half = 0.0 if found.high is None or found.low is None else 100 * (found.high - found.low) / 2
     return _signed(f"{100 * value:.{_places(half) if half else 1}f}%".replace("-", _MINUS))
 
@@ -205,7 +205,7 @@ def _places(half_width: float) -> int:
     return next((places for places, least in enumerate((2, 0.2, 0.02, 0.002)) if half_width >= least), 4)
 
 
-def _ratio_words(found: Finding) -> str:
+def _ratio_words(found: MeasureComparison) -> str:
     """Return "27% faster", "2.41× as fast", "12% slower"; of goodput "27% more goodput"."""
     assert found.change is not None
     more, less, times = {

@@ -57,20 +57,20 @@ task() {
   trap '' USR1  # is for the ranks, which listen to it themselves; torchrun would die of it
   trap : TERM  # the run gets it too, and this waits for it
   torchrun --nnodes="$SLURM_NNODES" --nproc-per-node=4 \
-    --rdzv-backend=c10d --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" \
-    --rdzv-conf=is_host="$((SLURM_NODEID == 0))" --log-dir="$ranks_folder" --tee=3 --no-python paratune train \
-    "$config" --resume
+    --rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$((SLURM_NODEID))" \
+    --log-dir="$ranks_folder" --tee=3 --no-python paratune train "$config" --resume
 }
 
 codes_folder="$folder/$job.codes"
 rm -rf "$codes_folder" && mkdir -p "$codes_folder" || exit 4
 export PARATUNE_EXIT_CODES="$codes_folder"
 
-# The processes meet at the first node, on a port of this job alone.
+# The processes meet at the first node, on a port that is drawn for this start of the job.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
-port=$((10000 + SLURM_JOB_ID % 20000))
-while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$((port + 1)); done  # it is taken
+draw() { echo $((10000 + $(od -An -N4 -tu4 /dev/urandom) % 20000)); }
+port=$(draw)
+while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$(draw); done  # it is taken
 export endpoint="${address:-$head}:$port"
 export rendezvous_id="$SLURM_JOB_ID.$restarts" ranks_folder="$folder/$job.ranks"
 

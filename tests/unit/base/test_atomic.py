@@ -245,3 +245,30 @@ def test_a_folder_whose_replacement_was_killed_gets_its_name_back(tmp_path):
     (tmp_path / ".model.99999999.tmp").mkdir()
     atomic.delete_remains(tmp_path)
     assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["model", "model/old"]
+
+
+MODES = """
+import os, stat, sys
+from pathlib import Path
+from paratune.base.atomic import replace_file, replace_folder
+os.umask(int(sys.argv[2], 8))
+here = Path(sys.argv[1])
+with replace_folder(here / "folder") as folder:
+    for name, mode in (("private", 0o600), ("open", 0o666), ("program", 0o700)):
+        (folder / name).touch()
+        (folder / name).chmod(mode)
+with replace_file(here / "file") as path:
+    path.touch()
+    path.chmod(0o600)
+names = ("folder/private", "folder/open", "folder/program", "file")
+print(*(format(stat.S_IMODE((here / name).stat().st_mode), "o") for name in names))
+"""
+
+
+@pytest.mark.parametrize(
+    ("umask", "modes"),
+    [("022", "644 644 744 644"), ("002", "664 664 764 664"), ("077", "600 600 700 600"), ("000", "666 666 766 666")],
+)
+def test_files_have_the_mode_of_the_umask_whoever_wrote_them(tmp_path, umask, modes):
+    done = subprocess.run([sys.executable, "-c", MODES, tmp_path, umask], capture_output=True, text=True)
+    assert done.stdout.strip() == modes, done.stderr

@@ -2,7 +2,15 @@ import math
 
 import pytest
 
-from paratune.base.units import NOT_AVAILABLE, counted, format_bytes, format_duration, format_number, format_share
+from paratune.base.units import (
+    NOT_AVAILABLE,
+    counted,
+    format_bytes,
+    format_duration,
+    format_number,
+    format_share,
+    parse_count,
+)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +89,12 @@ def test_format_share():
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
 def test_unknown_is_not_available(form, value):
     assert form(value) == NOT_AVAILABLE
+
+
+def test_parse_count():
+    assert [parse_count(text) for text in ("0", " 12\n", "9999999999")] == [0, 12, 9_999_999_999]
+    wrong = [None, "", "-1", "+1", "1.0", "1e3", "1_000", "²", "٣", "nan", "inf", "10000000000", "9" * 5000]
+    assert [parse_count(text) for text in wrong] == [None] * len(wrong)
 
 
 def test_counted():

@@ -40,7 +40,7 @@ def test_what_is_saved_is_read_again_bit_for_bit(tmp_path: Path):
     folder = save(tmp_path / "checkpoints", 5)
     assert folder.name == "step_000005"
     checkpoint.verify(folder)
-    reader = checkpoint.Reader(folder)
+    reader = checkpoint.CheckpointReader(folder)
     assert (reader.step, reader.progress) == (5, PROGRESS)
     assert reader.keys() == list(tensors())
     assert reader.keys("optimizer/") == ["optimizer/weight/exp_avg"]
@@ -79,10 +79,11 @@ def test_large_states_are_cut_into_files_and_a_tensor_is_found_in_its_file(
     folder = save(tmp_path, 5)
     # 48 bytes, then 6 + 8 + 96 bytes: a file is closed once 30 bytes have come together.
     sizes = {
-        name: len(list(safe_open(folder / name, "pt").keys())) for name in checkpoint.Reader(folder)._file_of.values()
+        name: len(list(safe_open(folder / name, "pt").keys()))
+        for name in checkpoint.CheckpointReader(folder)._file_of.values()
     }
     assert sizes == {"tensors.00000.safetensors": 1, "tensors.00001.safetensors": 3}
-    reader = checkpoint.Reader(folder)
+    reader = checkpoint.CheckpointReader(folder)
     assert all(torch.equal(reader.read(key), value) for key, value in tensors().items())
 
 
@@ -175,7 +176,7 @@ def test_when_writing_fails_the_rest_of_the_tensors_is_still_gathered(tmp_path: 
 def test_a_checkpoint_that_is_there_is_replaced(tmp_path: Path):
     save(tmp_path, 5)
     folder = save(tmp_path, 5, scale=2.0)
-    assert torch.equal(checkpoint.Reader(folder).read("model/weight"), tensors(2.0)["model/weight"])
+    assert torch.equal(checkpoint.CheckpointReader(folder).read("model/weight"), tensors(2.0)["model/weight"])
 
 
 def _cut_short(folder: Path) -> str:

@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.script import ArrayRun, BatchJob, script_text
 from paratune.cluster.site import Site, read_site
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "sbatch"
 SITES = sorted((ROOT / "configs" / "sites").glob("*.yaml"))
 FOLDER, DIRECTORY = Path("/home/me/work/runs/sst2/slurm"), Path("/home/me/work")
-RUN = Run("sst2", FOLDER / "config.yaml")
+RUN = ArrayRun("sst2", FOLDER / "config.yaml")
 
 
-def job(site: Site, **changed: object) -> Job:
-    return Job(**{"name": "sst2", "site": site, "runs": (RUN,), "folder": FOLDER, "directory": DIRECTORY, **changed})
+def job(site: Site, **changed: object) -> BatchJob:
+    return BatchJob(
+        **{"name": "sst2", "site": site, "runs": (RUN,), "folder": FOLDER, "directory": DIRECTORY, **changed}
+    )
 
 
 JOBS = {
@@ -29,8 +31,10 @@ JOBS = {
         is_array=True,
         max_at_once=2,
         runs=(
-            Run("a", DIRECTORY / "runs/table6/configs/a.yaml", {"NCCL_DEBUG": "$(x) 'y'", "OMP_NUM_THREADS": None}),
-            Run("b c", DIRECTORY / "runs/table6/configs/b c.yaml"),
+            ArrayRun(
+                "a", DIRECTORY / "runs/table6/configs/a.yaml", {"NCCL_DEBUG": "$(x) 'y'", "OMP_NUM_THREADS": None}
+            ),
+            ArrayRun("b c", DIRECTORY / "runs/table6/configs/b c.yaml"),
         ),
     ),
 }
@@ -53,7 +57,7 @@ def test_bash_reads_it(name: str):
 
 def test_hostile_names_stay_words(tmp_path: Path):
     bad = 'x\'; touch hacked; echo "$(touch hacked)" `touch hacked` #'
-    run = Run("a", tmp_path / f"{bad}.yaml", {"A": bad})
+    run = ArrayRun("a", tmp_path / f"{bad}.yaml", {"A": bad})
     text = script_text(
         job(
             Site(venv=bad.replace("$(touch hacked)", ""), environment={"B": "a;b `c`"}),
@@ -74,22 +78,27 @@ def test_hostile_names_stay_words(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_port_belongs_to_one_job_and_one_that_is_taken_is_passed_over():
+def test_a_port_is_drawn_and_one_that_is_taken_is_passed_over(tmp_path):
     lines = script_text(job(Site(nodes=2))).splitlines()
-    begin = next(number for number, line in enumerate(lines) if line.startswith("port="))
-    text = "\n".join([*lines[begin : begin + 3], 'echo "$endpoint"'])
+    begin = next(number for number, line in enumerate(lines) if line.startswith("draw()"))
+    text = "\n".join([*lines[begin : begin + 4], 'echo "$endpoint"'])
+    # A stand-in for od gives these numbers one after the other.
+    (tmp_path / "od").write_text("#!/bin/bash\nhead -n 1 numbers; sed -i 1d numbers\n")
+    (tmp_path / "od").chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "address": "n1", "head": "h"}
+    servers = (create_server_at(port) for port in range(10_000, 29_999))
+    with next(server for server in servers if server is not None) as server:
+        taken = server.getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            free = 10_000 + other.getsockname()[1] % 20_000
+        (tmp_path / "numbers").write_text(f"{taken - 10_000}\n{free - 10_000 + 7 * 20_000}\n")
+        done = subprocess.run(["bash", "-c", text], env=environ, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.strip() == f"n1:{free}", done.stderr
 
-    def endpoint(job_id: int) -> str:
-        environ = {"SLURM_JOB_ID": str(job_id), "address": "n1", "head": "h"}
-        return subprocess.run(["bash", "-c", text], env=environ, capture_output=True, text=True).stdout.strip()
 
-    assert endpoint(123456) == "n1:13456"  # 10000 + 123456 - 6 * 20000
-    for number in range(20_000, 40_000):
-        port = 10_000 + number % 20_000
-        try:
-            with socket.create_server(("127.0.0.1", port)):
-                socket.create_server(("127.0.0.1", port + 1)).close()
-                assert endpoint(number) == f"n1:{port + 1}"
-        except OSError:  # somebody else has it
-            continue
-        break
+def create_server_at(port):
+    """Return a server of loopback at a port; None where another program has it."""
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError:
+        return None

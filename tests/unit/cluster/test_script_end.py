@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 
-from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.script import ArrayRun, BatchJob, script_text
 from paratune.cluster.site import Site
 
 SRUN = """\
@@ -53,7 +53,7 @@ def end(
     if hangs is not None:
         (here / "slurm" / "7.hangs").write_text(f"{hangs}\n")
     site = Site(nodes=2, max_requeues=max_requeues, max_hang_requeues=max_hang_requeues, **more)
-    job = Job("a", Site(nodes=2), (Run("a", here / "c.yaml"),), here / "slurm", here)
+    job = BatchJob("a", Site(nodes=2), (ArrayRun("a", here / "c.yaml"),), here / "slurm", here)
     script = here / "job.sh"
     script.write_text(script_text(replace(job, site=site)))
     done = subprocess.run(

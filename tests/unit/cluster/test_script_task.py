@@ -6,8 +6,9 @@ from pathlib import Path
 
 from patience import PATIENCE_S
 
-from paratune.cluster.script import Job, Run, script_text
+from paratune.cluster.script import ArrayRun, BatchJob, script_text
 from paratune.cluster.site import Container, Site
+from paratune.processes.launcher import FIRST_PORT, NUM_PORTS
 
 SRUN = '#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\nSLURM_NODEID=1 exec "$@"\n'
 SCONTROL = "#!/bin/bash\necho n1\n"
@@ -31,7 +32,7 @@ def words_of(here: Path, site: Site) -> list[str]:
     folder = here / "slurm"
     folder.mkdir()
     script = here / "job.sh"
-    script.write_text(script_text(Job("a", site, (Run("a", here / "it's $c.yaml"),), folder, here)))
+    script.write_text(script_text(BatchJob("a", site, (ArrayRun("a", here / "it's $c.yaml"),), folder, here)))
     environ = {
         "PATH": f"{programs}:{os.environ['PATH']}",
         "HERE": str(here),
@@ -54,17 +55,21 @@ def test_one_node_runs_paratune_itself(tmp_path: Path):
 
 def test_several_nodes_run_torchrun_which_meets_at_the_first(tmp_path: Path):
     words = words_of(tmp_path, Site(nodes=2, gpus_per_node=4))
-    assert words[:8] == [
-        "torchrun",
-        "--nnodes=2",
-        "--nproc-per-node=4",
-        "--rdzv-backend=c10d",
-        "--rdzv-id=7.0",
-        "--rdzv-endpoint=n1:10007",
-        "--rdzv-conf=is_host=0",  # this is node 1
-        f"--log-dir={tmp_path / 'slurm'}/7.ranks",
-    ]
+    assert words[:5] == ["torchrun", "--nnodes=2", "--nproc-per-node=4", "--rdzv-backend=static", "--rdzv-id=7.0"]
+    host, _, port = words[5].removeprefix("--rdzv-endpoint=").partition(":")
+    assert host == "n1"
+    assert FIRST_PORT <= int(port) < FIRST_PORT + NUM_PORTS
+    # Read in the task, not in the batch script, where it is 0; written so that paratune doctor takes no offence at it.
+    assert words[6:8] == ["--node-rank=1", f"--log-dir={tmp_path / 'slurm'}/7.ranks"]
     assert words[-4:] == ["paratune", "train", str(tmp_path / "it's $c.yaml"), "--resume"]
+
+
+def test_each_start_of_a_job_draws_its_port(tmp_path: Path):
+    ports = set()
+    for number in range(3):
+        (here := tmp_path / str(number)).mkdir()
+        ports.add(words_of(here, Site(nodes=2, gpus_per_node=4))[5])
+    assert len(ports) > 1  # of 20,000, three equal ones are drawn once in 400 million times
 
 
 def test_a_container_gets_its_options_as_words(tmp_path: Path):
@@ -80,7 +85,7 @@ def test_a_container_gets_its_options_as_words(tmp_path: Path):
 def test_a_container_sees_the_run_and_its_temporary_files(tmp_path: Path):
     site = Site(container=Container(image="a.sif"), scratch=str(tmp_path / "disk"))
     folder = Path("/elsewhere/runs/a/slurm")
-    job = Job("a", site, (Run("a", folder / "config.yaml"),), folder, tmp_path)
+    job = BatchJob("a", site, (ArrayRun("a", folder / "config.yaml"),), folder, tmp_path)
     line = next(line for line in script_text(job).splitlines() if "apptainer exec" in line)
     assert '--bind "$PWD" --pwd "$PWD" --bind "$TMPDIR" --bind /elsewhere/runs/a' in line
 

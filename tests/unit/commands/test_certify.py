@@ -10,11 +10,11 @@ from raised import raises_code
 
 from paratune.commands import certify
 from paratune.commands.certify import _show, _trained_precision, certify_command
-from paratune.config.candidates import Candidate
+from paratune.config.candidates import StrategyCandidate
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.errors import ConfigError
-from paratune.records.certificate import TRAINED_TOLERANCES, Finding, Part, Trained
+from paratune.records.certificate import TRAINED_TOLERANCES, Part, StrategyDifference, TrainedDifference
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_it_says_what_differs(capsys: pytest.CaptureFixture[str], monkeypatch: p
         "status": "cannot run",
         "reason": "it has \x1b[31mno card",
     }
-    trained = asdict(Trained("bf16", "holds", gradient_difference=3e-3))
+    trained = asdict(TrainedDifference("bf16", "holds", gradient_difference=3e-3))
     other = {**FOUND, "strategy": "x:Y", "status": "differs", "same_order": False, "gradient_difference": float("inf")}
     record = {
         "run": "imdb",
@@ -74,7 +74,10 @@ def test_it_says_what_differs(capsys: pytest.CaptureFixture[str], monkeypatch: p
         "global_batch_size": 32,
         "device": "cpu",
         "notes": ["dropout off"],
-        "reference": {"precision": "fp64", "trained": asdict(Trained("bf16", "holds", gradient_difference=2.9e-3))},
+        "reference": {
+            "precision": "fp64",
+            "trained": asdict(TrainedDifference("bf16", "holds", gradient_difference=2.9e-3)),
+        },
         "tolerance": {"fp64": {"gradients": 1e-9, "losses": 1e-9}},
         "trained_tolerance": {"bf16": asdict(TRAINED_TOLERANCES["bf16"])},
         "strategies": [FOUND | {"trained": trained}, cannot, {**other, "reason": "a step takes other samples"}],
@@ -124,11 +127,11 @@ def test_a_strategy_runs_as_it_trains_where_that_is_something_else(
     status: Any, exact: str | None, trained: str | None, num_trained: int, monkeypatch: pytest.MonkeyPatch
 ):
     calls: list[str] = []
-    finding = Finding("ddp", "ddp", {}, 2, exact, status)
+    finding = StrategyDifference("ddp", "ddp", {}, 2, exact, status)
 
-    def noted(self: Any, each: Any, folder: str) -> Trained:
+    def noted(self: Any, each: Any, folder: str) -> TrainedDifference:
         calls.append(folder)
-        return Trained("bf16", "differs", "it is too long")
+        return TrainedDifference("bf16", "differs", "it is too long")
 
     monkeypatch.setattr(certify, "_try", lambda *arguments: finding)
     monkeypatch.setattr(certify._Trial, "trained", noted)
@@ -167,7 +170,7 @@ def test_a_precision_that_the_device_refuses_is_left_out_with_a_note(
         }
     )
     values = config.model_dump(mode="json", by_alias=True)
-    single = Candidate("single", config, values, 1)
+    single = StrategyCandidate("single", config, values, 1)
     record = certify._try_all(LoadedConfig(config, {}, values, Path("c.yaml")), single, [single], 3, tmp_path)
     if refused:
         assert any("fp16 is for GPUs" in note for note in record["notes"])

@@ -9,7 +9,7 @@ from raised import check_shown, raises_code
 
 from paratune.commands.corpus import STAGES, corpus_command
 from paratune.commands.corpus_look import sample_command
-from paratune.corpus.store.look import Wanted
+from paratune.corpus.store.look import TextFilter
 from paratune.records import read_json
 
 FOLDERS = ["1_index", "2_fetch", "3_extract", "4_clean", "5_sentences", "6_store"]
@@ -97,7 +97,7 @@ def test_a_damaged_record_is_named_with_what_to_do(config, tmp_path, record, dam
 def test_texts_keep_their_lines_where_there_is_no_terminal(config, tmp_path, capsys):
     corpus_command(config, only=None, workers=None, as_json=True)
     capsys.readouterr()
-    sample_command(tmp_path / "work", Wanted(), dropped=False, reason=None, num=9, seed=0, as_json=False)
+    sample_command(tmp_path / "work", TextFilter(), dropped=False, reason=None, num=9, seed=0, as_json=False)
     printed = capsys.readouterr().out.splitlines()
     assert set(TEXTS) < set(printed)
     assert max(map(len, TEXTS)) > 80
@@ -125,7 +125,7 @@ def test_a_damaged_table_is_named_and_made_anew(config, tmp_path, capsys, bytes_
     with raises_code(*refused):
         corpus_command(config, only="clean", workers=None, as_json=True)
     with raises_code(*refused):
-        sample_command(config, Wanted(stage="extract"), dropped=False, reason=None, num=1, seed=1, as_json=True)
+        sample_command(config, TextFilter(stage="extract"), dropped=False, reason=None, num=1, seed=1, as_json=True)
     shutil.rmtree(damaged.parent)
     assert corpus_command(config, only=None, workers=None, as_json=True) == 0
     assert damaged.read_bytes() == whole

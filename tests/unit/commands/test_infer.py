@@ -13,7 +13,7 @@ from tiny import tiny_model
 from paratune.commands import infer
 from paratune.commands.infer import _at_rows, evaluate_command, predict_command
 from paratune.errors import EXIT_OK
-from paratune.infer.trained import Trained
+from paratune.infer.trained import TrainedModel
 from paratune.models.files import TASK_FILE
 
 NAMES = ["bad", "go\x1b[2Jod"]
@@ -46,7 +46,7 @@ def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise AssertionError("it was computed before it was looked at")
 
-    monkeypatch.setattr(Trained, "apply", fail)
+    monkeypatch.setattr(TrainedModel, "apply", fail)
 
 
 def write(path: Path, header: tuple[str, ...] = ("text", "label"), rows: list[tuple[str, str]] = ROWS) -> str:

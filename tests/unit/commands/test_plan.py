@@ -12,7 +12,7 @@ from tiny import tiny_config, tiny_tokenizer
 from transformers import RobertaConfig
 
 from paratune.commands import plan
-from paratune.commands.plan import Wanted, plan_command
+from paratune.commands.plan import PlanArguments, plan_command
 from paratune.commands.plan_goal import check_goal
 from paratune.config.load import load_config
 from paratune.errors import EXIT_FAILED, EXIT_OK
@@ -47,7 +47,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def planned(path: Path, capsys: pytest.CaptureFixture[str]) -> Planned:
     def run(*overrides: str, write: Path | None = None, **wanted: Any) -> dict[str, Any]:
         wanted = {"devices": "1,2", "device": "a100-40gb"} | wanted
-        assert plan_command(path, overrides, Wanted(**wanted), write=write, as_json=True) == EXIT_OK
+        assert plan_command(path, overrides, PlanArguments(**wanted), write=write, as_json=True) == EXIT_OK
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return found
 
@@ -92,7 +92,7 @@ def test_the_file_that_is_written_is_read_as_what_was_advised(planned: Planned, 
 
 
 def test_the_table_is_for_people(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = Wanted(devices="1,2", device="t4", strategies="ddp,pipeline", micro_batch_size="4,3")
+    wanted = PlanArguments(devices="1,2", device="t4", strategies="ddp,pipeline", micro_batch_size="4,3")
     assert plan_command(path, [], wanted, write=None, as_json=False) == EXIT_OK
     text = capsys.readouterr().out
     assert "20 rows of 6 tokens on average, the longest 8; packed batches" in text
@@ -121,7 +121,7 @@ def test_the_table_is_for_people(path: Path, capsys: pytest.CaptureFixture[str])
 )
 def test_what_means_nothing_is_refused(path: Path, wanted: dict[str, Any], refused: tuple[str, ...]) -> None:
     with raises_code(*refused):
-        plan_command(path, [], Wanted(**({"device": "t4"} | wanted)), write=None, as_json=True)
+        plan_command(path, [], PlanArguments(**({"device": "t4"} | wanted)), write=None, as_json=True)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_where_nothing_can_be_advised_the_exit_code_says_so(
     path: Path, wanted: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for as_json in (True, False):
-        code = plan_command(path, [], Wanted(**({"device": "t4"} | wanted)), write=None, as_json=as_json)
+        code = plan_command(path, [], PlanArguments(**({"device": "t4"} | wanted)), write=None, as_json=as_json)
         assert code == EXIT_FAILED
     assert capsys.readouterr().out
 
@@ -156,7 +156,7 @@ def test_a_published_model_is_planned_without_its_files(
 
 def test_without_data_it_is_said_what_to_do(path: Path) -> None:
     with raises_code("data.not_found", "nowhere.csv", "--max-length", "TOKENS"):
-        plan_command(path, ["data.train=nowhere.csv"], Wanted(device="t4"), write=None, as_json=True)
+        plan_command(path, ["data.train=nowhere.csv"], PlanArguments(device="t4"), write=None, as_json=True)
 
 
 def test_without_a_configuration_something_else_must_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,10 +180,10 @@ def test_runs_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_what_was_measured_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from paratune.plan import calibration
     from paratune.plan.calibration import Calibration
-    from paratune.plan.constants import Constant, Constants
+    from paratune.plan.constants import BoundedConstant, Constants
     from paratune.plan.machine import unmeasured
 
-    figures = {1: Constants({"adamw": Constant(1e9, 9e8, 1e9, "measured")})}
+    figures = {1: Constants({"adamw": BoundedConstant(1e9, 9e8, 1e9, "measured")})}
     found = Calibration(unmeasured(), figures, Path("kept.json"), 61.0)
     monkeypatch.setattr(calibration, "calibrate", lambda say: found)
     assert plan.without_config(calibrate=True, score=None, example="", as_json=True) == EXIT_OK
@@ -201,7 +201,7 @@ def test_runs_refine_the_figures_of_the_machine(
     from make_run import make_run
 
     from paratune.plan.calibration import store
-    from paratune.plan.constants import Constant, Constants
+    from paratune.plan.constants import BoundedConstant, Constants
     from paratune.plan.machine import this_machine, unmeasured
     from paratune.plan.time import TERMS
 
@@ -209,7 +209,10 @@ def test_runs_refine_the_figures_of_the_machine(
     with raises_code("plan.not_calibrated", "--calibrate"):
         plan.without_config(calibrate=True, score=[tmp_path], example="", as_json=False)
     names = ("forward", "backward", "optimizer", "communication", "pipeline", "run")
-    store(unmeasured().name, {1: Constants({f"factor.{name}": Constant(1.0, 0.7, 1.4, "assumed") for name in names})})
+    store(
+        unmeasured().name,
+        {1: Constants({f"factor.{name}": BoundedConstant(1.0, 0.7, 1.4, "assumed") for name in names})},
+    )
     prediction = {
         "machine": unmeasured().name,
         "is_calibrated": True,
@@ -239,7 +242,9 @@ def test_runs_refine_the_figures_of_the_machine(
 def test_a_plan_without_advice_is_shown_before_write_is_refused(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = Wanted(device="t4", devices="3", strategies="pipeline:2", max_length=16)  # two stages, three processes
+    wanted = PlanArguments(
+        device="t4", devices="3", strategies="pipeline:2", max_length=16
+    )  # two stages, three processes
     with raises_code("plan.nothing_to_write", option="--write"):
         plan_command(path, [], wanted, write=tmp_path / "best.yaml", as_json=False)
     assert "not possible: pipeline:2 on 3 devices: " in " ".join(capsys.readouterr().out.split())
@@ -247,9 +252,9 @@ def test_a_plan_without_advice_is_shown_before_write_is_refused(
 
 @pytest.mark.parametrize(("given", "meant"), [("f1>=0.88", "f1>=88"), ("exact>=500", "exact>=100")])
 def test_goals_of_questions_are_in_percent_as_their_scores_are(given: str, meant: str) -> None:
-    assert check_goal(Wanted(goal="f1>=88 and loss<=0.5"), "qa", lambda: None) is not None
+    assert check_goal(PlanArguments(goal="f1>=88 and loss<=0.5"), "qa", lambda: None) is not None
     with raises_code("metric.scale", "100", meant):
-        check_goal(Wanted(goal=given), "qa", lambda: None)
+        check_goal(PlanArguments(goal=given), "qa", lambda: None)
 
 
 def test_a_goal_advises_what_meets_it_and_probes_that_can_be_run(planned: Planned, tmp_path: Path) -> None:
@@ -273,7 +278,7 @@ def test_a_length_without_data_is_one_that_training_would_take() -> None:
 
 
 def test_the_price_of_a_goal_may_stand_in_the_file_of_the_machine() -> None:
-    wanted = Wanted(goal="for 5")
+    wanted = PlanArguments(goal="for 5")
     goal = check_goal(wanted, "classification", lambda: 1.5)
     assert goal is not None
     assert goal.price == 5
@@ -305,4 +310,4 @@ def test_options_that_do_not_go_together_are_refused(
     path: Path, wanted: dict[str, Any], refused: tuple[str, ...]
 ) -> None:
     with raises_code(*refused):
-        plan_command(path, [], Wanted(device="t4", **wanted), write=None, as_json=True)
+        plan_command(path, [], PlanArguments(device="t4", **wanted), write=None, as_json=True)

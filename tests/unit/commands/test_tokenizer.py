@@ -7,7 +7,7 @@ import pytest
 from raised import raises_code
 
 from paratune.commands.tokenizer import compare_command, train_command
-from paratune.tokenizer.train import Recipe
+from paratune.tokenizer.train import TokenizerRecipe
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def texts(tmp_path: Path) -> str:
 
 def train(texts: str, output: Path, **options) -> int:
     options = {"column": "text", "overwrite": False, "as_json": True, **options}
-    return train_command([texts], output, Recipe(vocab_size=60), **options)
+    return train_command([texts], output, TokenizerRecipe(vocab_size=60), **options)
 
 
 def test_a_tokenizer_is_trained_and_compared(tmp_path: Path, texts: str, capsys):

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from paratune.config.advice import Job, advice, moved_bytes
+from paratune.config.advice import JobSizes, advice, moved_bytes
 from paratune.config.traits import TRAITS, traits_of
 
 # BERT-base in fp32 on four GPUs of 80 GiB: 110e6 x 16 bytes = 1.64 GiB.
-BERT = Job(
+BERT = JobSizes(
     num_parameters=110_000_000,
     num_trainable=110_000_000,
     bytes_per_value=4,

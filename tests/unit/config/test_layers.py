@@ -9,7 +9,7 @@ from raised import raises_code
 
 from paratune.config.layers import MAPPINGS, Layer, merge, read_layers
 from paratune.config.options import options_of
-from paratune.config.problems import SET, Place
+from paratune.config.problems import SET, SourceLocation
 from paratune.config.section import Section
 from paratune.config.sections import Config
 
@@ -27,9 +27,9 @@ def test_a_file_lies_on_top_of_what_it_extends(tmp_path):
     )
     layer = read_layers(tmp_path / "top.yaml", [])
     assert layer.values == {"a": {"x": 1, "y": 3, "z": [9]}, "b": None, "c": 4}
-    assert layer.places["a.x"] == Place("base.yaml", 1)
-    assert layer.places["a.y"] == Place("top.yaml", 4)
-    assert layer.places["b"] == Place("top.yaml", 6)
+    assert layer.places["a.x"] == SourceLocation("base.yaml", 1)
+    assert layer.places["a.y"] == SourceLocation("top.yaml", 4)
+    assert layer.places["b"] == SourceLocation("top.yaml", 6)
     assert "c.d" not in layer.places
     assert "a.z[1]" not in layer.places
 
@@ -55,7 +55,7 @@ def test_a_circle_is_a_problem_that_shows_it(tmp_path):
     assert [problem.message for problem in layer.problems] == [
         "extends: a.yaml goes round in a circle: a.yaml -> b.yaml -> c.yaml -> a.yaml"
     ]
-    assert layer.problems[0].place == Place("c.yaml", 1)
+    assert layer.problems[0].place == SourceLocation("c.yaml", 1)
     assert not layer.whole
 
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_extended_is_a_problem_of_the_line_that_says_so(tmp_path,
     layer = read_layers(tmp_path / "top.yaml", [])
     assert len(layer.problems) == 1
     assert what in layer.problems[0].message
-    assert layer.problems[0].place == Place("top.yaml", 2)
+    assert layer.problems[0].place == SourceLocation("top.yaml", 2)
     assert not layer.whole
 
 
@@ -92,7 +92,7 @@ def test_set_comes_last_and_the_later_one_wins(tmp_path):
     assert {key for key, place in layer.places.items() if place == SET} == {
         "a.x", "b.c.d", "d", "e", "e.f", "e.f.g", "h",
     }  # fmt: skip
-    assert layer.places["a"] == Place("top.yaml", 1)
+    assert layer.places["a"] == SourceLocation("top.yaml", 1)
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,11 @@ def test_shorthand_is_the_whole_section_and_a_mapping_adds_to_it(tmp_path):
     write(tmp_path, word="extends: base.yaml\nstrategy: single\n", more="extends: word.yaml\nstrategy: {x: 1}\n")
     word = read_layers(tmp_path / "word.yaml", [])
     assert word.values == {"strategy": {"kind": "single"}, "task": {"kind": "regression"}}
-    assert word.places["strategy.kind"] == Place("word.yaml", 2)
+    assert word.places["strategy.kind"] == SourceLocation("word.yaml", 2)
     assert "strategy.bucket_cap_mb" not in word.places
     more = read_layers(tmp_path / "more.yaml", ["task.kind=classification"])
     assert more.values == {"strategy": {"kind": "single", "x": 1}, "task": {"kind": "classification"}}
-    assert more.places["strategy.kind"] == Place("word.yaml", 2)
+    assert more.places["strategy.kind"] == SourceLocation("word.yaml", 2)
 
 
 def test_labels_are_replaced_whole(tmp_path):

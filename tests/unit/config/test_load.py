@@ -11,7 +11,7 @@ from raised import check_code, raises_code
 from paratune.config.differences import flatten
 from paratune.config.load import LoadedConfig, load_config, show_text
 from paratune.config.plain import one_line
-from paratune.config.strategy_sections import DDPStrategy, OutsideStrategy
+from paratune.config.strategy_sections import DDPOptions, OutsideStrategy
 from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.errors import ConfigError
 
@@ -62,7 +62,7 @@ def test_words_stand_for_sections(good, good_text):
     )
     loaded = load(good, text + "strategy: ddp\n")
     assert loaded.config.task == RegressionTask(kind="regression")
-    assert loaded.config.strategy == DDPStrategy(kind="ddp")
+    assert loaded.config.strategy == DDPOptions(kind="ddp")
     assert loaded.origin["strategy.kind"] == "good.yaml:15"
     assert loaded.origin["strategy.bucket_cap_mb"] == "default"
 

@@ -6,8 +6,8 @@ from pydantic import Field
 from paratune.config.metric_names import METRICS
 from paratune.config.options import allowed_kinds, describe, find_key, kinds, options_of, outside_kind
 from paratune.config.section import Section
-from paratune.config.sections import Config, Model, Train
-from paratune.config.strategy_sections import DDPStrategy, OutsideStrategy, SingleStrategy
+from paratune.config.sections import Config, ModelOptions, Train
+from paratune.config.strategy_sections import DDPOptions, OutsideStrategy, SingleOptions
 from paratune.config.traits import TRAITS
 
 
@@ -34,7 +34,7 @@ def test_describe_says_in_words_what_a_type_takes(annotation, words):
 def test_options_have_their_help_default_and_words():
     option = options_of(Train)["learning_rate"]
     assert (option.help, option.default, option.required) == ("Peak learning rate.", 5e-5, False)
-    assert options_of(Model)["name"].required
+    assert options_of(ModelOptions)["name"].required
     assert options_of(Train)["betas"].default == [0.9, 0.999]
 
 
@@ -45,7 +45,7 @@ def test_options_are_called_as_in_the_file():
 def test_kinds_are_those_that_have_sections():
     strategy = options_of(Config)["strategy"]
     assert list(kinds(strategy)) == list(TRAITS)
-    assert (kinds(strategy)["single"], kinds(strategy)["ddp"]) == (SingleStrategy, DDPStrategy)
+    assert (kinds(strategy)["single"], kinds(strategy)["ddp"]) == (SingleOptions, DDPOptions)
     assert outside_kind(strategy) is OutsideStrategy
     assert outside_kind(options_of(Config)["task"]) is None
     *others, last = kinds(options_of(Config)["task"])

@@ -2,17 +2,17 @@ from pathlib import Path
 
 import pytest
 
-from paratune.config.problems import SET, Place, Problem, failure, overlap
+from paratune.config.problems import SET, Problem, SourceLocation, failure, overlap
 
 
 def test_failure_lists_the_main_file_by_line_then_other_files_then_the_command_line():
     problems = [
         Problem("no place", code="config.invalid_value"),
         Problem("set", place=SET, code="config.invalid_value"),
-        Problem("base", place=Place("base.yaml", 1), code="config.invalid_value"),
-        Problem("late", place=Place("x.yaml", 20), code="config.invalid_value"),
-        Problem("early", place=Place("x.yaml", 3), code="config.invalid_value"),
-        Problem("early", place=Place("x.yaml", 3), code="config.invalid_value"),
+        Problem("base", place=SourceLocation("base.yaml", 1), code="config.invalid_value"),
+        Problem("late", place=SourceLocation("x.yaml", 20), code="config.invalid_value"),
+        Problem("early", place=SourceLocation("x.yaml", 3), code="config.invalid_value"),
+        Problem("early", place=SourceLocation("x.yaml", 3), code="config.invalid_value"),
     ]
     assert str(failure(Path("configs/x.yaml"), problems, "x.yaml")) == (
         "configs/x.yaml: 5 problems\n"
@@ -25,7 +25,7 @@ def test_failure_lists_the_main_file_by_line_then_other_files_then_the_command_l
 
 
 def test_a_place_says_where_a_value_comes_from():
-    assert (Place("a.yaml", 3).origin, SET.origin) == ("a.yaml:3", "--set")
+    assert (SourceLocation("a.yaml", 3).origin, SET.origin) == ("a.yaml:3", "--set")
 
 
 @pytest.mark.parametrize(

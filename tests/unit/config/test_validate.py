@@ -54,6 +54,9 @@ from paratune.config.validate import ELSEWHERE, describe_value, validate
         ("train.learning_rate=0", "train.learning_rate is 0 (a whole number); allowed: a number above 0"),
         ("train.learning_rate=", "is null; allowed: a number above 0; leave it out for its default, 5.0e-05"),
         ("train.learning_rate=.inf", "train.learning_rate is .inf (a number); allowed: a number above 0"),
+        ("run.hang_timeout_s=.inf", "allowed: a number at least 1 and at most 100000000"),
+        ("run.hang_timeout_s=1e11", "run.hang_timeout_s is"),
+        ("measure.sample_every_s=.nan", "measure.sample_every_s is .nan"),
         (
             "train.max_steps=3.0",
             "train.max_steps is 3.0 (a number); allowed: a whole number at least 1, or null; write 3",

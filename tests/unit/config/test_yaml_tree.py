@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from paratune.config.problems import Place
+from paratune.config.problems import SourceLocation
 from paratune.config.yaml_tree import MAX_NODES, is_plain_text, read_scalar, read_tree
 
 
@@ -54,7 +54,7 @@ def test_each_key_and_item_has_its_line():
     assert {key: place.line for key, place in tree.places.items()} == {
         "a": 1, "b": 2, "b.c": 3, "b.c[0]": 4, "b.c[1]": 5, "b.d": 6, "b.d.e": 6,
     }  # fmt: skip
-    assert tree.places["a"] == Place("f.yaml", 1)
+    assert tree.places["a"] == SourceLocation("f.yaml", 1)
 
 
 def test_a_key_given_twice_is_a_problem_with_both_lines_and_the_first_value_stays():
@@ -62,7 +62,7 @@ def test_a_key_given_twice_is_a_problem_with_both_lines_and_the_first_value_stay
     assert [problem.message for problem in tree.problems] == [
         "train.epochs is given twice: lines 2 and 4; keep one of them"
     ]
-    assert tree.problems[0].place == Place("f.yaml", 4)
+    assert tree.problems[0].place == SourceLocation("f.yaml", 4)
     assert tree.value == {"train": {"epochs": 1, "seed": 2}}
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_plain_yaml_is_a_problem_with_its_line(text, line, what):
         return
     assert len(problems) == 1
     assert what in problems[0].message
-    assert problems[0].place == Place("f.yaml", line)
+    assert problems[0].place == SourceLocation("f.yaml", line)
 
 
 def test_aliases_are_values_and_cannot_grow_without_end():

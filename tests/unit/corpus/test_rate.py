@@ -1,4 +1,5 @@
 import json
+import math
 import subprocess
 import sys
 
@@ -6,7 +7,7 @@ import pytest
 from patience import PATIENCE_S
 
 from paratune.corpus import rate
-from paratune.corpus.rate import RateLimit
+from paratune.corpus.rate import LONGEST_HOLD_S, RateLimit
 
 ASK = """
 import sys, time
@@ -90,6 +91,35 @@ def test_the_archive_can_hold_all_up(limit, clock):
 def test_a_file_that_cannot_tell_costs_a_minute(limit, clock, tmp_path, kept):
     (tmp_path / "rate").write_text(kept)
     assert moments(limit, clock, 1) == [pytest.approx(1060)]
+
+
+@pytest.mark.parametrize("asked_s", [math.inf, 1e300, 2 * LONGEST_HOLD_S])
+def test_an_archive_holds_requests_back_for_a_day_at_most(limit, clock, asked_s):
+    limit.hold(asked_s)
+    assert limit.held_s() == 86_400
+    clock.now += 86_400
+    assert limit.held_s() == 0
+    assert moments(limit, clock, 2) == [pytest.approx(1000 + 86_400), pytest.approx(1000 + 86_400 + 60 / 249)]
+
+
+def test_a_time_that_is_no_number_holds_nobody_back(limit, clock):
+    limit.hold(-5)
+    assert limit.held_s() == 0
+    with pytest.raises(ValueError, match="NaN"):
+        limit.hold(math.nan)
+
+
+@pytest.mark.parametrize("key", ["next_s", "held_s", "said_s"])
+@pytest.mark.parametrize("stored", ["Infinity", "NaN", "1e400", "1" + 400 * "0", "1" + 5000 * "0", "1e9", '"inf"'])
+def test_a_stored_time_out_of_range_costs_a_minute_and_is_replaced(limit, clock, tmp_path, monkeypatch, key, stored):
+    monkeypatch.setattr(rate, "_boot_id", lambda: "now")
+    times = {"boot": '"now"', "next_s": "0", "held_s": "0", "said_s": "{}"}
+    times[key] = f'{{"7": {stored}}}' if key == "said_s" else stored
+    (tmp_path / "rate").write_text("{" + ", ".join(f'"{name}": {value}' for name, value in times.items()) + "}")
+    assert limit.held_s() == 0
+    assert moments(limit, clock, 2) == [pytest.approx(1060), pytest.approx(1060 + 60 / 249)]
+    kept = json.loads((tmp_path / "rate").read_text())
+    assert max(kept["next_s"], kept["held_s"], *kept["said_s"].values(), 0) < 1100
 
 
 SAY = """

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paratune.corpus.memory import save_memory
-from paratune.corpus.shard import Table
+from paratune.corpus.shard import ShardWriter
 
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 
@@ -23,7 +23,7 @@ def rows(number: int, num_characters: int) -> Iterator[dict[str, Any]]:
 
 def written(path: Path, number: int, num_characters: int) -> list[int]:
     """Write a table; return the number of rows of each of its row groups."""
-    with Table(path, SCHEMA) as table:
+    with ShardWriter(path, SCHEMA) as table:
         for row in rows(number, num_characters):
             table.add(row)
     found = pq.ParquetFile(path)
@@ -51,7 +51,7 @@ def test_how_many_rows_are_held_as_dicts_does_not_change_a_byte(
 
 
 def test_halves_of_surrogate_pairs_become_question_marks(tmp_path: Path):
-    with Table(tmp_path / "odd", SCHEMA) as table:
+    with ShardWriter(tmp_path / "odd", SCHEMA) as table:
         table.add({"id": "1", "text": "bom \ud83d dia"})
         table.add({"id": "2", "text": "olá"})
     assert pq.read_table(tmp_path / "odd")["text"].to_pylist() == ["bom ? dia", "olá"]

@@ -8,7 +8,7 @@ from paratune.console import Display
 from paratune.corpus import spread
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus
-from paratune.corpus.spread import MakeShards, Spread, by_local, by_ray
+from paratune.corpus.spread import ExecutorSpread, MakeShards, by_local, by_ray
 from paratune.corpus.stage import Stage, begin, run_stage, spread_by
 from paratune.corpus.store.run import run_store
 from paratune.corpus.store.tables import Documents, stored_documents
@@ -48,7 +48,7 @@ def test_the_result_is_that_of_processes(tmp_path, tasks, workers):
     for name in ("own", "spread"):
         extracted(tmp_path / name, *SHARDS)
     run_store(corpus(tmp_path / "own"), 1, DISPLAY)
-    with spread_by(Spread(tmp_path / "spread", tasks, by_local(workers))):
+    with spread_by(ExecutorSpread(tmp_path / "spread", tasks, by_local(workers))):
         run_store(corpus(tmp_path / "spread"), 1, DISPLAY)
     assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")
     logs = tmp_path / "spread/executor/store_documents"
@@ -71,7 +71,7 @@ def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypat
     folder = extracted(tmp_path, *SHARDS)
     inputs = [Documents(folder / f"part-{number:05d}.parquet", 0.1) for number in range(5)]
     with (
-        spread_by(Spread(tmp_path, 2, start, lambda: stopped.append(True))),
+        spread_by(ExecutorSpread(tmp_path, 2, start, lambda: stopped.append(True))),
         raises_code("corpus.shards_failed", "2 of 5", "DataError", "x1b", "bad"),
     ):
         run_stage(stage(tmp_path / "6"), inputs, workers=1, display=DISPLAY)
@@ -82,7 +82,7 @@ def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypat
 
 def test_an_error_of_a_task_ends_the_command(tmp_path):
     with (
-        spread_by(Spread(tmp_path, 2, by_local(1))),
+        spread_by(ExecutorSpread(tmp_path, 2, by_local(1))),
         raises_code("data.unreadable", "x.parquet"),
     ):
         run_stage(stage(tmp_path / "6"), [Documents(tmp_path / "x.parquet", 0.1)], workers=1, display=DISPLAY)
@@ -99,7 +99,7 @@ def test_ray_gives_the_same_result(tmp_path, monkeypatch):
     options = {"num_cpus": 2, "_memory": 4 * 2**30, "object_store_memory": 10**8, "include_dashboard": False}
     ray.init(_node_ip_address="127.0.0.1", log_to_driver=False, **options)
     try:
-        with spread_by(Spread(tmp_path / "spread", 2, by_ray(1))):
+        with spread_by(ExecutorSpread(tmp_path / "spread", 2, by_ray(1))):
             run_store(corpus(tmp_path / "spread"), 1, DISPLAY)
     finally:
         ray.shutdown()

@@ -88,6 +88,14 @@ def test_prediction_looks_at_no_label_and_allows_a_number_as_text():
     assert (samples.texts, samples.labels) == (["1984"], None)
 
 
+def test_rows_without_a_second_text_are_named():
+    columns = {"text": ["a", "b", "c"], "other": ["x", None, None], "label": ["good"] * 3}
+    names = {"text": "text", "text_pair": "other", "label": "label"}
+    with raises_code("data.value_missing", "text_pair", "other", "2 of 3 rows: rows 1, 2"):
+        take(columns, names=names)
+    assert take(columns, names=names, missing="drop").num_dropped == {"text_pair": 2}
+
+
 def test_a_null_target_is_missing_and_a_nan_is_not():
     samples = take({"text": ["a", "b"], "label": [None, 0.5]}, NUMBERS, "drop")
     assert samples.labels.dtype == np.float32

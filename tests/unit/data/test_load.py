@@ -138,9 +138,11 @@ def test_fingerprints_tell_texts_labels_and_names_apart(files):
 
 
 def test_the_record_says_what_run_json_needs(tmp_path, files):
-    records = split_records(load(tmp_path, train=files["train"]))
+    splits = load(tmp_path, train=files["train"])
+    records = split_records(splits)
     assert (records["validation"], records["test"]) == (None, None)
     assert records["train"]["source"] == files["train"]
+    assert records["train"]["fingerprint"] == splits["train"].fingerprint  # a resumed run compares it
     assert (records["train"]["num_rows"], records["train"]["num_truncated"]) == (40, 0)
 
 

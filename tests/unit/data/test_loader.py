@@ -184,6 +184,24 @@ def test_an_evaluation_takes_at_most_8_times_as_many(collator):
     assert [batch.num_samples for batch in batches] == [4, 32, 32, 32, 1]
 
 
+def test_a_filler_row_has_at_most_8_tokens(collator):
+    """Filler rows repeat sample 0, which is long here: uncut, it would pad the batch to 512 or add 512 tokens."""
+    lengths = np.asarray([512, 4])
+    store = replace(
+        collator.store,
+        tokens=np.arange(lengths.sum(), dtype=np.uint16),
+        type_ids=None,
+        offsets=np.asarray([0, 512, 516]),
+        full_lengths=lengths.astype(np.int32),
+    )
+    padded = Collator(store, None, 0)(np.asarray([1]), 1, num_rows=2)
+    assert padded.input_ids.shape == (2, 8)
+    assert padded.attention_mask.sum(1).tolist() == [4, 8]
+    assert padded.input_ids[1].tolist() == list(range(8))
+    packed = PackedCollator(Collator(store, None, 0))(np.asarray([1]), 1, num_rows=2)
+    assert packed.num_padded_tokens == 4 + 8
+
+
 def test_packed_batches_have_the_samples_of_padded_ones(collator):
     padded = collator(np.asarray([3, 0, 17]), 6, num_rows=4)
     packed = PackedCollator(collator)(np.asarray([3, 0, 17]), 6, num_rows=4)

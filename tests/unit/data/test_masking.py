@@ -79,6 +79,7 @@ def test_of_every_window_exactly_so_many_ordinary_tokens_are_hidden():
     plain = torch.from_numpy(made.store.tokens.astype(np.int64)).reshape(64, -1)
     is_hidden = batch.labels >= 0
     assert torch.equal(batch.labels[is_hidden], plain[is_hidden])
+    assert batch.label_places.tolist() == is_hidden.flatten().nonzero().flatten().tolist()
     assert torch.equal(batch.input_ids[~is_hidden], plain[~is_hidden])
     assert made.loss_denominator(np.arange(64), epoch=0) == 64 * 19
 

@@ -80,6 +80,15 @@ def test_one_rank_takes_samples_as_they_come_and_equal_ones_are_dealt_in_turn():
     assert [list(part) for part in deal(np.arange(7), alike, data_world_size=2, **one)] == [[0, 2], [4, 6]]
 
 
+def test_a_round_with_fewer_samples_than_ranks_comes_last():
+    # Longest first: rounds (1, 2), (3, 4) and (0), the last one for rank 0 alone. Sample 0 comes first in the batch; if
+    # its round did too, rank 0 would have (0, 1) where rank 1 has (2, 4), which are not of one round.
+    options = {"data_world_size": 2, "micro_batch_size": 2, "num_micro_steps": 2}
+    lengths = np.asarray([1, 9, 9, 7, 7])
+    assert [list(part) for part in deal(np.arange(5), lengths, data_rank=0, **options)] == [[1, 3], [0]]
+    assert [list(part) for part in deal(np.arange(5), lengths, data_rank=1, **options)] == [[2, 4], []]
+
+
 def test_the_last_step_takes_what_is_left():
     assert [steps_per_epoch(samples, 32) for samples in (1, 32, 33)] == [1, 1, 2]
     with pytest.raises(ValueError, match="0 samples"):

@@ -6,10 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from raised import raises_code
 
 from paratune.config.sections import Columns
-from paratune.data.columns import Answer, Samples
-from paratune.data.questions import select_questions
+from paratune.data.columns import AnswerSpan, Samples
+from paratune.data.questions import answered_only, select_questions
 from paratune.errors import DataError
 
 COLUMNS = Columns(text="question", text_pair="context", label="answers", id="id")
@@ -51,7 +52,7 @@ def gold(text: str, start: Any = None) -> dict[str, list[Any]]:
 
 def test_offsets_count_characters_whatever_their_bytes():
     samples = select(table([gold("Évora"), gold("1999"), {"text": [], "answer_start": []}]))
-    assert samples.answers == [(Answer("Évora", 15),), (Answer("1999", 29),), ()]
+    assert samples.answers == [(AnswerSpan("Évora", 15),), (AnswerSpan("1999", 29),), ()]
     assert samples.texts == ["Question 0?", "Question 1?", "Question 2?"]
     assert samples.text_pairs == [CONTEXT] * 3
     assert samples.ids == ["q0", "q1", "q2"]
@@ -67,14 +68,14 @@ def test_offsets_count_characters_whatever_their_bytes():
     ],
 )
 def test_answers_come_in_several_forms(value: Any):
-    assert select(table([value])).answers == [(Answer("João", 2), Answer("O João", 0))]
+    assert select(table([value])).answers == [(AnswerSpan("João", 2), AnswerSpan("O João", 0))]
 
 
 def test_a_text_has_its_place_in_another_column():
     data = table([None] * 4, answer=["João", "", None, "Évora"], start=["2", "", None, " 15 "])
-    assert select(data, PLACED).answers == [(Answer("João", 2),), (), (), (Answer("Évora", 15),)]
+    assert select(data, PLACED).answers == [(AnswerSpan("João", 2),), (), (), (AnswerSpan("Évora", 15),)]
     data = table([None], answer=[["João", "O"]], start=[[2, 0]])
-    assert select(data, PLACED).answers == [(Answer("João", 2), Answer("O", 0))]
+    assert select(data, PLACED).answers == [(AnswerSpan("João", 2), AnswerSpan("O", 0))]
 
 
 def test_an_id_that_is_absent_is_told_of():
@@ -88,15 +89,15 @@ def test_a_place_without_a_text_is_no_unanswerable_question():
     assert "2 with answers that are no texts with places, rows 1, 2 " in said(data, PLACED)
     assert "row 1: no text, and a place ('15')" in said(data, PLACED)
     samples = select(data, PLACED, "drop")
-    assert samples.answers == [(Answer("João", 2),), (), ()]
+    assert samples.answers == [(AnswerSpan("João", 2),), (), ()]
     assert samples.num_dropped == {"readable answers": 2}
 
 
 def test_an_unanswerable_question_may_lack_its_answers():
     data = table([None, gold("João")], is_impossible=[True, False])
-    assert select(data).answers == [(), (Answer("João", 2),)]
+    assert select(data).answers == [(), (AnswerSpan("João", 2),)]
     data = table([None, gold("João")], is_impossible=["True", "false"])
-    assert select(data).answers == [(), (Answer("João", 2),)]
+    assert select(data).answers == [(), (AnswerSpan("João", 2),)]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,16 @@ def test_of_many_problems_three_are_shown():
 def test_a_question_without_an_answer_is_refused_where_all_must_have_one():
     data = table([gold("João"), {"text": [], "answer_start": []}])
     assert "1 with no answer, and task.unanswerable is false" in said(data, may_lack_answers=False)
+
+
+def test_questions_that_were_read_without_answers_are_refused_or_left_out():
+    answered = select(table([gold("1999")]))
+    assert answered_only(answered, "refuse", source="x.json") is answered
+    mixed = select(table([gold("1999"), {"text": [], "answer_start": []}, gold("1999")]))
+    with raises_code("data.question_unusable", "x.json: 1 of 3", "row 1"):
+        answered_only(mixed, "refuse", source="x.json")
+    kept = answered_only(mixed, "drop", source="x.json")
+    assert (kept.ids, sum(kept.num_dropped.values())) == (["q0", "q2"], 1)
 
 
 def test_a_flag_must_be_true_or_false():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from raised import raises_code
 from sklearn.model_selection import train_test_split
 
-from paratune.config.sections import Split
+from paratune.config.sections import SplitOptions
 from paratune.data.splits import cut, largest_remainder
 
 
@@ -16,7 +16,7 @@ def assert_every_row_once(parts, num_rows):
 
 
 def test_sizes_are_the_shares():
-    parts = cut(1000, Split(validation=0.1, test=0.2), None, None)
+    parts = cut(1000, SplitOptions(validation=0.1, test=0.2), None, None)
     assert {name: len(rows) for name, rows in parts.items()} == {"train": 700, "validation": 100, "test": 200}
     assert_every_row_once(parts, 1000)
 
@@ -30,20 +30,20 @@ def test_largest_remainder_by_hand():
 
 
 def test_the_seed_decides_and_nothing_else():
-    split = Split(validation=0.2, seed=3)
+    split = SplitOptions(validation=0.2, seed=3)
     first = cut(50, split, None, None)["validation"]
     assert np.array_equal(first, cut(50, split, None, None)["validation"])
-    assert not np.array_equal(first, cut(50, Split(validation=0.2, seed=4), None, None)["validation"])
+    assert not np.array_equal(first, cut(50, SplitOptions(validation=0.2, seed=4), None, None)["validation"])
 
 
 def test_the_cut_of_a_seed_never_changes():
     # The words of Philox are fixed by NumPy's promise; these rows were written down when the function was made.
-    assert cut(20, Split(validation=0.2), None, None)["validation"].tolist() == [0, 3, 5, 9]
+    assert cut(20, SplitOptions(validation=0.2), None, None)["validation"].tolist() == [0, 3, 5, 9]
 
 
 def test_stratified_counts_are_exact_as_in_scikit_learn():
     labels = np.asarray([0] * 70 + [1] * 20 + [2] * 10)
-    parts = cut(100, Split(validation=0.1, test=0.1, stratify=True), labels, None)
+    parts = cut(100, SplitOptions(validation=0.1, test=0.1, stratify=True), labels, None)
     assert [np.bincount(labels[rows]).tolist() for rows in parts.values()] == [[56, 16, 8], [7, 2, 1], [7, 2, 1]]
     theirs, _ = train_test_split(np.arange(100), test_size=0.2, stratify=labels, random_state=0)
     assert np.bincount(labels[theirs]).tolist() == [56, 16, 8]
@@ -62,7 +62,9 @@ def test_groups_are_never_torn(numbers, validation, test, seed, stratify):
     if len(set(groups)) < 3:
         return
     labels = np.asarray(numbers) % 2
-    parts = cut(len(groups), Split(validation=validation, test=test, seed=seed, stratify=stratify), labels, groups)
+    parts = cut(
+        len(groups), SplitOptions(validation=validation, test=test, seed=seed, stratify=stratify), labels, groups
+    )
     assert_every_row_once(parts, len(groups))
     owners = [{groups[row] for row in rows} for rows in parts.values()]
     assert sum(map(len, owners)) == len(set(groups))
@@ -73,7 +75,7 @@ def test_groups_come_near_to_the_shares(stratify):
     rng = np.random.default_rng(0)
     groups = [f"g{number}" for number in rng.integers(0, 200, 2000)]
     labels = (rng.random(2000) < 0.2).astype(np.int64)
-    parts = cut(2000, Split(validation=0.1, test=0.2, stratify=stratify), labels, groups)
+    parts = cut(2000, SplitOptions(validation=0.1, test=0.2, stratify=stratify), labels, groups)
     largest = max(groups.count(group) for group in set(groups))
     for name, share in (("train", 0.7), ("validation", 0.1), ("test", 0.2)):
         assert abs(len(parts[name]) - 2000 * share) <= largest
@@ -91,9 +93,9 @@ def test_groups_come_near_to_the_shares(stratify):
 )
 def test_empty_parts_are_refused(num_rows, split, groups, refused):
     with raises_code(*refused):
-        cut(num_rows, Split(**split), None, groups)
+        cut(num_rows, SplitOptions(**split), None, groups)
 
 
 def test_stratifying_needs_classes():
     with raises_code("data.split_conflict", key="data.split.stratify"):
-        cut(4, Split(validation=0.5, stratify=True), np.zeros(4, dtype=np.float32), None)
+        cut(4, SplitOptions(validation=0.5, stratify=True), np.zeros(4, dtype=np.float32), None)

@@ -11,7 +11,7 @@ from tiny import END, VOCABULARY, tiny_decoder_tokenizer, tiny_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from paratune.data.columns import Answer, Samples
+from paratune.data.columns import AnswerSpan, Samples
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import Tokenizing
 from paratune.data.windows import (
@@ -95,7 +95,7 @@ def test_the_tokenizer_is_left_as_it_was(how: Tokenizing):
 )
 def test_an_answer_is_where_a_window_has_all_of_it(how: Tokenizing, answer: str, found: list[list[int]]):
     store = tokenize_windows(samples((QUESTION, CONTEXT)), how, 2)
-    answers = [(Answer(answer, CONTEXT.index(answer)), Answer("one", 0))]
+    answers = [(AnswerSpan(answer, CONTEXT.index(answer)), AnswerSpan("one", 0))]
     positions = answer_tokens(store, answers)
     assert positions.tolist() == found
     assert count_out_of_reach(store, positions, answers) == int(found == [[0, 0], [0, 0]])
@@ -120,7 +120,7 @@ def test_a_question_without_an_answer_points_at_cls(how: Tokenizing):
 def test_offsets_are_characters_of_the_text_as_it_is(how: Tokenizing, context: str, answer: str, found: str):
     store = tokenize_windows(samples(("good", context)), replace(how, max_length=40), 8)
     start = context.index(answer)
-    ((first, last),) = answer_tokens(store, [(Answer(answer, start),)]).tolist()
+    ((first, last),) = answer_tokens(store, [(AnswerSpan(answer, start),)]).tolist()
     assert first >= store.of_rows[BOUNDS][0, 1]
     assert context[store.of_tokens[CHAR_START][first] : store.of_tokens[CHAR_END][last]] == found
 
@@ -147,7 +147,7 @@ def test_without_cls_an_end_token_stands_for_no_answer(tmp_path: Path):
         assert (null, ids[null], begin, end) == (len(ids) - 1, 0, 3, len(ids) - 1)
     # "Ġtwo" is " two" to the tokenizer and "two" here; each of the emoji's four bytes stands for all of it.
     assert spans(store, 0, context)[:9] == ["-", "-", "-", "a", "two", "", "b", "😀", "😀"]
-    answers = [(Answer("😀", 7),)]
+    answers = [(AnswerSpan("😀", 7),)]
     assert answer_tokens(store, answers)[0].tolist() == [7, 10]
 
 

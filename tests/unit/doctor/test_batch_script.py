@@ -3,7 +3,7 @@
 import pytest
 from set_ups import in_slurm
 
-from paratune.doctor.batch_script import Seen, look_into, read_called
+from paratune.doctor.batch_script import ScriptFacts, look_into, read_called
 from paratune.doctor.shell_commands import MAX_LINE_CHARACTERS, commands
 
 TRAIN = "paratune train x.yaml"
@@ -190,4 +190,4 @@ def test_srun_in_a_variable_or_in_quotes_is_named(line):
     ],
 )
 def test_scripts_of_a_shell_that_cannot_be_read_are_named(script, unread):
-    assert look_into(script, {}) == Seen(False, None, unread)
+    assert look_into(script, {}) == ScriptFacts(False, None, unread)

@@ -14,7 +14,7 @@ from paratune import doctor
 from paratune.config.feasibility.words import CODES
 from paratune.doctor import checkup, devices, installation, processes, storage
 from paratune.doctor.feasible import FINDING_CODES
-from paratune.doctor.finding import Finding, Machine
+from paratune.doctor.finding import Finding, MachineFacts
 
 NODE = {
     "hostname": "node7",
@@ -32,7 +32,7 @@ GPU = {"name": "H200", "memory_bytes": 2**37, "capability": "9.0", "link": None}
 
 @pytest.fixture
 def machine(tmp_path):
-    return Machine(
+    return MachineFacts(
         node=NODE,
         versions={"paratune": "0.1.0", "torch": "2.13.0"},
         out_folder=tmp_path / "runs",

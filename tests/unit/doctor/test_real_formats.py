@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from paratune.doctor import probe
-from paratune.doctor.batch_script import Seen, look_into, read_called, read_in_tasks, wrong_rank_line
+from paratune.doctor.batch_script import ScriptFacts, look_into, read_called, read_in_tasks, wrong_rank_line
 from paratune.doctor.torch_builds import build_for
 from paratune.doctor.versions import linked_groups, numa_nodes
 from paratune.hardware import gpu_links
@@ -223,7 +223,7 @@ def test_a_batch_script_that_trains_on_its_own_node(script, number, command):
     ],
 )
 def test_a_batch_script_that_does_not_show_what_trains(script, unread):
-    assert look_into(script, {}) == Seen(False, None, unread)
+    assert look_into(script, {}) == ScriptFacts(False, None, unread)
 
 
 def test_scripts_that_a_batch_script_calls_are_read(tmp_path):
@@ -233,7 +233,7 @@ def test_scripts_that_a_batch_script_calls_are_read(tmp_path):
     script = "bash a.sh; bash c.sh; . none.sh; bash ."
     called = read_called(script, {"WHERE": str(tmp_path)}, tmp_path)
     assert list(called) == ["a.sh", "$WHERE/b.sh"]
-    assert look_into(script, called) == Seen(True, None, ("c.sh", "none.sh", "."))
+    assert look_into(script, called) == ScriptFacts(True, None, ("c.sh", "none.sh", "."))
     (tmp_path / "b.sh").write_text("\nparatune train x.yaml\n")
     called = read_called(script, {"WHERE": str(tmp_path)}, tmp_path)
     assert look_into(script, called).plain == ("$WHERE/b.sh", 2, "paratune train x.yaml")

@@ -21,8 +21,8 @@ from paratune.config.batch_size import divisors
 from paratune.config.sections import Train
 from paratune.config.traits import TRAITS
 from paratune.engine.fitting import (
-    Found,
-    Probe,
+    FittingSize,
+    ProbedSize,
     Prober,
     RanOutInCollective,
     explain,
@@ -116,7 +116,7 @@ class Together:
         return torch.tensor([[fits, needs, room], [float(bool(fits) and theirs <= room), theirs, room]]).double()
 
 
-def find(strategy: Any, meter: Meter, *, most: int = 10**6, share: int = 32) -> tuple[Found | None, Metered]:
+def find(strategy: Any, meter: Meter, *, most: int = 10**6, share: int = 32) -> tuple[FittingSize | None, Metered]:
     model = Metered(meter, most)
     strategy.prepare(model, [], OptimizerFactory(Train(learning_rate=0.1), 4))
     prober = Prober(
@@ -241,7 +241,7 @@ def test_a_pipeline_is_tried_with_all_its_micro_batches():
 
 
 def test_what_was_not_tried_is_not_claimed():
-    probes = [Probe(2, True, 500, 1000)]
+    probes = [ProbedSize(2, True, 500, 1000)]
     assert explain(2, probes, 8) == "2 fits (500 B of 1000 B), larger ones were not tried"
     assert explain(2, probes, 2) == "2 fits (500 B of 1000 B) and is all of a rank's share"
 

@@ -292,7 +292,7 @@ def test_a_signal_during_an_evaluation_saves_the_step_before_it(bench: Kept):
 def test_models_of_any_kind_are_kept(tmp_path: Path):
     bench = Kept(tmp_path, num_steps=2, model=RowModel(tied=True), checkpoint_due=lambda step: step == 2)
     bench.with_scores([], tiny_run_config(None)).run()
-    reader = checkpoint.Reader(tmp_path / "checkpoints" / "step_000002")
+    reader = checkpoint.CheckpointReader(tmp_path / "checkpoints" / "step_000002")
     assert torch.equal(reader.read("model/hidden.weight"), bench.model.hidden.weight)
     assert torch.equal(reader.read("model/seen"), bench.model.seen)
 

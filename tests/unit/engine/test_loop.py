@@ -18,7 +18,7 @@ from raised import raises_code
 from paratune.batch import Batch
 from paratune.engine import loop
 from paratune.engine.evaluate import Interrupted
-from paratune.engine.phases import HostClock
+from paratune.engine.phases import HostPhaseClock
 from paratune.precision import POLICIES
 from paratune.strategies.single import SingleStrategy
 
@@ -42,7 +42,7 @@ class NotedStrategy:
         return self._inner.optimizer_step(max_grad_norm)
 
 
-class NotedClock(HostClock):
+class NotedClock(HostPhaseClock):
     def __init__(self, calls: list[Any]) -> None:
         super().__init__()
         self._calls = calls

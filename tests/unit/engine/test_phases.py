@@ -18,7 +18,7 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.engine import phases
 from paratune.engine.optim import OptimizerFactory
-from paratune.engine.phases import CudaClock, HostClock, WatchedClock, make_clock
+from paratune.engine.phases import CudaClock, HostPhaseClock, WatchedClock, make_clock
 from paratune.hangs.pulse import Pulse
 from paratune.records import PHASES
 
@@ -158,7 +158,7 @@ def test_an_evaluation_is_in_no_step(tmp_path: Path, timeline: Timeline):
 
 
 def test_phases_add_up_over_micro_batches():
-    clock = HostClock()
+    clock = HostPhaseClock()
     for _ in range(3):
         with clock("forward"):
             time.sleep(0.005)
@@ -170,7 +170,7 @@ def test_phases_add_up_over_micro_batches():
 
 
 def test_the_bubble_of_a_schedule_is_what_is_between_its_passes(timeline: Timeline):
-    clock = HostClock()
+    clock = HostPhaseClock()
     timeline.works_on_host(5.0)
     with clock("schedule"):
         timeline.works_on_host(2.0)
@@ -208,7 +208,7 @@ def test_cuda_the_bubble_of_a_schedule_is_what_is_between_its_passes(timeline: T
 
 
 def test_a_restart_forgets_what_was_begun(timeline: Timeline):
-    clock = HostClock()
+    clock = HostPhaseClock()
     with clock("forward"):
         pause()
     clock.restart()
@@ -219,7 +219,7 @@ def test_a_restart_forgets_what_was_begun(timeline: Timeline):
 
 
 def test_a_phase_that_raises_is_still_timed():
-    clock = HostClock()
+    clock = HostPhaseClock()
 
     def fail() -> None:
         with clock("backward"):
@@ -319,12 +319,12 @@ def test_cuda_events_are_waited_for_once_when_they_are_read(timeline: Timeline):
 
 
 def test_a_cpu_gets_the_host_clock():
-    assert isinstance(make_clock(torch.device("cpu")), HostClock)
+    assert isinstance(make_clock(torch.device("cpu")), HostPhaseClock)
 
 
 def test_the_pulse_is_in_the_phase_that_the_clock_times_also_after_an_error():
     pulse = Pulse()
-    clock = WatchedClock(HostClock(), pulse)
+    clock = WatchedClock(HostPhaseClock(), pulse)
     with clock("schedule"):
         with suppress(ZeroDivisionError), clock("forward"):
             assert pulse.phase == "forward"

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from looping import Bench
 
-from paratune.engine.profiling import Span, StepProfiler, communication, exchanged
+from paratune.engine.profiling import ProfiledOperation, StepProfiler, communication, exchanged
 from paratune.engine.recorder import Recorder
 
-WINDOW = Span("paratune.profiled", 1000.0, 11_000.0, on_device=False, is_mark=True)
+WINDOW = ProfiledOperation("paratune.profiled", 1000.0, 11_000.0, on_device=False, is_mark=True)
 
 
-def host(name: str, begin: float, end: float, *, is_mark: bool = False) -> Span:
-    return Span(name, begin, end, on_device=False, is_mark=is_mark)
+def host(name: str, begin: float, end: float, *, is_mark: bool = False) -> ProfiledOperation:
+    return ProfiledOperation(name, begin, end, on_device=False, is_mark=is_mark)
 
 
-def kernel(name: str, begin: float, end: float, *, is_mark: bool = False) -> Span:
-    return Span(name, begin, end, on_device=True, is_mark=is_mark)
+def kernel(name: str, begin: float, end: float, *, is_mark: bool = False) -> ProfiledOperation:
+    return ProfiledOperation(name, begin, end, on_device=True, is_mark=is_mark)
 
 
 def test_gloo_by_hand():

@@ -97,7 +97,7 @@ def go(
     if resume:
         newest = checkpoint.find_newest(folder / "checkpoints")
         assert newest is not None
-        reader = checkpoint.Reader(newest)
+        reader = checkpoint.CheckpointReader(newest)
         bench.strategy.state().load(reader.read, reader.keys())
         progress = Progress(**reader.progress)
     bench.batches = interrupted(bench, accumulation, range(progress.step, NUM_STEPS), stop_at)
@@ -190,6 +190,8 @@ def test_a_checkpoint_without_the_optimizer_states_would_show(tmp_path: Path):
     go(tmp_path / "b", stop_at=5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            checkpoint.Reader, "keys", lambda self, prefix="": [key for key in self._file_of if "model/" in key]
+            checkpoint.CheckpointReader,
+            "keys",
+            lambda self, prefix="": [key for key in self._file_of if "model/" in key],
         )
         assert go(tmp_path / "b", resume=True).losses[6:] != whole.losses[6:]

@@ -116,6 +116,23 @@ def test_one_rank_that_gets_on_is_enough(tmp_path, monkeypatch):
         assert [dog._is_hung() for dog in dogs] == [second + 1 >= 40, second + 1 >= 39]
 
 
+@pytest.mark.parametrize(("num_heard", "allowed_s"), [(1, 32.0), (2, 32.0), (3, 8.0)])
+def test_a_rank_that_was_never_heard_is_given_four_times_as_long(tmp_path, monkeypatch, num_heard, allowed_s):
+    """Its files may be on another disk under the same path: it may be at work."""
+    now = [1000.0]
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
+    dog = Watchdog(Pulse(), 0, 3, tmp_path / "r", 8.0, end=lambda _: None)
+    dog._began = dog._looked = now[0]
+    dog._file_of(1).parent.mkdir(parents=True)
+    for rank in range(1, num_heard):
+        write_beat(dog._file_of(rank), beat_now(Pulse(), rank, 3, 1, as_evidence=False))
+    dog._exchange(dog._noted())
+    now[0] += allowed_s
+    assert not dog._is_hung()
+    now[0] += 0.1
+    assert dog._is_hung()
+
+
 def test_a_job_that_was_suspended_is_left_alone(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])

@@ -17,10 +17,17 @@ def test_what_matters_is_recorded_and_secrets_are_not():
         "OMP_NUM_THREADS": "2",
         "CUDA_VISIBLE_DEVICES": "0,1",
         "TORCH_HUB_TOKEN": "hf_x",
+        # Names that begin as known ones do, and hold what nobody may read.
+        "CUDA_REGISTRY_AUTH": "x",
+        "FI_PASS": "x",
+        "TORCH_HUB_PAT": "x",
+        "NCCL_LICENCE": "x",
+        "MKL_WEBHOOK_URL": "https://user:x@host",
         "HOME": "/home/me",
         "FOO": "1",
         "BAR": "2",
-        RECORD_VARIABLE: "FOO,-GLOO_SOCKET_IFNAME",
+        "MY_API_KEY": "x",
+        RECORD_VARIABLE: "FOO,MY_API_KEY,-GLOO_SOCKET_IFNAME",
     }
     assert recorded_environment(environ) == {
         "CUDA_VISIBLE_DEVICES": "0,1",

@@ -7,8 +7,8 @@ from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.columns import Samples
 from paratune.data.duplicates import text_hashes
 from paratune.infer.labelling import Voice, classes_without_rows, refused_rows
-from paratune.infer.pseudo import Rule, class_opinion, decide
-from paratune.infer.seen import Seen
+from paratune.infer.pseudo import SelectionRule, class_opinion, decide
+from paratune.infer.seen import SeenTexts
 
 
 def samples(*texts):
@@ -16,7 +16,7 @@ def samples(*texts):
 
 
 def voice(**seen):
-    known = {name: Seen(text_hashes(samples(*texts)), None) for name, texts in seen.items()}
+    known = {name: SeenTexts(text_hashes(samples(*texts)), None) for name, texts in seen.items()}
     task = ClassificationTask(kind="classification", labels=["bad", "good"])
     asked = samples("a", "b", "c", "d", "a", "e")
     return Voice("m", task, Columns(text="text"), None, asked, np.zeros((6, 2)), known, {})
@@ -35,7 +35,7 @@ def test_classes_without_a_kept_row_are_named_with_what_became_of_theirs():
     logits = np.stack([surely[0], surely[0], hardly[1], hardly[1], surely[1], surely[2]])
     opinion = class_opinion([logits])
 
-    fates = decide(opinion, [None, None, None, None, "repeated", None], Rule(0.8, None, limit=2))
+    fates = decide(opinion, [None, None, None, None, "repeated", None], SelectionRule(0.8, None, limit=2))
 
     assert fates == ["kept", "kept", "below_threshold", "below_threshold", "repeated", "over_limit"]
     said = classes_without_rows(task, opinion, fates)

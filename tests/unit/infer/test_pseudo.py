@@ -12,7 +12,7 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.data.columns import Samples
 from paratune.data.duplicates import text_hashes, write_text_hashes
 from paratune.data.load import samples_fingerprint
-from paratune.infer.pseudo import Opinion, Rule, class_opinion, decide, histogram, number_opinion, seen_fate
+from paratune.infer.pseudo import Opinion, SelectionRule, class_opinion, decide, histogram, number_opinion, seen_fate
 from paratune.infer.seen import seen_texts
 
 TASK = ClassificationTask(kind="classification", labels=["bad", "good"])
@@ -52,30 +52,32 @@ def test_models_of_numbers_are_averaged_and_their_spread_is_that_of_a_sample():
 
 def test_the_threshold_itself_is_kept_and_disagreement_is_not():
     fates = decide(
-        opinion([0, 1, 0, 1], [0.9, 0.89, 0.99, float("nan")], agreed=[True, True, False, True]), [None] * 4, Rule(0.9)
+        opinion([0, 1, 0, 1], [0.9, 0.89, 0.99, float("nan")], agreed=[True, True, False, True]),
+        [None] * 4,
+        SelectionRule(0.9),
     )
     assert fates == ["kept", "below_threshold", "disagreement", "not_finite"]
-    fates = decide(opinion([6.5, 6.0], [0.2, 0.3], is_spread=True), [None, None], Rule(0.2))
+    fates = decide(opinion([6.5, 6.0], [0.2, 0.3], is_spread=True), [None, None], SelectionRule(0.2))
     assert fates == ["kept", "above_threshold"]
 
 
 def test_the_most_certain_of_a_class_and_of_all_are_kept_and_earlier_ones_of_equals():
     said = opinion([0, 0, 0, 1, 1], [0.95, 0.97, 0.95, 0.91, 0.99])
-    assert decide(said, [None] * 5, Rule(0.9, max_per_class=2)) == [
+    assert decide(said, [None] * 5, SelectionRule(0.9, max_per_class=2)) == [
         "kept",
         "kept",
         "over_max_per_class",
         "kept",
         "kept",
     ]
-    assert decide(said, [None] * 5, Rule(0.9, limit=3)) == ["kept", "kept", "over_limit", "over_limit", "kept"]
+    assert decide(said, [None] * 5, SelectionRule(0.9, limit=3)) == ["kept", "kept", "over_limit", "over_limit", "kept"]
     spread = opinion([1.0, 2.0, 3.0], [0.3, 0.1, 0.2], is_spread=True)
-    assert decide(spread, [None] * 3, Rule(1.0, limit=2)) == ["over_limit", "kept", "kept"]
+    assert decide(spread, [None] * 3, SelectionRule(1.0, limit=2)) == ["over_limit", "kept", "kept"]
 
 
 def test_rows_that_are_out_take_no_place_of_others():
     said = opinion([0, 0, 0], [0.99, 0.98, 0.97])
-    assert decide(said, ["in_test", None, None], Rule(0.9, limit=1)) == ["in_test", "kept", "over_limit"]
+    assert decide(said, ["in_test", None, None], SelectionRule(0.9, limit=1)) == ["in_test", "kept", "over_limit"]
 
 
 def test_the_histogram_counts_what_was_asked_of():
@@ -87,13 +89,13 @@ def test_the_histogram_counts_what_was_asked_of():
 
 def test_predictions_that_are_not_finite_are_counted_and_in_no_bin():
     numbers = number_opinion([np.array([[1.0], [np.nan], [np.inf]]), np.array([[3.0], [1.0], [1.0]])])
-    fates = decide(numbers, [None] * 3, Rule(threshold=2.0))
+    fates = decide(numbers, [None] * 3, SelectionRule(threshold=2.0))
     assert fates == ["kept", "not_finite", "not_finite"]
     bins = histogram(numbers, np.ones(3, dtype=bool))
     assert sum(each["num_rows"] for each in bins) == 1
     assert bins[-1]["to"] == pytest.approx(2**0.5)  # of 1 and 3
     classes = class_opinion([np.array([[np.nan, 0.0], [9.0, 0.0]])])
-    assert decide(classes, [None] * 2, Rule(threshold=0.9)) == ["not_finite", "kept"]
+    assert decide(classes, [None] * 2, SelectionRule(threshold=0.9)) == ["not_finite", "kept"]
 
 
 @pytest.fixture

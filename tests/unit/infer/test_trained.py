@@ -14,7 +14,7 @@ from tiny_data import tiny_collator
 from transformers import BertModel
 
 from paratune.errors import CheckpointError, ConfigError
-from paratune.infer.trained import ForwardOnly, Named, Trained, load_trained
+from paratune.infer.trained import ForwardOnly, Named, TrainedModel, load_trained
 from paratune.models.files import TASK_FILE
 from paratune.precision import POLICIES
 from paratune.records import RUN_FILE
@@ -161,7 +161,7 @@ def test_applying_gives_the_outputs_of_each_row_in_order(folder: Path):
 
 
 def test_forward_only_is_one_process_in_eval_mode(folder: Path):
-    trained: Trained = load_trained(str(folder), NONE, "cpu")
+    trained: TrainedModel = load_trained(str(folder), NONE, "cpu")
     trained.model.train()
     runner = ForwardOnly(trained.model, POLICIES["bf16"], torch.device("cpu"))
     batch = tiny_collator(3)(np.arange(3), 3)

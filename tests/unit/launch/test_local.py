@@ -1,6 +1,7 @@
 """The launcher of one machine, with small programs in place of paratune."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -405,6 +406,35 @@ def test_the_order_tells_a_loss_from_a_failure(
     for number, (at, code) in enumerate(ends):
         ranks.add(local._Rank(number, cast("subprocess.Popen[bytes]", Scripted(looks, at, code)), None))
     assert [rank.number for rank in local._wait(ranks)] == expected
+
+
+KILLED = -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("failed", "named", "expected"),
+    [
+        ([(2, 3), (1, 4)], 2, 3),  # of alike ones, the one that was seen first
+        ([(1, 4), (2, 3)], 1, 4),
+        ([(2, 1), (1, 3)], 1, 3),  # a code of its own explains a traceback
+        ([(2, EXIT_LAUNCH), (1, 1)], 1, 1),  # a traceback explains a lost peer
+        ([(2, EXIT_LAUNCH), (1, 1), (3, 3)], 3, 3),
+        ([(2, 3), (1, KILLED)], 1, EXIT_LAUNCH),  # being killed explains everything else
+        ([(2, KILLED), (1, KILLED)], 2, EXIT_LAUNCH),
+        ([(0, 3), (1, 3)], None, 3),  # rank 0 has printed the same
+        ([(0, 1), (1, 1)], 0, 1),  # two tracebacks need not be the same
+        ([(0, 4), (1, 3)], None, 4),
+        ([(1, 3), (0, 4)], 1, 3),
+    ],
+)
+def test_the_rank_that_explains_the_others_is_named(
+    capfd: pytest.CaptureFixture[str], failed: list[tuple[int, int]], named: int | None, expected: int
+):
+    process = cast("subprocess.Popen[bytes]", None)
+    assert local._explain([local._Rank(number, process, None, code) for number, code in failed], 4) == expected
+    printed = re.findall(r"^rank (\d) of 4", capfd.readouterr().err, re.MULTILINE)
+    # One that was killed is named as soon as that is seen, before all have ended.
+    assert printed == ([] if named is None or dict(failed)[named] < 0 else [str(named)])
 
 
 def test_a_checkpoint_that_takes_long_is_waited_for(run: Run, poke: Callable[..., None], tmp_path: Path):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, cohen_kappa_score
 
 from paratune.metrics.regression import NAMES, grade_step, quadratic_weighted_kappa, regression_scores
-from paratune.records.predictions import Scale
+from paratune.records.predictions import NumberScale
 
 
 def test_errors_by_hand():
@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_named(predictions, targets, offending):
         regression_scores(predictions, targets)
 
 
-BANDS = Scale(0.5, (0.0, 9.0))
+BANDS = NumberScale(0.5, (0.0, 9.0))
 
 
 def test_agreement_is_that_of_reported_bands():
@@ -176,4 +176,4 @@ def test_a_given_scale_takes_the_place_of_the_one_that_targets_show():
     assert regression_scores([5.4, 7.0], [5, 7], BANDS)["exact_agreement"] == 0.5
     # Off the scale, nothing can be said.
     assert regression_scores([5.4, 7.0], [5.25, 7], BANDS)["exact_agreement"] is None
-    assert regression_scores([8.3, 1.0], np.float32([8.3, 1.1]), Scale(0.1))["exact_agreement"] == 0.5
+    assert regression_scores([8.3, 1.0], np.float32([8.3, 1.1]), NumberScale(0.1))["exact_agreement"] == 0.5

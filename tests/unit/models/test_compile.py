@@ -5,6 +5,7 @@ from torch import nn
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack
+from paratune.hangs.pulse import Pulse, current
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.compile import compile_blocks
 from paratune.models.packed import find_entry
@@ -101,3 +102,18 @@ def test_a_model_without_blocks_is_refused():
     model.hf.bert.encoder.layer = nn.ModuleList()
     with raises_code("model.no_blocks", "train.compile: true"):
         compile_blocks(model)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_compilation_is_noted_in_the_forward_and_in_the_backward_pass() -> None:
+    pulse, noted = Pulse(), []
+    model = bert()
+    compile_blocks(model)
+    torch._dynamo.callback.callback_handler.register_start_callback(lambda _: noted.append(pulse.work))
+    compiled = torch.compile(lambda x: (2 * x).sin().sum(), backend="aot_eager")
+    with current(pulse):
+        compiled(torch.ones(3, requires_grad=True)).backward()
+    assert noted == ["compile", "compile"]
+    assert pulse.work is None
+    assert pulse.num_beats == 4

@@ -11,7 +11,7 @@ from raised import raises_code
 from tiny import END, tiny_decoder_tokenizer, tiny_model, tiny_tokenizer
 from transformers import AutoConfig, AutoModelForSequenceClassification, XLNetConfig
 
-from paratune.config.sections import Model
+from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator
@@ -57,7 +57,7 @@ def save(kind: str, folder: Path, **changes: Any) -> str:
 
 
 def load(name: str, tokenizer: Any) -> TaskModel:
-    model = recipe_of(CLASSES).load_model(Model(name=name), tokenizer, POLICIES["fp64"], seed=0)
+    model = recipe_of(CLASSES).load_model(ModelOptions(name=name), tokenizer, POLICIES["fp64"], seed=0)
     return model.eval()
 
 
@@ -78,7 +78,7 @@ def test_a_row_has_the_same_logits_alone_and_beside_longer_ones(kind, side, tmp_
     saved = tiny_decoder_tokenizer()
     saved.padding_side = side
     saved.save_pretrained(name)
-    tokenizer = load_tokenizer(Model(name=name))
+    tokenizer = load_tokenizer(ModelOptions(name=name))
     assert tokenizer.pad_token == END
     model, batches = load(name, tokenizer), collator(tokenizer, tmp_path, TEXTS)
     assert model.hf.config.pad_token_id == tokenizer.pad_token_id == 0
@@ -93,7 +93,7 @@ def test_a_row_has_the_same_logits_alone_and_beside_longer_ones(kind, side, tmp_
 @every_decoder
 def test_the_answer_stands_at_the_last_token(kind, tmp_path):
     name = save(kind, tmp_path / "model")
-    tokenizer = load_tokenizer(Model(name=name))
+    tokenizer = load_tokenizer(ModelOptions(name=name))
     model = load(name, tokenizer)
     hidden: list[torch.Tensor] = []
     model.hf.score.register_forward_hook(lambda _module, _args, logits: hidden.append(logits))
@@ -107,12 +107,12 @@ def test_the_answer_stands_at_the_last_token(kind, tmp_path):
 @every_decoder
 def test_transformers_gives_the_same_with_what_is_saved(kind, tmp_path):
     name = save(kind, tmp_path / "model")
-    tokenizer = load_tokenizer(Model(name=name))
+    tokenizer = load_tokenizer(ModelOptions(name=name))
     model = load(name, tokenizer)
     model.hf.save_pretrained(tmp_path / "saved")
     tokenizer.save_pretrained(tmp_path / "saved")
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", dtype=torch.float64).eval()
-    again = load_tokenizer(Model(name=str(tmp_path / "saved")))
+    again = load_tokenizer(ModelOptions(name=str(tmp_path / "saved")))
     assert (again.padding_side, again.pad_token) == ("right", END)
     encoded = again(TEXTS, padding=True, return_tensors="pt")
     batch = collator(tokenizer, tmp_path, TEXTS)(rows(0, 1, 2, 3), 4.0)
@@ -123,7 +123,7 @@ def test_transformers_gives_the_same_with_what_is_saved(kind, tmp_path):
 @every_decoder
 def test_blocks_head_and_limit_are_found(kind, tmp_path):
     name = save(kind, tmp_path / "model")
-    tokenizer = load_tokenizer(Model(name=name))
+    tokenizer = load_tokenizer(ModelOptions(name=name))
     model = load(name, tokenizer)
     assert len(find_blocks(model)) == 3
     freeze_encoder(model)
@@ -135,14 +135,16 @@ def test_blocks_head_and_limit_are_found(kind, tmp_path):
 def test_a_head_without_a_bias_cannot_start_at_a_mean(kind, tmp_path):
     name = save(kind, tmp_path / "model", num_labels=1)
     recipe = recipe_of(RegressionTask(kind="regression"))
-    model = recipe.load_model(Model(name=name), load_tokenizer(Model(name=name)), POLICIES["fp32"], seed=0)
+    model = recipe.load_model(
+        ModelOptions(name=name), load_tokenizer(ModelOptions(name=name)), POLICIES["fp32"], seed=0
+    )
     with raises_code("config.no_effect", key="task.start_at_mean"):
         set_output_bias(model, 2.0)
 
 
 def test_two_texts_are_told_apart_by_a_line_break_where_the_tokenizer_puts_nothing(tmp_path):
     tokenizer = tiny_decoder_tokenizer(tmp_path)
-    tokenizer = load_tokenizer(Model(name=str(tmp_path)))
+    tokenizer = load_tokenizer(ModelOptions(name=str(tmp_path)))
     assert pair_mark(tokenizer) == "\n"
     assert pair_mark(tiny_tokenizer()) == ""  # [CLS] a [SEP] b [SEP]
     table = [("ab", "c"), ("a", "bc")]
@@ -156,7 +158,7 @@ def test_two_texts_are_told_apart_by_a_line_break_where_the_tokenizer_puts_nothi
 @pytest.mark.parametrize(("side", "kept"), [(None, "abcd"), ("right", "abcd"), ("left", "efgh")])
 def test_a_text_is_cut_at_the_side_that_is_asked_for(side, kept, tmp_path):
     tiny_decoder_tokenizer(tmp_path)
-    tokenizer = load_tokenizer(Model(name=str(tmp_path)), side)
+    tokenizer = load_tokenizer(ModelOptions(name=str(tmp_path)), side)
     samples = Samples(["abcdefgh"], None, None, None, np.arange(1), None, {})
     store = tokenize(samples, Tokenizing(tokenizer, 4, cache_dir=tmp_path))
     assert tokenizer.decode(store.tokens.tolist()) == kept

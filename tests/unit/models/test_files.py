@@ -9,7 +9,7 @@ from raised import raises_code
 from tiny import tiny_model, tiny_tokenizer
 from transformers import BertTokenizer
 
-from paratune.config.sections import Model
+from paratune.config.sections import ModelOptions
 from paratune.infer.trained import Named, load_trained
 from paratune.models.files import TASK_FILE, check_files, file_problems
 from paratune.models.load import Head, load_model, load_tokenizer, require_weights
@@ -23,7 +23,7 @@ def saved(tmp_path: Path) -> Path:
     tiny_model(start)
     tokenizer = tiny_tokenizer(start)
     head = Head("AutoModelForSequenceClassification", 2, ("a", "b"), "single_label_classification")
-    model = load_model(Model(name=str(start)), "classification", head, tokenizer, POLICIES["fp32"], 0)
+    model = load_model(ModelOptions(name=str(start)), "classification", head, tokenizer, POLICIES["fp32"], 0)
     tensors = {name: value.detach() for name, value in model.named_parameters()}
     save_model(tmp_path / "model", model, tokenizer, tensors, {"columns": {"text": "text"}})
     return tmp_path / "model"
@@ -71,7 +71,7 @@ def test_a_changed_file_is_named(saved: Path, damage, name: str, problem: str):
 
 
 def test_whoever_uses_or_trains_a_saved_model_looks(saved: Path):
-    model = Model(name=str(saved))
+    model = ModelOptions(name=str(saved))
     load_trained(str(saved), Named(), "cpu")
     require_weights(model)
     change_weight(saved)
@@ -108,10 +108,10 @@ def test_a_tokenizer_without_its_vocabulary_is_refused(tmp_path: Path):
     # transformers 5 makes a BertTokenizer of five special tokens of such a folder.
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"]
     BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained(tmp_path / "whole")
-    load_tokenizer(Model(name=str(tmp_path / "whole")))
+    load_tokenizer(ModelOptions(name=str(tmp_path / "whole")))
     shutil.copytree(tmp_path / "whole", tmp_path / "torn")
     (tmp_path / "torn" / "tokenizer.json").unlink()
     with raises_code("tokenizer.files_missing", "torn", "tokenizer.json", "vocab.txt"):
-        load_tokenizer(Model(name=str(tmp_path / "torn")))
+        load_tokenizer(ModelOptions(name=str(tmp_path / "torn")))
     (tmp_path / "torn" / "vocab.txt").write_text("\n".join(words))
-    assert len(load_tokenizer(Model(name=str(tmp_path / "torn")))) == len(words)
+    assert len(load_tokenizer(ModelOptions(name=str(tmp_path / "torn")))) == len(words)

@@ -15,7 +15,7 @@ from tiny import VOCABULARY, tiny_model, tiny_tokenizer
 from tokenizers import Tokenizer, models
 from transformers import ModernBertConfig, PreTrainedTokenizerFast
 
-from paratune.config.sections import Model
+from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError
 from paratune.models import load
 from paratune.models.load import Head, load_config, load_model, load_tokenizer, locate, require_weights, say_what_is_new
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 def loaded(folder: Path, names: list[str] = NAMES, *, precision: str = "fp32", seed: int = 1, **options) -> TaskModel:
     exists = options.pop("head_must_exist", False)
     kind, head = ("classification", head_of(names)) if names else ("regression", NUMBER)
-    model = Model(name=str(folder), **options)
+    model = ModelOptions(name=str(folder), **options)
     return load_model(model, kind, head, tiny_tokenizer(), POLICIES[precision], seed, head_must_exist=exists)
 
 
@@ -239,10 +239,10 @@ def test_a_body_that_was_loaded_can_be_frozen(folder: Path):
 def test_a_revision_of_a_folder_has_no_effect(folder: Path, tmp_path: Path):
     tiny_tokenizer(tmp_path / "words")
     words = str(tmp_path / "words")
-    by_name = Model(name=str(folder), revision="v1")
+    by_name = ModelOptions(name=str(folder), revision="v1")
     for call in (lambda: load_tokenizer(by_name), lambda: require_weights(by_name), lambda: load_config(by_name, 2)):
         assert f"model.revision: v1 has no effect on {folder}, which is a folder here" in said(call)
-    by_tokenizer = Model(name=str(folder), tokenizer=words, tokenizer_revision="v2")
+    by_tokenizer = ModelOptions(name=str(folder), tokenizer=words, tokenizer_revision="v2")
     text = said(lambda: load_tokenizer(by_tokenizer))
     assert f"model.tokenizer_revision: v2 has no effect on {words}, which is a folder here" in text
 
@@ -265,7 +265,7 @@ def test_each_repository_has_its_own_revision(
         return tiny_tokenizer()
 
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", note)
-    load_tokenizer(Model(name="owner/model", **options))
+    load_tokenizer(ModelOptions(name="owner/model", **options))
     assert asked == [(source, revision)]
 
 
@@ -284,7 +284,9 @@ def test_a_vocabulary_that_is_too_big_is_refused(folder: Path):
     tokenizer = tiny_tokenizer()
     tokenizer.add_tokens(["one_more", "and_another"])
     text = said(
-        lambda: load_model(Model(name=str(folder)), "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0)
+        lambda: load_model(
+            ModelOptions(name=str(folder)), "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0
+        )
     )
     assert f"has {len(VOCABULARY)} embeddings and its tokenizer {len(VOCABULARY) + 2} tokens" in text
 
@@ -301,7 +303,9 @@ def test_an_id_without_an_embedding_is_refused(folder: Path, number: int):
     tokenizer = tokenizer_with_an_id(number)
     assert len(tokenizer) == len(VOCABULARY)
     text = said(
-        lambda: load_model(Model(name=str(folder)), "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0)
+        lambda: load_model(
+            ModelOptions(name=str(folder)), "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0
+        )
     )
     assert f"has {len(VOCABULARY)} embeddings and its tokenizer token ids up to {number};" in text
 
@@ -327,26 +331,28 @@ def test_new_weights_have_the_vocabulary_of_the_tokenizer_that_is_named(folder: 
     (folder / "model.safetensors").unlink()
     tokenizer = other_tokenizer(tmp_path / "words")
     assert (len(tokenizer), tokenizer.pad_token_id, tokenizer.cls_token_id) == (7, 4, 6)
-    model = Model(name=str(folder), from_scratch=True, tokenizer=str(tmp_path / "words"))
+    model = ModelOptions(name=str(folder), from_scratch=True, tokenizer=str(tmp_path / "words"))
     made = load_model(model, "mlm", Head("AutoModelForMaskedLM"), load_tokenizer(model), POLICIES["fp32"], 0).hf
     embeddings = made.get_input_embeddings()
     assert (embeddings.num_embeddings, embeddings.padding_idx) == (8, 4)
     assert made.get_output_embeddings().weight is embeddings.weight
     assert (load_config(model).vocab_size, load_config(model).pad_token_id) == (8, 4)
     # Weights that are loaded, and a tokenizer beside them, leave it as it is written.
-    assert load_config(Model(name=str(folder), tokenizer=model.tokenizer)).vocab_size == len(VOCABULARY)
-    assert load_config(Model(name=str(folder), from_scratch=True)).vocab_size == len(VOCABULARY)
+    assert load_config(ModelOptions(name=str(folder), tokenizer=model.tokenizer)).vocab_size == len(VOCABULARY)
+    assert load_config(ModelOptions(name=str(folder), from_scratch=True)).vocab_size == len(VOCABULARY)
 
 
 def test_more_embeddings_than_tokens_may_be_asked_for_and_not_fewer(folder: Path, tmp_path: Path):
     other_tokenizer(tmp_path / "words")
-    model = Model(name=str(folder), from_scratch=True, tokenizer=str(tmp_path / "words"), overrides={"vocab_size": 64})
+    model = ModelOptions(
+        name=str(folder), from_scratch=True, tokenizer=str(tmp_path / "words"), overrides={"vocab_size": 64}
+    )
     assert load_config(model).vocab_size == 64
     few = model.model_copy(update={"overrides": {"vocab_size": 6}})
     head = Head("AutoModelForMaskedLM")
     text = said(lambda: load_model(few, "mlm", head, load_tokenizer(few), POLICIES["fp32"], 0))
     assert "has 6 embeddings and its tokenizer token ids up to 7; leave model.overrides.vocab_size out" in text
-    beside = Model(name=str(folder), from_scratch=True, overrides={"vocab_size": 6})
+    beside = ModelOptions(name=str(folder), from_scratch=True, overrides={"vocab_size": 6})
     text = said(lambda: load_model(beside, "mlm", head, load_tokenizer(beside), POLICIES["fp32"], 0))
     assert f"set model.overrides.vocab_size to {len(VOCABULARY)}" in text
 
@@ -355,26 +361,28 @@ def test_ids_of_special_tokens_are_those_that_the_configuration_names(tmp_path: 
     # ModernBERT's own are 50279 to 50284, of which none is in a vocabulary of 7.
     ModernBertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1).save_pretrained(tmp_path / "modern")
     other_tokenizer(tmp_path / "words")
-    config = load_config(Model(name=str(tmp_path / "modern"), from_scratch=True, tokenizer=str(tmp_path / "words")))
+    config = load_config(
+        ModelOptions(name=str(tmp_path / "modern"), from_scratch=True, tokenizer=str(tmp_path / "words"))
+    )
     found = {name: getattr(config, f"{name}_token_id") for name in ("pad", "bos", "cls", "eos", "sep")}
     assert found == {"pad": 4, "bos": 6, "cls": 6, "eos": 7, "sep": 7}
 
 
 def test_a_folder_without_a_configuration_says_what_it_holds(folder: Path):
     (folder / "config.json").unlink()
-    text = said(lambda: load_config(Model(name=str(folder)), 2))
+    text = said(lambda: load_config(ModelOptions(name=str(folder)), 2))
     assert f"{folder} holds none of config.json; it has model.safetensors, tokenizer.json" in text
 
 
 def test_a_configuration_that_is_not_json_is_refused(folder: Path):
     (folder / "config.json").write_text("{")
-    assert f"{folder} gives no configuration" in said(lambda: load_config(Model(name=str(folder)), 2))
+    assert f"{folder} gives no configuration" in said(lambda: load_config(ModelOptions(name=str(folder)), 2))
 
 
 def test_a_folder_without_a_tokenizer_is_refused(folder: Path):
     for path in folder.glob("tokenizer*"):
         path.unlink()
-    text = said(lambda: load_tokenizer(Model(name=str(folder))))
+    text = said(lambda: load_tokenizer(ModelOptions(name=str(folder))))
     assert f"{folder} holds none of tokenizer.json" in text
     assert "it has config.json, model.safetensors" in text
 
@@ -383,27 +391,27 @@ def test_a_tokenizer_may_stand_elsewhere(folder: Path, tmp_path: Path):
     tiny_tokenizer(tmp_path / "words")
     for path in folder.glob("tokenizer*"):
         path.unlink()
-    tokenizer = load_tokenizer(Model(name=str(folder), tokenizer=str(tmp_path / "words")))
+    tokenizer = load_tokenizer(ModelOptions(name=str(folder), tokenizer=str(tmp_path / "words")))
     assert tokenizer("good film")["input_ids"] == tiny_tokenizer()("good film")["input_ids"]
 
 
 def test_a_broken_tokenizer_is_refused(folder: Path):
     (folder / "tokenizer.json").write_text("{}")
-    assert f"{folder} gives no tokenizer" in said(lambda: load_tokenizer(Model(name=str(folder))))
+    assert f"{folder} gives no tokenizer" in said(lambda: load_tokenizer(ModelOptions(name=str(folder))))
 
 
 def test_the_end_token_pads_where_there_is_no_padding_token(folder: Path):
     tokenizer = tiny_tokenizer()
     tokenizer.pad_token, tokenizer.eos_token = None, "[SEP]"
     tokenizer.save_pretrained(folder)
-    assert load_tokenizer(Model(name=str(folder))).pad_token == "[SEP]"
+    assert load_tokenizer(ModelOptions(name=str(folder))).pad_token == "[SEP]"
 
 
 def test_a_tokenizer_that_cannot_pad_is_refused(folder: Path):
     tokenizer = tiny_tokenizer()
     tokenizer.pad_token = None
     tokenizer.save_pretrained(folder)
-    assert "has neither a padding nor an end token" in said(lambda: load_tokenizer(Model(name=str(folder))))
+    assert "has neither a padding nor an end token" in said(lambda: load_tokenizer(ModelOptions(name=str(folder))))
 
 
 @pytest.mark.parametrize("name", ["./absent", "/absent/model", "~/absent-model", "a/b/c"])
@@ -431,20 +439,20 @@ def test_a_hub_name_without_a_network_says_so(monkeypatch: pytest.MonkeyPatch):
         raise OSError(f"local: {local_files_only}\nand more")
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", offline)
-    text = said(lambda: load_config(Model(name="some-owner/some-model"), 2))
+    text = said(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
     assert text.startswith("model: some-owner/some-model is no folder here, the cache of the hub has no configuration")
     assert f"and {reason}; name a folder" in text
     assert "\n" not in text
 
     monkeypatch.setattr("paratune.hub.why_not", lambda: None)
-    text = said(lambda: load_config(Model(name="some-owner/some-model"), 2))
+    text = said(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
     assert text.endswith("is no folder here, and gives no configuration from the hub: local: False")
 
 
 def test_nothing_is_asked_of_the_hub_for_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("paratune.hub.why_not", lambda: pytest.fail("it was asked"))
-    assert load_config(Model(name=str(folder)), 2).num_labels == 2
-    assert load_tokenizer(Model(name=str(folder)))
+    assert load_config(ModelOptions(name=str(folder)), 2).num_labels == 2
+    assert load_tokenizer(ModelOptions(name=str(folder)))
 
 
 def test_the_demo_model_is_found_or_the_extra_named(monkeypatch: pytest.MonkeyPatch):

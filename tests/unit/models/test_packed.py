@@ -23,7 +23,7 @@ from paratune.batch.packing import pack, round_up
 from paratune.models import packed
 from paratune.models.attention import cpu
 from paratune.models.packed import find_entry
-from paratune.models.task_model import Entry, TaskModel
+from paratune.models.task_model import PackedEntry, TaskModel
 
 OTHERS: dict[str, Callable[[], transformers.PretrainedConfig]] = {
     "mpnet": lambda: transformers.MPNetConfig(**SIZES),
@@ -113,13 +113,13 @@ def _all_of(model: TaskModel, batch: Batch, num_rows: int) -> list[torch.Tensor]
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("bert", Entry(0, "first", shortens=True)),
-        ("roberta", Entry(2, "first", shortens=True)),  # position ids begin behind the padding token's id, 1
-        ("modernbert", Entry(0, "first")),
-        ("modernbert-mean", Entry(0, "mean")),
+        ("bert", PackedEntry(0, "first", shortens=True)),
+        ("roberta", PackedEntry(2, "first", shortens=True)),  # position ids begin behind the padding token's id, 1
+        ("modernbert", PackedEntry(0, "first")),
+        ("modernbert-mean", PackedEntry(0, "mean")),
     ],
 )
-def test_how_rows_enter_and_what_the_head_reads(name: str, expected: Entry):
+def test_how_rows_enter_and_what_the_head_reads(name: str, expected: PackedEntry):
     model = model_of(CONFIGS[name](), "classification")
     find_entry(model)
     assert model.entry == expected
@@ -277,7 +277,7 @@ def test_a_last_layer_that_may_not_be_shortened_on_the_device_stays_whole(monkey
     monkeypatch.setattr(packed, "_precision_fails", fails)
     model = model_of(CONFIGS["bert"](), "classification")
     find_entry(model, dtype=torch.bfloat16)
-    assert (model.entry, model.why_padded) == (Entry(0, "first", shortens=False), None)
+    assert (model.entry, model.why_padded) == (PackedEntry(0, "first", shortens=False), None)
 
 
 def test_a_device_too_small_for_the_whole_model_is_not_judged(monkeypatch: pytest.MonkeyPatch):
@@ -348,7 +348,7 @@ def test_dropout_masks_of_tokens_are_all_that_differs_in_training(monkeypatch: p
     config.attention_probs_dropout_prob = 0.0
     model = model_of(config, "classification", torch.float64).train()
     find_entry(model)
-    model.entry = Entry(0, "first")  # the last layer whole: masks are those of tokens
+    model.entry = PackedEntry(0, "first")  # the last layer whole: masks are those of tokens
     batch = rows([6, 2, 9], "classification")
     of_slots = (torch.arange(32 * batch.input_ids.numel()).view(-1, 32) * 7919 % 10 > 0) / 0.9
     slots = None

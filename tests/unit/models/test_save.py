@@ -7,7 +7,7 @@ from raised import raises_code
 from tiny import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from paratune.config.sections import Model
+from paratune.config.sections import ModelOptions
 from paratune.models.files import TASK_FILE
 from paratune.models.load import Head, load_model
 from paratune.models.save import save_model
@@ -21,7 +21,7 @@ NAMES = ["<b>bad</b>", "good"]
 @pytest.fixture
 def model(tmp_path: Path) -> TaskModel:
     tiny_model(tmp_path / "start")
-    start = Model(name=str(tmp_path / "start"))
+    start = ModelOptions(name=str(tmp_path / "start"))
     head = Head("AutoModelForSequenceClassification", 2, tuple(NAMES), "single_label_classification")
     return load_model(start, "classification", head, tiny_tokenizer(), POLICIES["fp32"], 0).eval()
 

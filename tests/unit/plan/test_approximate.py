@@ -6,13 +6,13 @@ import pytest
 import torch
 from transformers import BertConfig
 
-from paratune.config.strategy_sections import PipelineStrategy, SingleStrategy, Zero3Strategy
+from paratune.config.strategy_sections import PipelineOptions, SingleOptions, Zero3Options
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.plan.approximate import approximate
 from paratune.plan.memory import peak
 from paratune.plan.profile import Profile, Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.precision import POLICIES, Precision
 
 TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
@@ -49,14 +49,14 @@ def test_it_is_near_a_trace_of_attention_that_is_written_out() -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    [SingleStrategy(kind="single"), Zero3Strategy(kind="zero3"), PipelineStrategy(kind="pipeline", stages=2)],
+    [SingleOptions(kind="single"), Zero3Options(kind="zero3"), PipelineOptions(kind="pipeline", stages=2)],
 )
 @pytest.mark.parametrize("every", [None, 1])
 def test_its_peak_is_near_that_of_a_trace(strategy: Any, every: int | None) -> None:
     traits = traits_of(strategy.kind, strategy.model_dump(exclude={"kind"}))
     assert traits is not None
     num_ranks = max(1, traits.min_world_size)
-    setup = Setup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, ROWS, 4)
+    setup = PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, ROWS, 4)
     options: dict[str, Any] = {"activation_checkpointing": every, "with_division": True}
     traced = profile(CONFIG, TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"], attention="eager", **options)
     terms = ("weights", "gradients", "optimizer", "activations", "gathered_weights")

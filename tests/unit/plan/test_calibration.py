@@ -11,11 +11,11 @@ from raised import raises_code
 
 from paratune.plan import anchors, calibration, probe_links, probes
 from paratune.plan.calibration import calibration_file, keep_refined, refined_by, store, stored_constants
-from paratune.plan.clock import HostClock, Measured, measure
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.clock import CallSeconds, HostCallClock, measure
+from paratune.plan.constants import BoundedConstant, Constants
 from paratune.plan.machine import this_machine, unmeasured
 from paratune.plan.probes import curve_of, single
-from paratune.plan.target import ON_CPU, Target
+from paratune.plan.target import ON_CPU, MeasuredDevice
 
 CPU = torch.device("cpu")
 SMALL = replace(
@@ -26,7 +26,7 @@ SMALL = replace(
     weights=(64, 64),
     widths=(8, 16),
 )
-QUICK = Target(CPU, HostClock(least_s=1e-4), SMALL, is_cuda=False)
+QUICK = MeasuredDevice(CPU, HostCallClock(least_s=1e-4), SMALL, is_cuda=False)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_was_measured_is_used_from_then_on() -> None:
     assert this_machine() == unmeasured()
-    constants = Constants({"adamw": Constant(2.0, 1.0, 3.0, "measured")})
+    constants = Constants({"adamw": BoundedConstant(2.0, 1.0, 3.0, "measured")})
     path = store(unmeasured().name, {1: constants, 4: constants})
     assert path == calibration_file(unmeasured().name)
     assert stored_constants(unmeasured().name) == {1: constants, 4: constants}
@@ -48,10 +48,10 @@ def test_what_was_measured_is_used_from_then_on() -> None:
 
 def test_refined_figures_stand_beside_those_of_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    constants = Constants({"adamw": Constant(2.0, 1.0, 3.0, "measured")})
+    constants = Constants({"adamw": BoundedConstant(2.0, 1.0, 3.0, "measured")})
     store(unmeasured().name, {1: constants, 8: constants})
     machine = this_machine()
-    refined = Constants({"adamw": Constant(4.0, 3.0, 5.0, "refined")})
+    refined = Constants({"adamw": BoundedConstant(4.0, 3.0, 5.0, "refined")})
     assert refined_by(machine.name) == []
     keep_refined(machine, {1: refined}, ["a"])
     assert stored_constants(machine.name) == {1: refined, 8: constants}
@@ -70,7 +70,7 @@ def test_a_damaged_file_says_what_to_do(text: str) -> None:
 
 def test_a_rate_comes_from_the_fastest_call() -> None:
     # 100 bytes in 2 s, 1000 bytes in 4 s; the second's median was half as slow again.
-    found = curve_of([(10.0, 100.0, Measured(2.0, 2.0)), (100.0, 1000.0, Measured(4.0, 6.0))])
+    found = curve_of([(10.0, 100.0, CallSeconds(2.0, 2.0)), (100.0, 1000.0, CallSeconds(4.0, 6.0))])
     assert found.curve == ((10.0, 50.0), (100.0, 250.0))
     assert found.value == 250.0
     assert found.low == pytest.approx(250 / 1.5)
@@ -78,15 +78,15 @@ def test_a_rate_comes_from_the_fastest_call() -> None:
 
 
 def test_a_time_has_its_spread_above_it() -> None:
-    found = single(2.0, Measured(2.0, 3.0), is_rate=False)
+    found = single(2.0, CallSeconds(2.0, 3.0), is_rate=False)
     assert (found.value, found.high) == (2.0, 3.0)
-    assert single(2.0, Measured(2.0, 3.0), is_rate=True).low == pytest.approx(2 / 1.5)
+    assert single(2.0, CallSeconds(2.0, 3.0), is_rate=True).low == pytest.approx(2 / 1.5)
 
 
 def test_a_call_is_timed() -> None:
-    found = measure(lambda: torch.ones(10), HostClock(), repeats=3)
+    found = measure(lambda: torch.ones(10), HostCallClock(), repeats=3)
     assert 0 < found.fastest_s <= found.median_s < 0.1
-    assert Measured(5.0, 6.0).without(Measured(2.0, 2.5)) == Measured(3.0, 4.0)
+    assert CallSeconds(5.0, 6.0).without(CallSeconds(2.0, 2.5)) == CallSeconds(3.0, 4.0)
 
 
 def test_every_kernel_is_measured() -> None:
@@ -107,7 +107,7 @@ def test_anchors_turn_to_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anchors, "ANCHORS", small)
     rates = ("product.fp32", "batched.fp32", "elementwise", "activation", "softmax", "norm", "dropout", "random")
     names = (*rates, "gather", "scores", "scores_backward", "rows", "rows_backward")
-    known = {name: Constant(1e10, 1e10, 1e10, "test") for name in names}
+    known = {name: BoundedConstant(1e10, 1e10, 1e10, "test") for name in names}
     launches = dict(anchors.launch_figures(QUICK))
     assert set(launches) == {"launch.forward", "launch.backward"}
     found = dict(anchors.factor_figures(QUICK, Constants({**known, **launches})))
@@ -119,7 +119,7 @@ def test_anchors_turn_to_factors(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_machine_that_is_busy_at_the_wrong_moment_gives_factors_too(monkeypatch: pytest.MonkeyPatch) -> None:
     found, *_ = anchors._tried(anchors.Anchor(64, 1, (8, 3)), QUICK)
     # Forward alone took longer than both passes: a fifth of both, 0.2 s, is counted for the backward pass.
-    monkeypatch.setattr(anchors, "_tried", lambda anchor, target: (found, Measured(1.0, 3.0), Measured(0.9, 1.0)))
+    monkeypatch.setattr(anchors, "_tried", lambda anchor, target: (found, CallSeconds(1.0, 3.0), CallSeconds(0.9, 1.0)))
     monkeypatch.setattr(anchors, "pass_time", lambda *args, **options: SimpleNamespace(total_s=2.0))
     factors = dict(anchors.factor_figures(QUICK, Constants({})))
     assert factors["factor.forward"].value == pytest.approx(3.0 / 2.0)
@@ -129,14 +129,14 @@ def test_a_machine_that_is_busy_at_the_wrong_moment_gives_factors_too(monkeypatc
 def test_figures_of_a_link() -> None:
     # 16 MiB in 2 s beside 2 s of latency; 1 s alone is 1.5 s together, and 4 s of the 5.5 s of both are left.
     times = {
-        "small": Measured(2.0, 2.0),
-        "large": Measured(4.0, 4.0),
-        "alone": Measured(1.0, 1.0),
-        "together": Measured(1.5, 1.5),
-        "beside": Measured(4.0, 4.0),
-        "gather": Measured(5.0, 5.0),
-        "scatter": Measured(9.0, 9.0),
-        "shards": Measured(100.0, 100.0),
+        "small": CallSeconds(2.0, 2.0),
+        "large": CallSeconds(4.0, 4.0),
+        "alone": CallSeconds(1.0, 1.0),
+        "together": CallSeconds(1.5, 1.5),
+        "beside": CallSeconds(4.0, 4.0),
+        "gather": CallSeconds(5.0, 5.0),
+        "scatter": CallSeconds(9.0, 9.0),
+        "shards": CallSeconds(100.0, 100.0),
     }
     found = dict(probe_links.figures_of(times, probe_links.ON_CPU))
     assert found["link"].value == pytest.approx(2**24 / 2)
@@ -147,7 +147,7 @@ def test_figures_of_a_link() -> None:
     assert found["adamw.shard"].value == 2.0
     assert found["together"].value == 1.5
     assert found["overlap"].value == 1.0
-    times["beside"] = Measured(5.5, 5.5)
+    times["beside"] = CallSeconds(5.5, 5.5)
     assert dict(probe_links.figures_of(times, probe_links.ON_CPU))["overlap"].value == 0.0
 
 
@@ -159,7 +159,7 @@ def test_two_processes_measure_what_is_between_them() -> None:
 
 
 def test_all_of_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = Constant(2e9, 1e9, 3e9, "measured", curve=((1.0, 1e9), (2.0, 2e9)))
+    figure = BoundedConstant(2e9, 1e9, 3e9, "measured", curve=((1.0, 1e9), (2.0, 2e9)))
     monkeypatch.setattr(probe_links, "link_figures", lambda device, threads: [("link", figure)])
     monkeypatch.setattr(probes, "kernel_figures", lambda target, arithmetics: [("elementwise", figure)])
     monkeypatch.setattr(anchors, "launch_figures", lambda target: [("launch.forward", figure)])

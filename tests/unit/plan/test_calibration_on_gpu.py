@@ -18,9 +18,9 @@ from torch.utils._pytree import tree_leaves
 from paratune.models.attention import masks, register
 from paratune.plan import anchors, calibration, clock, probes, target
 from paratune.plan.calibration import calibration_file, stored_constants
-from paratune.plan.clock import EventClock, HostClock
+from paratune.plan.clock import EventClock, HostCallClock
 from paratune.plan.machine import unmeasured
-from paratune.plan.target import Sizes, Target, sizes_on_gpu
+from paratune.plan.target import MeasuredDevice, Sizes, sizes_on_gpu
 
 META = torch.device("meta")
 SMALL = Sizes(
@@ -89,13 +89,15 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(anchors, "ANCHORS_ON_GPU", SMALL_ANCHORS)
     monkeypatch.setattr(anchors, "captured", lambda call: call)
     monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor.to(META))
-    monkeypatch.setattr(probes, "cpu_target", lambda: Target(torch.device("cpu"), HostClock(1e-4), SMALL, False))
+    monkeypatch.setattr(
+        probes, "cpu_target", lambda: MeasuredDevice(torch.device("cpu"), HostCallClock(1e-4), SMALL, False)
+    )
     # The fused update knows the devices that it has kernels for; of tensors without numbers it needs none.
     monkeypatch.setattr(adam, "_device_dtype_check_for_fused", lambda parameter, cuda_unsupported=False: None)
 
 
-def on_gpu(given: GivenClock) -> Target:
-    return Target(META, given, SMALL, is_cuda=True)
+def on_gpu(given: GivenClock) -> MeasuredDevice:
+    return MeasuredDevice(META, given, SMALL, is_cuda=True)
 
 
 def test_the_whole_calibration_runs_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,29 +4,29 @@ import json
 
 import pytest
 
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import BoundedConstant, Constants
 
 
 def test_a_rate_lies_on_a_straight_line_in_the_logarithms() -> None:
-    rate = Constant(8.0, 4.0, 16.0, "test", curve=((1.0, 2.0), (100.0, 8.0)))
+    rate = BoundedConstant(8.0, 4.0, 16.0, "test", curve=((1.0, 2.0), (100.0, 8.0)))
     assert rate.at(0.1) == 2.0
     assert rate.at(1.0) == 2.0
     assert rate.at(10.0) == pytest.approx(4.0)  # half way in the logarithms, between 2 and 8
     assert rate.at(100.0) == 8.0
     assert rate.at(1e9) == 8.0
-    assert Constant(3.0, 1.0, 5.0, "test").at(7.0) == 3.0
+    assert BoundedConstant(3.0, 1.0, 5.0, "test").at(7.0) == 3.0
 
 
 def test_a_bound_moves_the_curve_with_its_figure() -> None:
-    constants = Constants({"elementwise": Constant(8.0, 4.0, 16.0, "test", curve=((1.0, 2.0), (100.0, 8.0)))})
+    constants = Constants({"elementwise": BoundedConstant(8.0, 4.0, 16.0, "test", curve=((1.0, 2.0), (100.0, 8.0)))})
     assert constants.at_bound("elementwise", "low")["elementwise"].at(1.0) == 1.0
     assert constants.at_bound("elementwise", "high")["elementwise"].at(100.0) == 16.0
-    zero = Constants({"overlap": Constant(0.0, 0.0, 1.0, "test")})
+    zero = Constants({"overlap": BoundedConstant(0.0, 0.0, 1.0, "test")})
     assert zero.at_bound("overlap", "high")["overlap"].value == 1.0
 
 
 def test_figures_are_read_back_as_they_were_written() -> None:
-    constants = Constants({"link": Constant(8.0, 4.0, 16.0, "test", curve=((1.0, 2.0), (100.0, 8.0)))})
+    constants = Constants({"link": BoundedConstant(8.0, 4.0, 16.0, "test", curve=((1.0, 2.0), (100.0, 8.0)))})
     assert Constants.from_json(json.loads(json.dumps(constants.as_json()))) == constants
 
 

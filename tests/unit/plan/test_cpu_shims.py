@@ -10,7 +10,7 @@ from paratune.batch.packing import pack
 from paratune.config.task_sections import ClassificationTask
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.packed import find_entry
-from paratune.models.task_model import Entry, TaskModel
+from paratune.models.task_model import PackedEntry, TaskModel
 from paratune.plan.profile import Shape, profile
 from paratune.plan.trace import Saved
 from paratune.precision import POLICIES
@@ -82,7 +82,8 @@ def test_the_last_layer_on_cuda_has_one_query_a_row() -> None:
     lengths = (300, 12, 1, 57)
     shape = Shape(lengths, layout="packed")
     whole, first = (
-        profile(config, TASK, shape, POLICIES["bf16"], entry=Entry(0, "first", shortens)) for shortens in (False, True)
+        profile(config, TASK, shape, POLICIES["bf16"], entry=PackedEntry(0, "first", shortens))
+        for shortens in (False, True)
     )
     # 2 products of 2 D operations for each pair of a query and a key of its row; backward 5 of them.
     pairs, last = sum(length**2 for length in lengths), sum(lengths)

@@ -11,9 +11,9 @@ from tiny import tiny_config
 
 from paratune.config.load import load_config
 from paratune.config.traits import Traits
-from paratune.models.task_model import Entry
-from paratune.plan.enumerate import ALL, USUAL, Asked, Impossible, Option, enumerate_options, own_name, resized
-from paratune.plan.job import Job
+from paratune.models.task_model import PackedEntry
+from paratune.plan.enumerate import ALL, USUAL, Asked, Impossible, JobOption, enumerate_options, own_name, resized
+from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, machine_of
 
@@ -21,9 +21,11 @@ CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
 CPU = Machine("a CPU", None, is_cuda=False, memory_bytes=16 * 2**30, constants=None, num_cores=4)
 
 
-def ways(*overrides: str, machine: Machine | None = None, **asked: Any) -> tuple[list[Option], list[Impossible]]:
+def ways(*overrides: str, machine: Machine | None = None, **asked: Any) -> tuple[list[JobOption], list[Impossible]]:
     loaded = load_config(CONFIG, overrides)
-    job = Job(loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8, 30])), 2, Entry(), None)
+    job = PlannedJob(
+        loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8, 30])), 2, PackedEntry(), None
+    )
     wanted = {"num_ranks": (1, 2, 4), "strategies": USUAL, "precisions": ("fp32",), "are_named": False} | asked
     return enumerate_options(job, loaded, machine or machine_of("a100-40gb"), Asked(**wanted), _no_traits)
 
@@ -32,7 +34,7 @@ def _no_traits(kind: str) -> Traits:
     raise AssertionError(kind)
 
 
-def described(options: list[Option]) -> list[tuple[str, int, int, int]]:
+def described(options: list[JobOption]) -> list[tuple[str, int, int, int]]:
     return [
         (each.name, each.setup.num_ranks, each.setup.micro_batch_size, each.setup.grad_accum_steps) for each in options
     ]

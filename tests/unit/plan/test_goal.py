@@ -10,12 +10,12 @@ from raised import raises_code
 from tiny import tiny_config
 
 from paratune.config.load import load_config
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.config.traits import Traits
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan.enumerate import Asked, enumerate_options
 from paratune.plan.goal import Goal, goal_lines, judge, parse_goal, probe_matrix
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import machine_of
 from paratune.plan.memory import Memory
@@ -34,7 +34,7 @@ def ways(*settings: str, fits: bool = True, price: float | None = None) -> list[
     """Return ddp on 1, 2 and 4 devices: 12 steps of 100, 60 and 40 ms, twice as long at most, half at least."""
     loaded = load_config(CONFIG, ["train.epochs=3", *settings])
     machine = replace(machine_of("a100-40gb"), price_per_hour=price)
-    job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([8] * 100)), 100, Entry(), None)
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([8] * 100)), 100, PackedEntry(), None)
     options, _ = enumerate_options(job, loaded, machine, Asked((1, 2, 4), ("ddp",), ("fp32",)), _no_traits)
     found = []
     for option, step in zip(options, (0.1, 0.06, 0.04), strict=True):
@@ -49,12 +49,12 @@ def ways(*settings: str, fits: bool = True, price: float | None = None) -> list[
     [
         (
             "f1>=0.88 within 2h under 24GB",
-            Goal((Target("f1", 0.88),), within_s=7200, under_bytes=24e9),
+            Goal((ScoreTarget("f1", 0.88),), within_s=7200, under_bytes=24e9),
         ),
-        ("f1>=0.8 and loss<=0.3", Goal((Target("f1", 0.8), Target("loss", 0.3)))),
+        ("f1>=0.8 and loss<=0.3", Goal((ScoreTarget("f1", 0.8), ScoreTarget("loss", 0.3)))),
         ("under 24 GiB within 1.5h", Goal(within_s=5400, under_bytes=24 * GIB)),
         ("within 90min for 20", Goal(within_s=5400, price=20)),
-        ("accuracy>=.9 within 2d", Goal((Target("accuracy", 0.9),), within_s=172800)),
+        ("accuracy>=.9 within 2d", Goal((ScoreTarget("accuracy", 0.9),), within_s=172800)),
     ],
 )
 def test_a_goal_is_read(text: str, goal: Goal) -> None:

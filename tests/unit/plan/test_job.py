@@ -12,10 +12,10 @@ from transformers import AutoConfig
 from paratune.config.load import load_config
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, QuestionAnsweringTask
 from paratune.config.traits import traits_of
-from paratune.models.task_model import Entry
-from paratune.plan.job import Job, find_packing
+from paratune.models.task_model import PackedEntry
+from paratune.plan.job import PlannedJob, find_packing
 from paratune.plan.lengths import assumed_lengths, lengths_of_rows
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.precision import POLICIES
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
@@ -23,17 +23,19 @@ CLASSES = ClassificationTask(kind="classification", labels=["no", "yes"])
 ROWS = [10] * 60 + [20] * 30 + [100] * 10
 
 
-def make_job(*, entry: Entry | None = None, overrides: tuple[str, ...] = (), max_length: int | None = None) -> Job:
+def make_job(
+    *, entry: PackedEntry | None = None, overrides: tuple[str, ...] = (), max_length: int | None = None
+) -> PlannedJob:
     lengths = lengths_of_rows(np.array(ROWS)) if max_length is None else assumed_lengths(max_length)
     config = load_config(CONFIG, overrides).config
     num_samples = len(ROWS) if max_length is None else None
-    return Job(config, tiny_config(), lengths, num_samples, entry, None if entry else "it was not asked")
+    return PlannedJob(config, tiny_config(), lengths, num_samples, entry, None if entry else "it was not asked")
 
 
-def make_setup(job: Job, *, ranks: int = 1, size: int = 8, accum: int = 1, **changed: Any) -> Setup:
+def make_setup(job: PlannedJob, *, ranks: int = 1, size: int = 8, accum: int = 1, **changed: Any) -> PredictionSetup:
     traits = traits_of("ddp", {})
     assert traits is not None
-    setup = Setup(job.config.strategy, traits, POLICIES["fp32"], ranks, ranks, size, accum)
+    setup = PredictionSetup(job.config.strategy, traits, POLICIES["fp32"], ranks, ranks, size, accum)
     return replace(setup, **changed)
 
 
@@ -51,7 +53,7 @@ def test_without_data_an_epoch_is_not_known() -> None:
 
 
 def test_packed_rows_are_counted_by_their_tokens() -> None:
-    job = make_job(entry=Entry())
+    job = make_job(entry=PackedEntry())
     setup = make_setup(job)
     layout = job.layout(setup.traits, is_cuda=False)
     assert layout.kind == "packed"
@@ -87,11 +89,11 @@ def test_on_a_cpu_a_sorted_micro_batch_is_computed_in_four_parts() -> None:
 
 
 KINDS = {
-    "bert": Entry(0, "first", shortens=True),
-    "roberta": Entry(2, "first", shortens=True),
-    "distilbert": Entry(0, "first"),
-    "albert": Entry(0, "first"),
-    "modernbert": Entry(0, "first"),
+    "bert": PackedEntry(0, "first", shortens=True),
+    "roberta": PackedEntry(2, "first", shortens=True),
+    "distilbert": PackedEntry(0, "first"),
+    "albert": PackedEntry(0, "first"),
+    "modernbert": PackedEntry(0, "first"),
     "deberta-v2": None,
     "gpt2": None,
 }
@@ -113,4 +115,4 @@ def test_a_small_copy_tells_how_the_model_packs(kind: str) -> None:
     "task", [MaskedLMTask(kind="mlm"), QuestionAnsweringTask(kind="qa")], ids=lambda task: task.kind
 )
 def test_tokens_of_other_tasks_pack_too(task: Any) -> None:
-    assert find_packing(AutoConfig.for_model("bert"), task) == (Entry(0, "first"), None)
+    assert find_packing(AutoConfig.for_model("bert"), task) == (PackedEntry(0, "first"), None)

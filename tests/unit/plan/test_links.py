@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.plan.constants import Constant, Constants, UnknownFigure
+from paratune.plan.constants import BoundedConstant, Constants, UnknownFigure
 from paratune.plan.links import Link, link_between, ring_bytes
 
 
@@ -28,7 +28,7 @@ def test_seconds_of_a_ring() -> None:
 
 
 def figures(**values: float) -> Constants:
-    names = {name.replace("__", "."): Constant(value, value, value, "test") for name, value in values.items()}
+    names = {name.replace("__", "."): BoundedConstant(value, value, value, "test") for name, value in values.items()}
     return Constants(names)
 
 

@@ -9,7 +9,7 @@ import transformers
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import BertConfig
 
-from paratune.config.strategy_sections import PipelineStrategy, SingleStrategy, Zero3Strategy
+from paratune.config.strategy_sections import PipelineOptions, SingleOptions, Zero3Options
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.engine import lamb
@@ -18,7 +18,7 @@ from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.plan.memory import CONTEXT_BYTES, LAMB_PART_NUMBERS, peak
 from paratune.plan.profile import Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.shims import Kernels
 from paratune.plan.stage_memory import in_flight
 from paratune.plan.timeline import Delta, Timeline, fullest
@@ -34,10 +34,10 @@ def config(**options: Any) -> BertConfig:
     return BertConfig(vocab_size=1000, max_position_embeddings=64, num_labels=2, pad_token_id=0, **sizes, **options)
 
 
-def setup_of(strategy: Any, num_ranks: int = 1, grad_accum_steps: int = 1) -> Setup:
+def setup_of(strategy: Any, num_ranks: int = 1, grad_accum_steps: int = 1) -> PredictionSetup:
     traits = traits_of(strategy.kind, strategy.model_dump(exclude={"kind"}))
     assert traits is not None
-    return Setup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, ROWS, grad_accum_steps)
+    return PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, ROWS, grad_accum_steps)
 
 
 def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:
@@ -58,7 +58,7 @@ def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:
     expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
     found = peak(
         profile(config(), TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"], on_cuda=False),
-        setup_of(SingleStrategy(kind="single")),
+        setup_of(SingleOptions(kind="single")),
         on_cuda=False,
     )
     assert found.total == pytest.approx(expected, rel=0.01)
@@ -97,7 +97,7 @@ def test_working_copies_of_weights_are_there_all_along(monkeypatch: pytest.Monke
     expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
     options = {"on_cuda": False, "with_working_weights": True}
     traced = profile(small, TASK, Shape((LENGTH,) * ROWS), POLICIES["bf16"], **options)
-    found = peak(traced, setup_of(SingleStrategy(kind="single")), on_cuda=False)
+    found = peak(traced, setup_of(SingleOptions(kind="single")), on_cuda=False)
     linear = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
     num_bytes = sum(2 * parameter.numel() for layer in linear for parameter in layer.parameters())
     assert traced.working_bytes == working.num_bytes == num_bytes == found.terms["cast_weights"]
@@ -123,7 +123,7 @@ def test_lamb_takes_the_denominators_of_a_part_besides() -> None:
     expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
     found = peak(
         profile(config(), TASK, Shape((8,)), POLICIES["fp32"], on_cuda=False),
-        replace(setup_of(SingleStrategy(kind="single")), optimizer="lamb"),
+        replace(setup_of(SingleOptions(kind="single")), optimizer="lamb"),
         on_cuda=False,
     )
     assert found.total == pytest.approx(expected, rel=0.01)
@@ -132,7 +132,7 @@ def test_lamb_takes_the_denominators_of_a_part_besides() -> None:
 
 
 def test_cuda_takes_more_and_rounds_up() -> None:
-    shape, setup = Shape((LENGTH,) * ROWS), setup_of(Zero3Strategy(kind="zero3"), 2)
+    shape, setup = Shape((LENGTH,) * ROWS), setup_of(Zero3Options(kind="zero3"), 2)
     on_cuda = peak(profile(config(), TASK, shape, POLICIES["bf16"]), setup)
     assert on_cuda.terms["context"] == CONTEXT_BYTES
     assert {"gathered_weights", "cast_weights", "fragmentation", "workspaces"} <= set(on_cuda.terms)
@@ -140,8 +140,8 @@ def test_cuda_takes_more_and_rounds_up() -> None:
 
 def test_offload_moves_states_to_the_host() -> None:
     found = profile(config(), TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"])
-    here = peak(found, setup_of(Zero3Strategy(kind="zero3"), 2))
-    there = peak(found, setup_of(Zero3Strategy(kind="zero3", cpu_offload=True), 2))
+    here = peak(found, setup_of(Zero3Options(kind="zero3"), 2))
+    there = peak(found, setup_of(Zero3Options(kind="zero3", cpu_offload=True), 2))
     assert here.host_total == 0
     assert {"weights", "optimizer"}.isdisjoint(there.terms)
     # A quarter of it are the gradients, which the moment on the device does not have all of.
@@ -161,7 +161,7 @@ def test_offload_moves_states_to_the_host() -> None:
     ],
 )
 def test_micro_batches_in_flight(schedule: Any, place: int, expected: list[int]) -> None:
-    strategy = PipelineStrategy(kind="pipeline", stages=4, schedule=schedule)
+    strategy = PipelineOptions(kind="pipeline", stages=4, schedule=schedule)
     traits = setup_of(strategy, 4, 8).traits
     assert in_flight(strategy, traits, place, 8) == expected
 

@@ -12,17 +12,17 @@ import pytest
 from tiny import tiny_config
 
 from paratune.config.load import load_config
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan import predict as predict_module
 from paratune.plan.advice import plan_advice, recommended, span_text
 from paratune.plan.enumerate import Asked, enumerate_options
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.memory import Memory
-from paratune.plan.predict import Prediction, Predictor, Span, start_command
+from paratune.plan.predict import FigureRange, JobPredictor, Prediction, start_command
 from paratune.plan.profiles import Profiles
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.table import Plan, _in_lines, impossible_lines
 from paratune.plan.time import BOUND_OF, TERMS, StepTime
 
@@ -37,11 +37,11 @@ def simple(monkeypatch: pytest.MonkeyPatch) -> None:
     Where weights are shared it is 8 ms, of which the engine's own Python takes 5.
     """
 
-    def peak(shape: Any, setup: Setup, on_cuda: bool) -> Memory:
+    def peak(shape: Any, setup: PredictionSetup, on_cuda: bool) -> Memory:
         states = GIB // setup.num_ranks if setup.traits.shards else GIB
         return Memory({"weights": states, "activations": GIB * setup.micro_batch_size}, {}, "backward")
 
-    def time(shape: Any, setup: Setup, machine: Machine, figures: Any) -> StepTime:
+    def time(shape: Any, setup: PredictionSetup, machine: Machine, figures: Any) -> StepTime:
         terms = dict.fromkeys(TERMS, 0.0)
         terms["forward"] = 2e-3 * setup.micro_batch_size * setup.grad_accum_steps
         terms["optimizer"] = 1e-3
@@ -64,11 +64,11 @@ def predicted(
 ) -> list[Prediction]:
     loaded = load_config(CONFIG, ["train.epochs=3", *overrides])
     machine = machine or machine_of("a100-40gb")
-    job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, PackedEntry(), None)
     asked = Asked(tuple(num_ranks), tuple(strategies), ("fp32",), are_named=False)
     options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
     traced = SimpleNamespace(why_approximate=None)
-    predictor = Predictor(job, machine, lambda shape, setup: traced)  # type: ignore[arg-type,return-value]
+    predictor = JobPredictor(job, machine, lambda shape, setup: traced)  # type: ignore[arg-type,return-value]
     return [predictor.predict(option) for option in options]
 
 
@@ -90,7 +90,7 @@ def test_what_is_open_takes_the_largest_micro_batch_that_fits() -> None:
 @pytest.mark.usefixtures("simple")
 def test_all_of_the_share_may_fit_where_parts_of_it_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     # Accumulated gradients take 30 GiB: with them 9 samples and more do not fit into 39 GiB; 32 at once take 33 GiB.
-    def peak(shape: Any, setup: Setup, on_cuda: bool) -> Memory:
+    def peak(shape: Any, setup: PredictionSetup, on_cuda: bool) -> Memory:
         gradients = 30 * GIB if setup.grad_accum_steps > 1 else 0
         return Memory({"gradients": GIB + gradients, "activations": GIB * setup.micro_batch_size}, {}, "backward")
 
@@ -184,10 +184,10 @@ def test_more_devices_that_are_hardly_faster_are_not_advised() -> None:
 @pytest.mark.usefixtures("simple")
 def test_ways_of_one_strategy_are_told_apart() -> None:
     loaded, machine = load_config(CONFIG), machine_of("a100-40gb")
-    job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, Entry(), None)
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, PackedEntry(), None)
     asked = Asked((2,), ("ddp",), ("fp32", "bf16"), (4, 8))
     options, _ = enumerate_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
-    predictor = Predictor(job, machine, lambda shape, setup: SimpleNamespace(why_approximate=None))  # type: ignore[arg-type,return-value]
+    predictor = JobPredictor(job, machine, lambda shape, setup: SimpleNamespace(why_approximate=None))  # type: ignore[arg-type,return-value]
     found = [predictor.predict(option) for option in options]
     labels = [each.label for each in found]
     assert found[0].in_words == labels[0]
@@ -232,10 +232,10 @@ def test_a_step_that_the_host_binds_says_by_what(part: str, words: str) -> None:
 def test_without_a_time_the_simplest_on_the_fewest_devices_is_advised() -> None:
     cpu = Machine("a CPU", None, is_cuda=False, memory_bytes=40 * GIB, constants=None, num_cores=8)
     loaded = load_config(CONFIG)
-    job = Job(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, None, "it was not asked")
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, None, "it was not asked")
     asked = Asked((1, 2), ("zero1", "ddp", "single"), ("fp32",), are_named=False)
     options, _ = enumerate_options(job, loaded, cpu, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
-    predictor = Predictor(job, cpu, Profiles(job, is_cuda=False).of)
+    predictor = JobPredictor(job, cpu, Profiles(job, is_cuda=False).of)
     found = [predictor.predict(option) for option in options]
     assert [each.time for each in found] == [None] * 3
     assert "paratune plan --calibrate" in str(found[0].why_no_time)
@@ -248,13 +248,13 @@ def test_without_a_time_the_simplest_on_the_fewest_devices_is_advised() -> None:
 @pytest.mark.parametrize(
     ("span", "text"),
     [
-        (Span(0.012, 0.009, 0.0175), "12 ms (9 to 17.5)"),
-        (Span(0.8, 0.5, 1.25), "800 ms (500 ms to 1.25 s)"),
-        (Span(65, 40, 130), "1 min 05 s (40.0 s to 2 min 10 s)"),
+        (FigureRange(0.012, 0.009, 0.0175), "12 ms (9 to 17.5)"),
+        (FigureRange(0.8, 0.5, 1.25), "800 ms (500 ms to 1.25 s)"),
+        (FigureRange(65, 40, 130), "1 min 05 s (40.0 s to 2 min 10 s)"),
         (None, "n/a"),
     ],
 )
-def test_intervals_are_written_with_one_unit_where_they_have_one(span: Span | None, text: str) -> None:
+def test_intervals_are_written_with_one_unit_where_they_have_one(span: FigureRange | None, text: str) -> None:
     assert span_text(span) == text
 
 

@@ -9,20 +9,20 @@ from raised import raises_code
 from tiny import tiny_config
 
 from paratune.config.load import load_config
-from paratune.config.strategy_sections import PipelineStrategy, SingleStrategy, strategy_options
+from paratune.config.strategy_sections import PipelineOptions, SingleOptions, strategy_options
 from paratune.config.traits import TRAITS, traits_of
 from paratune.errors import ConfigError
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan import profiles as profiles_module
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.profile import Shape
 from paratune.plan.profiles import Profiles
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.precision import POLICIES
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
-SETUP = Setup(SingleStrategy(kind="single"), TRAITS["single"], POLICIES["fp32"], 1, 1, 1, 1)
+SETUP = PredictionSetup(SingleOptions(kind="single"), TRAITS["single"], POLICIES["fp32"], 1, 1, 1, 1)
 
 
 def padded(rows: int, length: int = 12) -> Shape:
@@ -44,7 +44,9 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_two_traces_and_those_of_few_rows_are_enough(traced: list[int]) -> None:
-    job = Job(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, Entry(), None)
+    job = PlannedJob(
+        load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, PackedEntry(), None
+    )
     profiles = Profiles(job, is_cuda=True)
     found = {rows: profiles.of(padded(rows), SETUP).batch_bytes for rows in (64, 32, 4, 2, 1, 64)}
     assert traced == [2, 6, 1]
@@ -52,7 +54,9 @@ def test_two_traces_and_those_of_few_rows_are_enough(traced: list[int]) -> None:
 
 
 def test_rows_of_other_lengths_are_traced(traced: list[int]) -> None:
-    job = Job(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, Entry(), None)
+    job = PlannedJob(
+        load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, PackedEntry(), None
+    )
     Profiles(job, is_cuda=True).of(Shape((12, 3, 12, 12, 12)), SETUP)
     assert traced == [5]
 
@@ -62,7 +66,9 @@ def test_a_model_that_cannot_be_traced_is_approximated(monkeypatch: pytest.Monke
         raise RuntimeError("Cannot call numel() on tensor with symbolic sizes\nand more")
 
     monkeypatch.setattr(profiles_module, "profile", refuses)
-    job = Job(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, Entry(), None)
+    job = PlannedJob(
+        load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, PackedEntry(), None
+    )
     found = Profiles(job, is_cuda=True).of(padded(2), SETUP)
     assert found.why_approximate == "RuntimeError: Cannot call numel() on tensor with symbolic sizes"
 
@@ -85,11 +91,11 @@ def test_how_a_model_can_be_cut_is_found_once(monkeypatch: pytest.MonkeyPatch) -
         return plain(*args, with_division=with_division, **options)
 
     monkeypatch.setattr(profiles_module, "profile", profile)
-    pipeline = PipelineStrategy(kind="pipeline")
+    pipeline = PipelineOptions(kind="pipeline")
     traits = traits_of("pipeline", strategy_options(pipeline))
     assert traits is not None
-    setup = Setup(pipeline, traits, POLICIES["fp32"], 2, 2, 1, 2)
-    job = Job(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12])), 1, Entry(), None)
+    setup = PredictionSetup(pipeline, traits, POLICIES["fp32"], 2, 2, 1, 2)
+    job = PlannedJob(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12])), 1, PackedEntry(), None)
     profiles = Profiles(job, is_cuda=True)
     divisions = [profiles.of(padded(rows), setup).division for rows in (1, 2, 6)]
     assert asked == [True, False, False]  # the third follows from two traces

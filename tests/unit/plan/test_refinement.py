@@ -8,12 +8,12 @@ import pytest
 from raised import raises_code
 
 from paratune.config.traits import TRAITS
-from paratune.plan.constants import Constant, Constants
+from paratune.plan.constants import BoundedConstant, Constants
 from paratune.plan.refinement import Observation, observation, posterior, refine
 from paratune.plan.time import TERMS, StepTime
 
 SURE = 1.645
-PRIOR = Constant(1.0, math.exp(-0.2 * SURE), math.exp(0.2 * SURE), "assumed")
+PRIOR = BoundedConstant(1.0, math.exp(-0.2 * SURE), math.exp(0.2 * SURE), "assumed")
 """A standard deviation of 0.2 in logarithms."""
 FACTORS = Constants(
     {f"factor.{name}": PRIOR for name in ("run", "forward", "backward", "optimizer", "communication", "pipeline")}

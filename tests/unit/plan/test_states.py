@@ -8,12 +8,12 @@ import torch
 from transformers import BertConfig
 
 from paratune.config.strategy_sections import (
-    DDPStrategy,
-    DeepSpeedStrategy,
-    HSDPStrategy,
-    SingleStrategy,
-    Zero1Strategy,
-    Zero3Strategy,
+    DDPOptions,
+    DeepSpeedOptions,
+    HSDPOptions,
+    SingleOptions,
+    Zero1Options,
+    Zero3Options,
 )
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
@@ -21,7 +21,7 @@ from paratune.models.task_model import find_blocks
 from paratune.plan.build import build_model
 from paratune.plan.engines import ENGINES, GRADIENTS, View
 from paratune.plan.profile import Parameter, Profile, parameters_of
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.states import States, states, states_of_rank
 from paratune.plan.trace import Phase
 from paratune.precision import POLICIES
@@ -40,40 +40,40 @@ def made(parameters: tuple[Parameter, ...] = PARAMETERS) -> Profile:
     return Profile(parameters, 1, 4, 0, 0, (0,), 0, Phase(), Phase())
 
 
-def setup_of(strategy: Any, num_ranks: int) -> Setup:
+def setup_of(strategy: Any, num_ranks: int) -> PredictionSetup:
     traits = traits_of(strategy.kind, strategy.model_dump(exclude={"kind"}))
     assert traits is not None
-    return Setup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, 1, 1)
+    return PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, 1, 1)
 
 
 def test_a_whole_model_with_frozen_and_unused_weights():
     # 84 numbers of 4 bytes; 60 trained with a gradient; two moments of those and a count for each of three tensors.
     expected = States(84 * 4, 60 * 4, 60 * 8 + 3 * 4)
-    assert states(made(), setup_of(SingleStrategy(kind="single"), 1)) == expected
+    assert states(made(), setup_of(SingleOptions(kind="single"), 1)) == expected
 
 
 def test_buckets_of_ddp_hold_what_never_comes():
-    assert states(made(), setup_of(DDPStrategy(kind="ddp"), 2)).gradients == (60 + 8) * 4
+    assert states(made(), setup_of(DDPOptions(kind="ddp"), 2)).gradients == (60 + 8) * 4
 
 
 def test_zero1_gives_the_largest_first_to_whoever_has_least():
     # With decay: 40 to rank 0, 16 to rank 1; without: 4 to rank 1.
-    of_ranks = [states_of_rank(made(), setup_of(Zero1Strategy(kind="zero1"), 2), rank).optimizer for rank in (0, 1)]
+    of_ranks = [states_of_rank(made(), setup_of(Zero1Options(kind="zero1"), 2), rank).optimizer for rank in (0, 1)]
     assert of_ranks == [40 * 8 + 4, 20 * 8 + 8]
-    assert states(made(), setup_of(Zero1Strategy(kind="zero1"), 2)).optimizer == 40 * 8 + 4
+    assert states(made(), setup_of(Zero1Options(kind="zero1"), 2)).optimizer == 40 * 8 + 4
 
 
 def test_fsdp_pads_weights_and_gradients_and_no_moments():
     # Rows in chunks of ceil(10 / 4) = 3, 1, 1, 1 and 1: 12 + 4 + 1 + 4 + 4 numbers; 12 + 4 + 1 with a gradient.
-    setup = setup_of(Zero3Strategy(kind="zero3"), 4)
+    setup = setup_of(Zero3Options(kind="zero3"), 4)
     assert states(made(), setup) == States(25 * 4, 17 * 4, 17 * 8 + 3 * 4)
     # The last rank has one row of the ten.
     assert states_of_rank(made(), setup, 3) == States(25 * 4, 17 * 4, (4 + 4 + 1) * 8 + 3 * 4)
 
 
 def test_offload_moves_all_of_it():
-    on_device = states(made(), setup_of(HSDPStrategy(kind="hsdp", shard_size=2), 4))
-    on_host = states(made(), setup_of(HSDPStrategy(kind="hsdp", shard_size=2, cpu_offload=True), 4))
+    on_device = states(made(), setup_of(HSDPOptions(kind="hsdp", shard_size=2), 4))
+    on_host = states(made(), setup_of(HSDPOptions(kind="hsdp", shard_size=2, cpu_offload=True), 4))
     assert on_host.device == 0
     assert on_host.host == on_device.device
 
@@ -101,7 +101,7 @@ def test_the_zero_paper():
     assert found.num_parameters == pytest.approx(7.5e9, rel=0.005)
     ways = []
     for stage, num_ranks in ((1, 1), (1, 64), (2, 64), (3, 64)):
-        strategy = DeepSpeedStrategy(kind="deepspeed", stage=stage, param_dtype="fp16")
+        strategy = DeepSpeedOptions(kind="deepspeed", stage=stage, param_dtype="fp16")
         setup = replace(setup_of(strategy, num_ranks), precision=policy, grad_accum_steps=2)
         held = states(found, setup)
         gradients = ENGINES["deepspeed"](View(found, setup, held, 1)).always[GRADIENTS]
@@ -119,9 +119,9 @@ def test_weights_of_16_bits_have_states_in_fp32():
     # 84 numbers, of which 68 are trained; on one rank.
     policy = POLICIES["bf16"].with_weights("bf16")
     profile_of = replace(made(), weight_bytes=2)
-    alone = replace(setup_of(Zero3Strategy(kind="zero3", param_dtype="bf16"), 1), precision=policy)
+    alone = replace(setup_of(Zero3Options(kind="zero3", param_dtype="bf16"), 1), precision=policy)
     assert states(profile_of, alone) == States(84 * 4, 60 * 4, 60 * 8 + 3 * 4)
-    strategy = DeepSpeedStrategy(kind="deepspeed", stage=2, param_dtype="bf16")
+    strategy = DeepSpeedOptions(kind="deepspeed", stage=2, param_dtype="bf16")
     found = states(profile_of, replace(setup_of(strategy, 1), precision=policy))
     # Two groups, with decay 64 numbers and without 4: copies in 2 bytes, in 4, two moments and a count for each group.
     assert found == States(84 * 2, 68 * 2, 68 * 12 + 2 * 4)

@@ -10,26 +10,26 @@ import pytest
 from transformers import AutoConfig
 
 from paratune.config.strategy_sections import (
-    DDPStrategy,
-    DeepSpeedStrategy,
-    HSDPStrategy,
+    DDPOptions,
+    DeepSpeedOptions,
+    HSDPOptions,
     OutsideStrategy,
-    PipelineStrategy,
-    SingleStrategy,
+    PipelineOptions,
+    SingleOptions,
     Strategy,
-    Zero1Strategy,
-    Zero2Strategy,
-    Zero3Strategy,
+    Zero1Options,
+    Zero2Options,
+    Zero3Options,
     strategy_options,
 )
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import Traits, traits_of
-from paratune.plan.constants import Constant, Constants, UnknownFigure
+from paratune.plan.constants import BoundedConstant, Constants, UnknownFigure
 from paratune.plan.kernels import pass_time
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.profile import Parameter, Profile, Shape, Weights, profile
-from paratune.plan.setup import Setup
-from paratune.plan.time import TERMS, Figures, step_time, why_no_time
+from paratune.plan.setup import PredictionSetup
+from paratune.plan.time import TERMS, TimeInputs, step_time, why_no_time
 from paratune.plan.trace import Operation, Phase
 from paratune.plan.traffic import ddp_buckets
 from paratune.plan.work import exposed_s
@@ -46,7 +46,7 @@ def bert_base(precision: str = "fp32", checkpointing: int | None = None) -> Prof
 
 
 def figures(**values: float) -> Constants:
-    names = {name.replace("__", "."): Constant(value, value, value, "test") for name, value in values.items()}
+    names = {name.replace("__", "."): BoundedConstant(value, value, value, "test") for name, value in values.items()}
     return Constants(names)
 
 
@@ -77,16 +77,18 @@ def machine(constants: Constants | None = ROUND) -> Machine:
     return Machine("round", None, is_cuda=True, memory_bytes=None, constants=constants)
 
 
-def setup(strategy: Strategy, num_ranks: int = 1, ranks_per_node: int | None = None, steps: int = 1) -> Setup:
+def setup(strategy: Strategy, num_ranks: int = 1, ranks_per_node: int | None = None, steps: int = 1) -> PredictionSetup:
     traits = traits_of(strategy.kind, strategy_options(strategy)) or Traits("outside", {})
-    return Setup(strategy, traits, POLICIES["fp32"], num_ranks, ranks_per_node or num_ranks, 4, steps)
+    return PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, ranks_per_node or num_ranks, 4, steps)
 
 
-SINGLE = setup(SingleStrategy(kind="single"))
-JOB = Figures(num_tokens=512)
+SINGLE = setup(SingleOptions(kind="single"))
+JOB = TimeInputs(num_tokens=512)
 
 
-def terms(way: Setup, constants: Constants = ROUND, of: Profile | None = None, job: Figures = JOB) -> dict[str, float]:
+def terms(
+    way: PredictionSetup, constants: Constants = ROUND, of: Profile | None = None, job: TimeInputs = JOB
+) -> dict[str, float]:
     found = step_time(of or bert_base(), way, machine(constants), job)
     assert found is not None
     assert tuple(found.terms) == TERMS
@@ -175,7 +177,7 @@ def test_buckets_are_closed_by_the_tensor_that_fills_them() -> None:
 
 
 def test_ddp_leaves_the_last_bucket_exposed() -> None:
-    way = setup(DDPStrategy(kind="ddp"), 4)
+    way = setup(DDPOptions(kind="ddp"), 4)
     buckets = ddp_buckets(bert_base().blocks, bert_base().rest, 4, 25 * 2**20)
     assert sum(size for _, size in buckets) == 4 * 109_483_778
     # 2 (N - 1) / N of the bytes at 1e11 a second; all blocks' fit behind their backward pass of 270 ms, and only the
@@ -189,11 +191,11 @@ def test_ddp_leaves_the_last_bucket_exposed() -> None:
 
 
 def test_ddp_of_one_rank_is_single() -> None:
-    assert terms(setup(DDPStrategy(kind="ddp"))) == terms(SINGLE)
+    assert terms(setup(DDPOptions(kind="ddp"))) == terms(SINGLE)
 
 
 def test_zero1_updates_a_share_and_sends_it_around() -> None:
-    found = terms(setup(Zero1Strategy(kind="zero1"), 4), ROUND.replaced(figures(overlap=0.0).by_name))
+    found = terms(setup(Zero1Options(kind="zero1"), 4), ROUND.replaced(figures(overlap=0.0).by_name))
     num_bytes = 4 * 109_483_778
     assert found["communication_exposed"] == pytest.approx((1.5 + 0.75) * num_bytes / 1e11)
     assert found["optimizer"] == pytest.approx((1 + 8 / 4) * num_bytes / 1e12)
@@ -202,16 +204,16 @@ def test_zero1_updates_a_share_and_sends_it_around() -> None:
 def test_zero3_gathers_twice_and_reduces_once() -> None:
     exposed = ROUND.replaced(figures(overlap=0.0).by_name)
     num_bytes = 4 * 109_483_778
-    found = terms(setup(Zero3Strategy(kind="zero3"), 4), exposed)
+    found = terms(setup(Zero3Options(kind="zero3"), 4), exposed)
     assert found["communication_exposed"] == pytest.approx(3 * 0.75 * num_bytes / 1e11, rel=1e-3)
     # Gradients are divided by what clips them in a pass of its own: ten times the bytes of a quarter.
     assert found["optimizer"] == pytest.approx(10 * num_bytes / 4 / 1e12)
     # With two micro-batches gathered four times, reduced once; ZeRO-2 gathers once whatever their number.
-    twice = terms(setup(Zero3Strategy(kind="zero3"), 4, steps=2), exposed)
+    twice = terms(setup(Zero3Options(kind="zero3"), 4, steps=2), exposed)
     assert twice["communication_exposed"] == pytest.approx(5 * 0.75 * num_bytes / 1e11, rel=1e-3)
-    zero2 = terms(setup(Zero2Strategy(kind="zero2"), 4, steps=2), exposed)
+    zero2 = terms(setup(Zero2Options(kind="zero2"), 4, steps=2), exposed)
     assert zero2["communication_exposed"] == pytest.approx(2 * 0.75 * num_bytes / 1e11, rel=1e-3)
-    hidden = terms(setup(Zero3Strategy(kind="zero3"), 4))
+    hidden = terms(setup(Zero3Options(kind="zero3"), 4))
     assert 0 < hidden["communication_exposed"] < found["communication_exposed"] / 2
 
 
@@ -233,7 +235,7 @@ def in_bf16() -> Constants:
 
 
 def test_weights_of_16_bits_are_gathered_in_half_the_bytes_and_reduced_in_fp32(in_bf16: Constants) -> None:
-    found = half(Zero3Strategy(kind="zero3", **BF16), in_bf16)
+    found = half(Zero3Options(kind="zero3", **BF16), in_bf16)
     # 109,483,778 numbers, three quarters of which come from other ranks: 2 bytes each twice, 4 bytes of gradients.
     expected = 0.75 * 109_483_778 * (2 * 2 + 4) / 1e11
     assert found["communication_exposed"] == pytest.approx(expected, rel=1e-3)
@@ -242,12 +244,12 @@ def test_weights_of_16_bits_are_gathered_in_half_the_bytes_and_reduced_in_fp32(i
     # A cast of the rank's quarter, 4 bytes to 2, comes with each gathering.
     slow = in_bf16.replaced(figures(elementwise=1e11).by_name)
     copies = 2 * 2 * 2 * 109_483_778 + 2 * 4 * 109_483_778  # gathered weights twice, gradients once; read and written
-    more = half(Zero3Strategy(kind="zero3", **BF16), slow)["communication_exposed"] - found["communication_exposed"]
+    more = half(Zero3Options(kind="zero3", **BF16), slow)["communication_exposed"] - found["communication_exposed"]
     assert more == pytest.approx((copies + 2 * 6 * 109_483_778 / 4) / 1e11, rel=1e-3)
 
 
 def test_deepspeeds_own_mode_sends_gradients_in_16_bits_and_casts_them_to_update(in_bf16: Constants) -> None:
-    strategy = DeepSpeedStrategy(kind="deepspeed", stage=2, **BF16)
+    strategy = DeepSpeedOptions(kind="deepspeed", stage=2, **BF16)
     found = half(strategy, in_bf16)
     # An all-reduce of gradients, a gather of the weights.
     assert found["communication_exposed"] == pytest.approx((1.5 + 0.75) * 2 * 109_483_778 / 1e11)
@@ -259,7 +261,7 @@ def test_deepspeeds_own_mode_sends_gradients_in_16_bits_and_casts_them_to_update
 def test_hybrid_sharding_keeps_gathers_within_the_machine() -> None:
     exposed = ROUND.replaced(figures(overlap=0.0).by_name)
     num_bytes = 4 * 109_483_778
-    found = terms(setup(HSDPStrategy(kind="hsdp"), 8, ranks_per_node=4), exposed)
+    found = terms(setup(HSDPOptions(kind="hsdp"), 8, ranks_per_node=4), exposed)
     within = 3 * 0.75 * num_bytes / 1e11
     # Each rank's quarter is summed over two machines, 4 rings through one network of 1e10 bytes a second.
     between = 2 * 0.5 * num_bytes / 4 / (1e10 / 4)
@@ -267,14 +269,14 @@ def test_hybrid_sharding_keeps_gathers_within_the_machine() -> None:
 
 
 def test_a_pipeline_waits_for_its_bubble() -> None:
-    way = setup(PipelineStrategy(kind="pipeline", stages=4), 4, steps=8)
+    way = setup(PipelineOptions(kind="pipeline", stages=4), 4, steps=8)
     found, alone = terms(way), terms(SINGLE)
     computing = 8 * (alone["forward"] + alone["backward"]) / 4
     # GPipe, section 2.3: (p - 1) / (m + p - 1) = 3 / 11 of the schedule; 12 blocks make 4 equal stages.
     waiting = found["bubble"] / (found["bubble"] + computing)
     assert waiting == pytest.approx(3 / 11, rel=0.01)
     # 12 blocks on 5 stages: the fullest has 3, where 2.4 would be even.
-    uneven = terms(setup(PipelineStrategy(kind="pipeline", stages=5), 5, steps=8))
+    uneven = terms(setup(PipelineOptions(kind="pipeline", stages=5), 5, steps=8))
     ideal = 8 * (alone["forward"] + alone["backward"]) / 5
     assert uneven["bubble"] == pytest.approx(ideal * 3 / 2.4 * 12 / 8 - ideal, rel=0.01)
 
@@ -282,7 +284,7 @@ def test_a_pipeline_waits_for_its_bubble() -> None:
 def test_a_pipeline_is_cut_as_the_strategy_cuts_it() -> None:
     config = AutoConfig.for_model("bert", num_hidden_layers=4)
     cut = profile(config, TASK, Shape((128,) * 4), POLICIES["fp32"], with_division=True)
-    way = setup(PipelineStrategy(kind="pipeline", stages=2, balance=[3, 1]), 2, steps=4)
+    way = setup(PipelineOptions(kind="pipeline", stages=2, balance=[3, 1]), 2, steps=4)
     found, alone = terms(way, of=cut), terms(SINGLE, of=cut)
     # 3 of 4 equal blocks on the first rank, where 2 would be even; m = 4, p = 2: 5/4 of its time.
     ideal = 4 * (alone["forward"] + alone["backward"]) / 2
@@ -297,25 +299,25 @@ def test_hidden_states_of_a_pipeline_are_as_wide_as_the_model() -> None:
 
 def test_offloaded_states_cross_to_the_host_and_are_updated_there() -> None:
     num_bytes = 4 * 109_483_778
-    found = terms(setup(Zero3Strategy(kind="zero3", cpu_offload=True), 4))
+    found = terms(setup(Zero3Options(kind="zero3", cpu_offload=True), 4))
     # A quarter comes for forward and for backward, its gradients go: at 1e10; nine passes, 4 ranks in one memory: 1e11.
     # The two rows of the head are padded to four.
     assert found["offload"] == pytest.approx(3 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11, rel=1e-4)
     assert found["optimizer"] == 0
-    deepspeed = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=2, offload_optimizer=True), 4))
+    deepspeed = terms(setup(DeepSpeedOptions(kind="deepspeed", stage=2, offload_optimizer=True), 4))
     assert deepspeed["offload"] == pytest.approx(2 * num_bytes / 4 / 1e10 + 9 * num_bytes / 1e11)
 
 
 @pytest.mark.parametrize(("stage", "times"), [(0, 1.5), (1, 1.5 + 0.75), (2, 1.5 + 0.75)])
 def test_deepspeed_waits_for_its_collectives(stage: Any, times: float) -> None:
-    found = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=stage), 4))
+    found = terms(setup(DeepSpeedOptions(kind="deepspeed", stage=stage), 4))
     assert found["communication_exposed"] == pytest.approx(times * 4 * 109_483_778 / 1e11)
 
 
 @pytest.mark.parametrize(("stage", "copies"), [(0, 4), (1, 4), (2, 4), (3, 4 + 2 * 2)])
 def test_deepspeed_copies_gradients_into_a_bucket_and_out_of_it(stage: Any, copies: int) -> None:
     slow = ROUND.replaced(figures(elementwise=1e11).by_name)
-    found = terms(setup(DeepSpeedStrategy(kind="deepspeed", stage=stage), 4), slow)["backward"]
+    found = terms(setup(DeepSpeedOptions(kind="deepspeed", stage=stage), 4), slow)["backward"]
     # Each copy reads and writes; stage 3 copies gathered weights too, forward and backward.
     assert found - terms(SINGLE, slow)["backward"] == pytest.approx(copies * 4 * 109_483_778 / 1e11)
 
@@ -324,9 +326,9 @@ def test_deepspeed_copies_gradients_into_a_bucket_and_out_of_it(stage: Any, copi
     ("strategy", "figure", "number", "term"),
     [
         # 12 blocks and the rest; 201 parameters.
-        (Zero3Strategy(kind="zero3"), "hooks__unit", 13, "communication_exposed"),
-        (DeepSpeedStrategy(kind="deepspeed", stage=2), "hooks__tensor", 201, "backward"),
-        (DeepSpeedStrategy(kind="deepspeed", stage=3), "hooks__gather", 201, "backward"),
+        (Zero3Options(kind="zero3"), "hooks__unit", 13, "communication_exposed"),
+        (DeepSpeedOptions(kind="deepspeed", stage=2), "hooks__tensor", 201, "backward"),
+        (DeepSpeedOptions(kind="deepspeed", stage=3), "hooks__gather", 201, "backward"),
     ],
 )
 def test_python_of_engines_counts_where_the_host_is_not_ahead(
@@ -349,11 +351,11 @@ def test_python_of_engines_counts_where_the_host_is_not_ahead(
     assert loud.parts["communication"] == pytest.approx(quiet.terms["communication_exposed"])
     for found in (quiet, loud):
         assert math.fsum(found.parts.values()) == pytest.approx(found.total_s)
-    assert terms(setup(DDPStrategy(kind="ddp"), 4), slow) == terms(setup(DDPStrategy(kind="ddp"), 4))
+    assert terms(setup(DDPOptions(kind="ddp"), 4), slow) == terms(setup(DDPOptions(kind="ddp"), 4))
 
 
 def test_the_host_does_one_thing_at_a_time_while_it_is_ahead() -> None:
-    way, alone = setup(Zero3Strategy(kind="zero3"), 4), terms(SINGLE)
+    way, alone = setup(Zero3Options(kind="zero3"), 4), terms(SINGLE)
     ahead = alone["forward"] + alone["backward"]
     # 4 rows take as long as the host is ahead, and FSDP2's Python takes a quarter of that.
     both = ROUND.replaced(figures(loader=ahead / 4, hooks__unit=ahead / 4 / 13).by_name)
@@ -370,18 +372,18 @@ def test_batches_are_waited_for_where_nothing_hides_them() -> None:
     assert terms(SINGLE, slow)["get_batch"] == pytest.approx(4 - computing)
     hiding = slow.replaced(figures(loader__hiding=0.01).by_name)
     # 512 tokens, 10 ms each, on top.
-    found = terms(SINGLE, hiding, job=Figures(512, hides_words=True))["get_batch"]
+    found = terms(SINGLE, hiding, job=TimeInputs(512, hides_words=True))["get_batch"]
     assert found == pytest.approx(4 + 5.12 - computing)
     rest = sum(alone.values())
-    assert terms(SINGLE, slow, job=Figures(512, num_workers=2))["get_batch"] == pytest.approx(2 - rest)
-    assert terms(SINGLE, slow, job=Figures(512, num_workers=64))["get_batch"] == 0
+    assert terms(SINGLE, slow, job=TimeInputs(512, num_workers=2))["get_batch"] == pytest.approx(2 - rest)
+    assert terms(SINGLE, slow, job=TimeInputs(512, num_workers=64))["get_batch"] == 0
 
 
 def test_the_interval_is_that_of_the_figures() -> None:
     sure = step_time(bert_base(), SINGLE, machine(), JOB)
     assert sure is not None
     assert sure.low_s == pytest.approx(sure.total_s) == pytest.approx(sure.high_s)
-    unsure = ROUND.replaced({"product.fp32": Constant(1e12, 0.5e12, 2e12, "test")})
+    unsure = ROUND.replaced({"product.fp32": BoundedConstant(1e12, 0.5e12, 2e12, "test")})
     found = step_time(bert_base(), SINGLE, machine(unsure), JOB)
     assert found is not None
     assert found.main_constants == ("product.fp32",)
@@ -425,7 +427,7 @@ def test_ranks_that_share_cores_slow_each_other_down(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     cpu = replace(machine(), is_cuda=False, num_cores=1.0)
     alone = step_time(bert_base(), SINGLE, cpu, JOB)
-    both = step_time(bert_base(), setup(DDPStrategy(kind="ddp"), 2), cpu, JOB)
+    both = step_time(bert_base(), setup(DDPOptions(kind="ddp"), 2), cpu, JOB)
     assert alone is not None
     assert both is not None
     assert both.terms["forward"] == pytest.approx(2 * alone.terms["forward"])

@@ -16,17 +16,17 @@ from paratune.config import strategy_sections as sections
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import traits_of
 from paratune.plan.profile import Profile, Shape, profile
-from paratune.plan.setup import Setup
+from paratune.plan.setup import PredictionSetup
 from paratune.plan.traffic import step_transfers
 from paratune.precision import POLICIES
 
 SECTIONS = {
-    "ddp": sections.DDPStrategy,
-    "zero1": sections.Zero1Strategy,
-    "zero2": sections.Zero2Strategy,
-    "zero3": sections.Zero3Strategy,
-    "hsdp": sections.HSDPStrategy,
-    "pipeline": sections.PipelineStrategy,
+    "ddp": sections.DDPOptions,
+    "zero1": sections.Zero1Options,
+    "zero2": sections.Zero2Options,
+    "zero3": sections.Zero3Options,
+    "hsdp": sections.HSDPOptions,
+    "pipeline": sections.PipelineOptions,
 }
 TRAININGS = [
     Training("ddp", {"bucket_cap_mb": 0.02}, 2),
@@ -71,10 +71,10 @@ def _recorded(training: Training, recorded: Record, rank: int) -> Counter[str]:
     return sent
 
 
-def _setup(training: Training) -> Setup:
+def _setup(training: Training) -> PredictionSetup:
     traits = traits_of(training.kind, training.options)
     assert traits is not None
-    return Setup(
+    return PredictionSetup(
         strategy=SECTIONS[training.kind](kind=training.kind, **training.options),
         traits=traits,
         precision=POLICIES[training.precision],

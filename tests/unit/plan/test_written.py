@@ -10,9 +10,9 @@ from tiny import tiny_config
 from paratune.config.load import load_config
 from paratune.config.sections import Config
 from paratune.config.traits import Traits
-from paratune.models.task_model import Entry
+from paratune.models.task_model import PackedEntry
 from paratune.plan.enumerate import Asked, enumerate_options, resized
-from paratune.plan.job import Job
+from paratune.plan.job import PlannedJob
 from paratune.plan.lengths import lengths_of_rows
 from paratune.plan.machine import machine_of
 from paratune.plan.memory import Memory
@@ -38,7 +38,9 @@ def written(folder: Path, base: str, *overrides: str, strategy: str, size: int |
     source.write_text(BASE + base)
     loaded = load_config(source, overrides)
     machine = machine_of("a100-40gb")
-    job = Job(loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8] * 100)), 100, Entry(), None)
+    job = PlannedJob(
+        loaded.config, tiny_config(num_layers=4), lengths_of_rows(np.array([8] * 100)), 100, PackedEntry(), None
+    )
     asked = Asked((4,), (strategy,), ("bf16",))
     options, impossible = enumerate_options(job, loaded, machine, asked, _no_traits)
     assert not impossible

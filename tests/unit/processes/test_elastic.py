@@ -42,6 +42,9 @@ def test_what_torchrun_says_is_read():
     assert torchrun_of({}) is None
     assert torchrun_of(variables(restart=2)) == Torchrun("a-7", 2, 3)
     assert torchrun_of({"TORCHELASTIC_RUN_ID": "none"}) == Torchrun("none", 0, 0)
+    # Digits to Python's isdigit, and no number to int.
+    odd = {"TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_RESTART_COUNT": "²", "TORCHELASTIC_MAX_RESTARTS": "9" * 5000}
+    assert torchrun_of(odd) == Torchrun("a", 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +116,8 @@ def test_the_smallest_micro_batch_that_was_noted_holds_for_later_starts(tmp_path
     assert noted_micro_batch(start(1, 1)) == 4
     note_micro_batch(2, 1, {})  # without torchrun there is no place for it
     assert noted_micro_batch({}) is None
+    assert noted_micro_batch(start(1, 0)) == 4
+    (tmp_path / "paratune.micro_batch.rank2.1").write_text("9" * 5000)
     assert noted_micro_batch(start(1, 0)) == 4
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 from paratune.processes.launcher import (
+    FIRST_PORT,
+    NUM_PORTS,
     first_host,
     has_own_gpu,
     idle_tasks,
@@ -86,13 +88,43 @@ def test_tasks_of_this_node():
     assert tasks_here({**STEP, "SLURM_STEP_TASKS_PER_NODE": "4(x3),1", "SLURM_NODEID": "2"}) == 4
     assert tasks_here({**STEP, "SLURM_STEP_TASKS_PER_NODE": "4(x3),1", "SLURM_NODEID": "3"}) == 1
     assert tasks_here({}) == 1
+    # A list of a million million nodes is not written out.
+    assert tasks_here({**STEP, "SLURM_STEP_TASKS_PER_NODE": "4,2(x9999999999)", "SLURM_NODEID": "9"}) == 2
+
+
+def test_a_number_of_5000_digits_counts_as_none():
+    environ = {"SLURM_JOB_ID": "1", "SLURM_NNODES": "9" * 5000, "SLURM_RESTART_COUNT": "9" * 5000}
+    assert why_wrong(1, environ) is None
+    assert (job_facts(environ) or {})["num_requeued"] == 0
 
 
 def test_where_tasks_of_srun_meet():
-    # A name that does not resolve: the node on which srun runs. 10000 + 41007 mod 20000.
-    assert srun_meeting({**STEP, "SLURM_STEP_NODELIST": "no-such-host.invalid"}) == "tcp://127.0.0.1:11007"
-    assert srun_meeting({**STEP, "SLURM_STEP_NODELIST": "localhost"}) == "tcp://localhost:11007"
-    assert srun_meeting({**STEP, "MASTER_ADDR": "head", "MASTER_PORT": "29500"}) == "tcp://head:29500"
+    # A name that does not resolve: the node on which srun runs.
+    two = {**STEP, "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "no-such-host.invalid"}
+    assert srun_meeting(two).host == "127.0.0.1"
+    assert srun_meeting({**two, "SLURM_STEP_NODELIST": "localhost"}).host == "localhost"
+    given = srun_meeting({**two, "MASTER_ADDR": "head", "MASTER_PORT": "29500"})
+    assert (given.host, given.port, given.is_one_machine) == ("head", 29500, False)
+    one = srun_meeting({**STEP, "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NODELIST": "gpu7"})
+    assert (one.host, one.is_one_machine) == ("127.0.0.1", True)
+
+
+def test_the_port_is_that_of_a_step_and_not_known_from_the_job():
+    steps = [{**STEP, "SLURM_SRUN_COMM_PORT": str(port)} for port in range(40_000, 40_200)]
+    meetings = [srun_meeting(step) for step in steps]
+    assert [srun_meeting({**step, "SLURM_PROCID": "3", "SLURM_NODEID": "1"}) for step in steps] == meetings
+    assert all(FIRST_PORT <= meeting.port < FIRST_PORT + NUM_PORTS for meeting in meetings)
+    # Of 200 draws out of 20,000 about one pair is equal.
+    assert len({meeting.port for meeting in meetings}) > 190
+    assert len({meeting.name for meeting in meetings}) == 200
+    again = srun_meeting({**steps[0], "SLURM_RESTART_COUNT": "1"})
+    assert (again.port, again.name) != (meetings[0].port, meetings[0].name)
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "port", "9" * 5000, "29500.0"])
+def test_a_port_that_is_none_is_refused(port: str):
+    with pytest.raises(ValueError, match=r"MASTER_PORT is .*allowed: 1 to 65535"):
+        srun_meeting({**STEP, "MASTER_PORT": port})
 
 
 def test_gpus_that_are_a_tasks_own():

@@ -11,9 +11,9 @@ from raised import raises_code
 from paratune.records import certificate
 from paratune.records.certificate import (
     TRAINED_TOLERANCES,
-    Finding,
     Part,
-    Trained,
+    StrategyDifference,
+    TrainedDifference,
     cells,
     compare,
     compare_trained,
@@ -136,9 +136,12 @@ def test_fp16_and_tf32_are_held_to_an_eighth_of_that():
 
 
 def test_the_worse_of_both_precisions_decides():
-    exact = Finding("ddp", "ddp", {}, 2, "fp64", "holds", same_samples=True)
-    holds, differs = Trained("bf16", "holds", gradient_difference=3e-3), Trained("bf16", "differs", "it is too long")
-    cannot = Trained("bf16", "cannot run", "no")
+    exact = StrategyDifference("ddp", "ddp", {}, 2, "fp64", "holds", same_samples=True)
+    holds, differs = (
+        TrainedDifference("bf16", "holds", gradient_difference=3e-3),
+        TrainedDifference("bf16", "differs", "it is too long"),
+    )
+    cannot = TrainedDifference("bf16", "cannot run", "no")
     assert with_trained(exact, holds).status == "holds"
     found = with_trained(exact, differs)
     assert (found.status, found.reason) == ("differs", "in bf16: it is too long")
@@ -150,7 +153,7 @@ def test_the_worse_of_both_precisions_decides():
     assert cells(with_trained(exact, cannot))[-1] == cells(exact)[-1] == "-"
     # As a file gives it back.
     written = json.loads(json.dumps(with_trained(exact, holds).as_dict()))
-    assert cells(Finding(**written))[-1] == "3.0e-03"
+    assert cells(StrategyDifference(**written))[-1] == "3.0e-03"
     assert trained_words({}) == ""
 
 
@@ -197,7 +200,7 @@ def test_fingerprints_follow_what_they_are_of():
 
 
 def test_one_strategy_that_differs_decides():
-    holds = Finding("ddp", "ddp", {}, 2, "fp64", "holds")
+    holds = StrategyDifference("ddp", "ddp", {}, 2, "fp64", "holds")
     differs, cannot = replace(holds, status="differs"), replace(holds, status="cannot run")
     assert verdict([holds, holds]) == "holds"
     assert verdict([holds, cannot]) == "incomplete"

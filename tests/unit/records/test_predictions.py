@@ -13,7 +13,7 @@ from raised import raises_code
 
 from paratune.records import predictions
 from paratune.records.predictions import (
-    Scale,
+    NumberScale,
     multi_label_columns,
     ordinal_columns,
     prediction_columns,
@@ -171,14 +171,14 @@ def test_a_place_that_is_no_folder_is_named(tmp_path: Path, place: str):
 
 
 def test_a_scale_brings_numbers_into_its_limits_and_then_to_its_steps():
-    bands = Scale(0.5, (0.0, 9.0))
+    bands = NumberScale(0.5, (0.0, 9.0))
     assert bands.reported(np.array([6.24, 6.25, 6.74, 9.4, -0.3])).tolist() == [6.0, 6.5, 6.5, 9.0, 0.0]
-    assert Scale(limits=(1.0, 5.0)).reported(np.array([0.2, 3.3])).tolist() == [1.0, 3.3]
-    assert Scale(0.1).reported(np.array([0.29])).tolist() == [0.3]
+    assert NumberScale(limits=(1.0, 5.0)).reported(np.array([0.2, 3.3])).tolist() == [1.0, 3.3]
+    assert NumberScale(0.1).reported(np.array([0.29])).tolist() == [0.3]
 
 
 def test_numbers_on_a_scale_are_written_as_they_are_and_as_they_are_reported():
-    columns = prediction_columns(np.array([[6.3], [9.6]]), [], scale=Scale(0.5, (0.0, 9.0)))
+    columns = prediction_columns(np.array([[6.3], [9.6]]), [], scale=NumberScale(0.5, (0.0, 9.0)))
     assert {name: values.tolist() for name, values in columns.items()} == {
         "prediction": [6.3, 9.6],
         "reported": [6.5, 9.0],

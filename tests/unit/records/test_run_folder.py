@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from raised import check_logged, raises_code
@@ -109,6 +109,29 @@ def test_what_only_moves_the_arithmetic_may_change(tmp_path: Path):
     same(folder, strategy={"kind": "ddp", "bucket_cap_mb": 1.0}, precision="bf16")
     same(folder, run__folder="elsewhere", data__cache_dir="/cache", batch__micro_batch_size=2)
     same(folder, batch={"per_device": 2, "grad_accum_steps": 2})  # 8 samples a step on two ranks, as before
+
+
+FREE = [
+    *("run.folder", "run.name", "run.hang_timeout_s"),
+    *("strategy.kind", "device.kind", "precision", "measure.warmup_steps", "trackers.kind", "checkpoint.every_steps"),
+    *("data.cache_dir", "data.figures", "data.num_workers", "data.prefetch_factor"),
+    *("evaluate.batch_size", "batch.micro_batch_size"),
+    *("train.activation_checkpointing", "train.compile", "train.deterministic"),
+]
+HELD = ["run.seed", "data.max_length", "evaluate.best", "evaluate.every_steps", "train.learning_rate", "model.name"]
+
+
+@pytest.mark.parametrize(("key", "is_free"), [*((key, True) for key in FREE), *((key, False) for key in HELD)])
+def test_every_option_that_may_differ_when_a_run_is_resumed(tmp_path: Path, key: str, is_free: bool):
+    folder = begun(tmp_path / "run")
+    section, _, name = key.partition(".")
+    changed = {**CONFIG, section: {**cast("dict[str, Any]", CONFIG.get(section, {})), name: 7} if name else 7}
+    assert (trained_fingerprint(changed) == trained_fingerprint(CONFIG)) is is_free
+    if is_free:
+        check_same_run(folder, changed)
+    else:
+        with raises_code("run.other_configuration", f"{key}: ", "7"):
+            check_same_run(folder, changed)
 
 
 def test_what_is_not_known_yet_is_not_compared(tmp_path: Path):

@@ -5,7 +5,14 @@ import re
 import pytest
 
 from paratune.report.corpus_figures import corpus_figures
-from paratune.report.corpus_page import Progress, Samples, StageLine, corpus_html, corpus_markdown, progress_html
+from paratune.report.corpus_page import (
+    CorpusProgress,
+    ShownTexts,
+    StageLine,
+    corpus_html,
+    corpus_markdown,
+    progress_html,
+)
 from paratune.report.corpus_tables import corpus_tables, funnel_table, reasons_table
 
 EVIL = '<script>alert("x")</script>\x1b[31m'
@@ -45,7 +52,7 @@ FOUND = {
 }
 TOLD = {"texts": "held out", "source": "news", "length": "line", "european": 0.875, "brazilian": 0.5, "auc": 0.8125}
 ROWS = [{"reason": "short", "url": "http://a.pt/", "detail": "3 words", "text": f"Um  dois\n{EVIL}"}]
-SAMPLES = [Samples("Dropped by clean/quality", ROWS), Samples("Nothing", [])]
+SAMPLES = [ShownTexts("Dropped by clean/quality", ROWS), ShownTexts("Nothing", [])]
 
 
 def test_the_funnel_is_what_was_read_and_kept():
@@ -114,7 +121,7 @@ def progress(**changed):
         StageLine("extract", "waits"),
     ]
     known = {"state": "running", "is_over": False, "lines": lines, "label": "fetch", "done": 3, "total": 9}
-    return Progress(**known | {"left_s": 61.0, "elapsed_s": 5.0, "now": "2026-01-01 10:00:00"} | changed)
+    return CorpusProgress(**known | {"left_s": 61.0, "elapsed_s": 5.0, "now": "2026-01-01 10:00:00"} | changed)
 
 
 def test_progress_is_shown_until_it_is_over():

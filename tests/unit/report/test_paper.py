@@ -15,7 +15,7 @@ from paratune.report.paper import HEIGHT, LEFT, ROOM, WIDTH, PaperSection, _Shee
 from paratune.report.paper_tables import grids, note_of_rest
 from paratune.report.read import read_runs
 from paratune.report.run_paper import run_pdf
-from paratune.report.tabular import Column, Entry, Table, table_of_texts
+from paratune.report.tabular import Column, Table, TableCell, table_of_texts
 
 pytest.importorskip("matplotlib")
 HOSTILE = "$\\frac{(Tj) <b> \x1b[31m 日本 %"
@@ -26,7 +26,9 @@ def table(num_columns, num_lines, *, text="figure", is_text=False, **more):
         Column("Label", is_text=True),
         *(Column(f"Column {at}", is_text=is_text) for at in range(1, num_columns)),
     )
-    lines = tuple((Entry(f"line {line}"), *(Entry(text) for _ in range(1, num_columns))) for line in range(num_lines))
+    lines = tuple(
+        (TableCell(f"line {line}"), *(TableCell(text) for _ in range(1, num_columns))) for line in range(num_lines)
+    )
     return Table("t", "A table", columns, lines, **more)
 
 
@@ -85,7 +87,7 @@ def test_what_tells_lines_apart_stands_in_each_block(seconds, names):
     columns = (Column("Of", is_text=True), Column("Devices", is_text=True), Column("Batch", is_text=True),
                *(Column(f"Figure {at}") for at in range(20)))  # fmt: skip
     lines = tuple(
-        (Entry(one), Entry(two), Entry("32"), *(Entry("1,234.5 ± 67.8") for _ in range(20)))
+        (TableCell(one), TableCell(two), TableCell("32"), *(TableCell("1,234.5 ± 67.8") for _ in range(20)))
         for one, two in zip(first, seconds, strict=True)
     )
     one = Table("t", "A table", columns, lines)

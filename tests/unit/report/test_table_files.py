@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paratune.report.table_files import csv_table, latex_table, markdown_table
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 from paratune.report.text import latex
 
 TABLE = Table(
@@ -20,8 +20,8 @@ TABLE = Table(
     "Time & memory, 50% of #1",
     (Column("Strategy", "strategy", is_text=True), Column("Time (s)", "time_s"), Column("Change")),
     (
-        (Entry("zero_3"), Entry("12.3", 12.345, ("a",)), Entry("−21.4% ↓", marks=("a",))),
-        (Entry("ddp"), Entry("0.850 ± 0.050 (2 of 3)"), Entry("n/a")),
+        (TableCell("zero_3"), TableCell("12.3", 12.345, ("a",)), TableCell("−21.4% ↓", marks=("a",))),
+        (TableCell("ddp"), TableCell("0.850 ± 0.050 (2 of 3)"), TableCell("n/a")),
     ),
     ("a: R² ~ $x$",),
     (1,),
@@ -107,7 +107,7 @@ def test_latex_closes_what_it_opens():
 
 
 def test_a_long_table_of_wide_texts_is_a_longtable_with_paragraphs():
-    lines = tuple((Entry(f"{number}"), Entry("words & more words " * 4)) for number in range(60))
+    lines = tuple((TableCell(f"{number}"), TableCell("words & more words " * 4)) for number in range(60))
     table = Table("t", "T", (Column("n", is_text=True), Column("a heading of many words", is_text=True)), lines)
     text = latex_table(table)
     assert r"\usepackage{booktabs, longtable}" in text
@@ -118,7 +118,7 @@ def test_a_long_table_of_wide_texts_is_a_longtable_with_paragraphs():
 
 def test_long_names_may_be_broken_but_not_before_what_a_hyphen_would_make_a_number_of():
     names = ("sst2_lr-5e-05-seed-42-bert-base-uncased", "sst2_run-20261122")
-    table = Table("t", "T", (Column("Run", is_text=True),), tuple((Entry(name),) for name in names))
+    table = Table("t", "T", (Column("Run", is_text=True),), tuple((TableCell(name),) for name in names))
     text = latex_table(table)
     assert text.count(r"\allowbreak{}") >= 5
     assert "$" not in text
@@ -126,7 +126,7 @@ def test_long_names_may_be_broken_but_not_before_what_a_hyphen_would_make_a_numb
 
 
 def test_letters_beyond_the_latin_ones_are_said_to_need_another_engine():
-    table = Table("t", "T", (Column("n", is_text=True),), ((Entry("日本"),),))
+    table = Table("t", "T", (Column("n", is_text=True),), ((TableCell("日本"),),))
     assert "XeLaTeX" in latex_table(table)
     assert "XeLaTeX" not in latex_table(TABLE)
     assert "XeLaTeX" in latex_table(replace(TABLE, notes=("日本",)))
@@ -136,7 +136,10 @@ def test_letters_beyond_the_latin_ones_are_said_to_need_another_engine():
 def test_a_paper_with_tables_of_all_kinds_compiles_and_nothing_leaves_the_page(tmp_path):
     hostile = ("<script>", "../a", "$(x)", "&%_#{}~^\\", "x" * 90, "0.5 ± 0.1 (1 of 2)", "−3.0% ↓", "ñ Ł – “q” … ≥ ×")
     columns = (Column("Run & name", is_text=True), *(Column(f"A long heading of {at} (%) ↑") for at in range(9)))
-    wide = [(Entry(text, marks=("a", "b")), *(Entry("114.6 ± 19.6 (+60.2% ↑)") for _ in range(9))) for text in hostile]
+    wide = [
+        (TableCell(text, marks=("a", "b")), *(TableCell("114.6 ± 19.6 (+60.2% ↑)") for _ in range(9)))
+        for text in hostile
+    ]
     few = Table(
         "few", "T & 50%", columns, tuple(wide), notes=("[a] R² of #1", "≤ ≈ ± ← →"), marked=(1,), groups=((0, "_"),)
     )

@@ -8,7 +8,7 @@ import pytest
 from make_run import make_run
 from raised import raises_code
 
-from paratune.config.targets import Target, parse_target
+from paratune.config.targets import ScoreTarget, parse_target
 from paratune.errors import ConfigError
 from paratune.report import make
 from paratune.report.read import read_runs
@@ -80,7 +80,7 @@ def test_the_best_is_said_where_a_target_was_not_reached(run: Path):
 
 
 def test_a_target_that_nobody_reached_is_shown_all_the_same(run: Path):
-    report = make([run], None, targets=[Target("f1", 0.95)])
+    report = make([run], None, targets=[ScoreTarget("f1", 0.95)])
     assert [row.label for row in report.shown_rows if row.group == "Time to quality"] == [
         "Training until f1 ≥ 0.95",
         "Whole run until f1 ≥ 0.95",
@@ -90,7 +90,7 @@ def test_a_target_that_nobody_reached_is_shown_all_the_same(run: Path):
 def test_a_run_without_the_metric_says_so_beside_one_with_it(tmp_path: Path, run: Path):
     other = make_run(tmp_path / "b")
     write(other, [step(1, 1000), evaluation(1, accuracy=0.9)])
-    rows = list(target_rows(read_runs([run, other]).runs, [Target("f1", 0.8)]))
+    rows = list(target_rows(read_runs([run, other]).runs, [ScoreTarget("f1", 0.8)]))
     assert [cell.text for cell in rows[0].cells] == ["6.50 s", "n/a: not evaluated by it"]
 
 
@@ -121,7 +121,7 @@ def test_what_is_no_target_is_refused(text: str, said: str):
 
 @pytest.mark.parametrize("text", ["f1>=.88", "f1>=8.8e-1", " f1 >= 0.88 "])
 def test_numbers_may_be_written_as_one_likes(text: str):
-    assert parse_target(text) == Target("f1", 0.88)
+    assert parse_target(text) == ScoreTarget("f1", 0.88)
 
 
 def test_a_metric_that_no_run_was_evaluated_by_is_refused_with_the_known_ones(run: Path):

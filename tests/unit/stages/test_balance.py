@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paratune.stages.balance import as_told, balanced
-from paratune.stages.cut import Span
+from paratune.stages.cut import BlockSpan
 
 
-def sizes(spans: list[Span] | None) -> list[int] | None:
+def sizes(spans: list[BlockSpan] | None) -> list[int] | None:
     return spans and [span.end - span.begin for span in spans]
 
 
@@ -44,4 +44,4 @@ def test_cuts_are_made_only_where_they_may_be():
 
 
 def test_told_stages_are_taken_as_told():
-    assert as_told([1, 3]) == [Span(0, 1), Span(1, 4)]
+    assert as_told([1, 3]) == [BlockSpan(0, 1), BlockSpan(1, 4)]

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceC
 from paratune.batch import Batch
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.stages.balance import as_told
-from paratune.stages.cut import CutModel, Span, probe_batch
+from paratune.stages.cut import BlockSpan, CutModel, probe_batch
 
 SIZES = {
     "vocab_size": 60,
@@ -153,6 +153,6 @@ def test_a_model_that_passes_more_than_hidden_states_is_refused_where_it_cannot_
     model = TaskModel(make("deberta-v2", num_labels=3, conv_kernel_size=3, conv_act="gelu"), "classification")
     cut = CutModel(model, find_blocks(model))
     with raises_code("strategy.cannot_cut", "0", "1", "3", "strategy.balance"):
-        cut.weights_of([Span(0, 1), Span(1, 4)])
+        cut.weights_of([BlockSpan(0, 1), BlockSpan(1, 4)])
     assert cut.possible_cuts() == {2, 3}
-    cut.weights_of([Span(0, 2), Span(2, 3), Span(3, 4)])
+    cut.weights_of([BlockSpan(0, 2), BlockSpan(2, 3), BlockSpan(3, 4)])

@@ -11,6 +11,7 @@ from tiny import tiny_model
 
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
+from paratune.processes.launcher import Meeting
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import process_group
 from paratune.strategies.ddp import DDPStrategy
@@ -94,6 +95,20 @@ def test_a_rendezvous_of_the_launcher_is_used(monkeypatch: pytest.MonkeyPatch):
     open_process_group(Place(1, 1, 2), CPU)
     assert (asked["backend"], asked["init_method"]) == ("gloo", "file:///somewhere/rendezvous")
     assert (asked["rank"], asked["world_size"], asked["timeout"]) == (1, 2, process_group.TIMEOUT)
-    monkeypatch.delenv(RENDEZVOUS_VARIABLE)
     open_process_group(Place(1, 1, 2), torch.device("cuda"))
-    assert (asked["backend"], asked["init_method"]) == ("cpu:gloo,cuda:nccl", "env://")
+    assert (asked["backend"], asked["init_method"]) == ("cpu:gloo,cuda:nccl", "file:///somewhere/rendezvous")
+
+
+def test_variables_lead_to_a_store_that_listens_on_their_address_alone(monkeypatch: pytest.MonkeyPatch):
+    asked, opened = {}, []
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: asked.update(options))
+    monkeypatch.setattr(process_group, "open_store", lambda meeting, rank, _: opened.append((meeting, rank)) or "store")
+    for name in (RENDEZVOUS_VARIABLE, "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"MASTER_ADDR": "node1", "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    open_process_group(Place(1, 1, 2), CPU)
+    assert opened == [(Meeting("node1", 29500, "variables", is_one_machine=False), 1)]
+    assert asked["store"] == "store"
+    assert "init_method" not in asked

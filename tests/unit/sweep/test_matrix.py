@@ -76,6 +76,8 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
         ("base: {}\naxes: {run.seed: [1]}\nnproc: many\n", "nproc is .*many.* at least 1"),
         ("base: {}\naxes: {run.seed: [1]}\nname: a/b\n", "name is .*a/b"),
         ("base: {}\naxes: {run.seed: [1]}\nfolder: 3\n", "folder is 3"),
+        (f"base: {{}}\naxes: {{run.seed: [1]}}\ntimeout_s: 1{400 * '0'}\n", "timeout_s is 10"),
+        ("base: {}\naxes: {run.seed: [1]}\ntimeout_s: .nan\n", "timeout_s is .nan"),
         ("base: {}\naxes: {run.seed: [1]}\nexclude: {seed: 1}\n", "exclude is .* a list of mappings"),
         ("base: {}\naxes: {run.seed: [1]}\nbaseline: ddp\n", "baseline is .* a mapping of axes to values"),
         ("base: {}\naxes: {run.seed: [1]}\nbaseline: {seed: 1}\n", "baseline: seed holds seeds"),

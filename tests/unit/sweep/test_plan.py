@@ -16,12 +16,12 @@ from paratune.records.run_folder import LOCK_FILE
 from paratune.records.sweep import SWEEP_FILE, read_sweep, run_folder_of, write_sweep
 from paratune.sweep.cells import cells_of
 from paratune.sweep.matrix import read_matrix
-from paratune.sweep.plan import Plan, check_unchanged, plan_of
+from paratune.sweep.plan import SweepPlan, check_unchanged, plan_of
 
 FIRST = "learning_rate-0.0001_seed-41"
 
 
-def plan(path: Path, *overrides: str) -> Plan:
+def plan(path: Path, *overrides: str) -> SweepPlan:
     matrix = read_matrix(path)
     return plan_of(matrix, cells_of(matrix, overrides), sys.argv)
 
@@ -41,7 +41,7 @@ def begin(path: Path, name: str, *, finished: bool = False, world_size: int = 1)
     return folder
 
 
-def states(found: Plan) -> list[str]:
+def states(found: SweepPlan) -> list[str]:
     return [step.record.state for step in found.steps]
 
 

@@ -13,12 +13,12 @@ from paratune.sweep import possible
 from paratune.sweep.asked import invalid, none_possible
 from paratune.sweep.cells import cells_of
 from paratune.sweep.matrix import read_matrix
-from paratune.sweep.possible import Machine, why_not_here, why_nowhere
+from paratune.sweep.possible import AvailableMachine, why_not_here, why_nowhere
 
-NO_GPU = Machine(())
-TWO_V100 = Machine(((7, 0), (7, 0)))
-TWO_A100 = Machine(((8, 0), (8, 0)))
-UNKNOWN = Machine(None)
+NO_GPU = AvailableMachine(())
+TWO_V100 = AvailableMachine(((7, 0), (7, 0)))
+TWO_A100 = AvailableMachine(((8, 0), (8, 0)))
+UNKNOWN = AvailableMachine(None)
 
 
 def _config(path: Path, *overrides: str) -> Config:
@@ -81,7 +81,7 @@ def test_what_no_machine_can_do(overrides: list[str], count: int, says: str | No
     ],
 )
 def test_what_this_machine_cannot_do(
-    overrides: list[str], count: int, machine: Machine, says: str | None, matrix_file: Path
+    overrides: list[str], count: int, machine: AvailableMachine, says: str | None, matrix_file: Path
 ):
     reason = why_not_here(_config(matrix_file, *overrides), count, {}, machine)
     assert reason is None if says is None else says in (reason or "")
@@ -112,13 +112,15 @@ def test_a_tracker_that_is_not_there(matrix_file: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("printed", "expected"),
     [
-        ("[[8, 0], [9, 0]]", Machine(((8, 0), (9, 0)))),
+        ("[[8, 0], [9, 0]]", AvailableMachine(((8, 0), (9, 0)))),
         ("a warning\n[]", NO_GPU),
         ("", UNKNOWN),
         ("odd", UNKNOWN),
     ],
 )
-def test_the_machine_is_asked_in_another_process(printed: str, expected: Machine, monkeypatch: pytest.MonkeyPatch):
+def test_the_machine_is_asked_in_another_process(
+    printed: str, expected: AvailableMachine, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(possible.sys, "platform", "odd")  # on Linux a look into /dev may spare the question
     monkeypatch.setattr(
         possible.subprocess, "run", lambda *words, **options: subprocess.CompletedProcess(words, 0, printed.encode())

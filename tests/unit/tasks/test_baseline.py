@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paratune.config.task_sections import ClassificationTask, QuestionAnsweringTask, RegressionTask
-from paratune.data.columns import Answer
+from paratune.data.columns import AnswerSpan
 from paratune.tasks import recipe_of
 from paratune.tasks.baseline import constant_baseline
 
@@ -41,7 +41,7 @@ def test_the_commonest_class_of_the_training_set_is_said_of_every_sample():
 
 
 def questions(*golds):
-    answers = [tuple(Answer(text, 0) for text in texts) for texts in golds]
+    answers = [tuple(AnswerSpan(text, 0) for text in texts) for texts in golds]
     return SimpleNamespace(samples=SimpleNamespace(answers=answers))
 
 

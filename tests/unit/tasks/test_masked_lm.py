@@ -12,7 +12,7 @@ from raised import raises_code
 from tiny import VOCABULARY, tiny_config, tiny_masked_lm, tiny_tokenizer
 from transformers import AutoModelForMaskedLM, BertModel, pipeline
 
-from paratune.config.sections import Columns, Data, Model
+from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import MaskedLMTask
 from paratune.data.loader import eval_batches
 from paratune.data.tokens import Tokenizing
@@ -40,7 +40,9 @@ def split_of(tmp_path: Path, texts: list[str], task=TASK, *, require_labels: boo
 
 
 def load(folder: Path, precision: str = "fp32", **options):
-    return recipe_of(TASK).load_model(Model(name=str(folder)), tiny_tokenizer(), POLICIES[precision], 0, **options)
+    return recipe_of(TASK).load_model(
+        ModelOptions(name=str(folder)), tiny_tokenizer(), POLICIES[precision], 0, **options
+    )
 
 
 def outputs_of(recipe, split, model, batch_size: int = 2) -> np.ndarray:
@@ -78,7 +80,7 @@ def test_from_scratch_needs_a_config_alone(tmp_path):
     tiny_config().save_pretrained(tmp_path / "model")
     made = [
         recipe_of(TASK).load_model(
-            Model(name=str(tmp_path / "model"), from_scratch=True), tiny_tokenizer(), POLICIES["fp32"], seed
+            ModelOptions(name=str(tmp_path / "model"), from_scratch=True), tiny_tokenizer(), POLICIES["fp32"], seed
         )
         for seed in (1, 1, 2)
     ]

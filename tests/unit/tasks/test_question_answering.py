@@ -23,7 +23,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from paratune.config.sections import Columns, Data, MaxRows, Model
+from paratune.config.sections import Columns, Data, MaxRows, ModelOptions
 from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.load import Split
 from paratune.data.loader import eval_batches
@@ -328,7 +328,7 @@ def test_every_architecture_with_the_head_answers(name: str, how: Tokenizing, tm
     AutoModelForQuestionAnswering.from_config(ARCHITECTURES[name]()).save_pretrained(folder)
     made = recipe()
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 6)).values()
-    model = made.load_model(Model(name=str(folder)), how.tokenizer, POLICIES["fp32"], 0, head_must_exist=True)
+    model = made.load_model(ModelOptions(name=str(folder)), how.tokenizer, POLICIES["fp32"], 0, head_must_exist=True)
     assert model.new_weights == ()
     found = evaluate(
         ForwardOnly(model, POLICIES["fp32"], CPU),
@@ -345,7 +345,7 @@ def test_every_architecture_with_the_head_answers(name: str, how: Tokenizing, tm
 
 def test_a_masked_language_model_gets_a_new_head(how: Tokenizing, tmp_path: Path):
     tiny_qa_model(tiny_config()).bert.save_pretrained(tmp_path / "model")
-    model = recipe().load_model(Model(name=str(tmp_path / "model")), how.tokenizer, POLICIES["fp32"], 0)
+    model = recipe().load_model(ModelOptions(name=str(tmp_path / "model")), how.tokenizer, POLICIES["fp32"], 0)
     assert model.new_weights == ("qa_outputs.bias", "qa_outputs.weight")
 
 

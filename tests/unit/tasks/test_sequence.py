@@ -9,7 +9,7 @@ import pytest
 from tiny import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSequenceClassification
 
-from paratune.config.sections import Columns, Model
+from paratune.config.sections import Columns, ModelOptions
 from paratune.config.task_sections import MultiLabelTask, OrdinalTask, RegressionTask
 from paratune.data.tokens import Tokenizing
 from paratune.precision import POLICIES
@@ -33,7 +33,9 @@ def split_of(task, labels, tmp_path: Path, *, require_labels: bool = True):
 )
 def test_the_head_is_one_that_transformers_reads(tmp_path, task, names):
     tiny_model(tmp_path / "model")
-    model = recipe_of(task).load_model(Model(name=str(tmp_path / "model")), tiny_tokenizer(), POLICIES["fp32"], 0)
+    model = recipe_of(task).load_model(
+        ModelOptions(name=str(tmp_path / "model")), tiny_tokenizer(), POLICIES["fp32"], 0
+    )
     model.hf.save_pretrained(tmp_path / "saved")
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
     assert list(again.config.id2label.values()) == names

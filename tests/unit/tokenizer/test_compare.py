@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.tokenizer.compare import Figures, compare, load_vocabulary
+from paratune.tokenizer.compare import TokenizerFigures, compare, load_vocabulary
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_figures_of_a_text(tokenizer):
 
 def test_tokens_that_share_a_character_are_counted_each(tokenizer):
     # Byte-level tokenizers cut "ç" into two tokens with the same place.
-    figures = Figures("bytes", 256)
+    figures = TokenizerFigures("bytes", 256)
     figures.add("aç b", [(0, 1), (1, 2), (1, 2), (2, 4)], [False] * 4)
     assert (figures.num_words, figures.num_word_tokens, figures.num_cut_words) == (2, 4, 1)
 

@@ -7,12 +7,12 @@ import pytest
 from raised import raises_code
 from transformers import AutoTokenizer
 
-from paratune.tokenizer.train import RECORD_FILE, Kind, Recipe, save_tokenizer, train_tokenizer
+from paratune.tokenizer.train import RECORD_FILE, Kind, TokenizerRecipe, save_tokenizer, train_tokenizer
 
 TEXTS = ["o jogador marcou um golo", "o guarda-redes não marcou golo nenhum", "um jogo, um golo: 1-0"] * 20
 
 
-def trained(folder: Path, recipe: Recipe, texts: list[str] = TEXTS):
+def trained(folder: Path, recipe: TokenizerRecipe, texts: list[str] = TEXTS):
     tokenizer, _ = train_tokenizer(lambda: texts, recipe)
     save_tokenizer(tokenizer, recipe, folder, {})
     return AutoTokenizer.from_pretrained(folder)
@@ -28,7 +28,7 @@ def trained(folder: Path, recipe: Recipe, texts: list[str] = TEXTS):
     ],
 )
 def test_texts_and_pairs_are_framed_as_the_family_does(tmp_path: Path, kind: Kind, single: str, pair: str):
-    tokenizer = trained(tmp_path / "t", Recipe(kind=kind, vocab_size=400))
+    tokenizer = trained(tmp_path / "t", TokenizerRecipe(kind=kind, vocab_size=400))
     assert tokenizer.decode(tokenizer("golo")["input_ids"]) == single
     assert tokenizer.decode(tokenizer("golo", "jogo")["input_ids"]) == pair
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -37,13 +37,13 @@ def test_texts_and_pairs_are_framed_as_the_family_does(tmp_path: Path, kind: Kin
 
 
 def test_wordpiece_tells_the_texts_of_a_pair_apart(tmp_path: Path):
-    tokenizer = trained(tmp_path / "t", Recipe(vocab_size=400))
+    tokenizer = trained(tmp_path / "t", TokenizerRecipe(vocab_size=400))
     assert tokenizer("golo", "jogo")["token_type_ids"] == [0, 0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_texts_come_back(tmp_path: Path, kind: Kind):
-    tokenizer = trained(tmp_path / "t", Recipe(kind=kind, vocab_size=400))
+    tokenizer = trained(tmp_path / "t", TokenizerRecipe(kind=kind, vocab_size=400))
     text = "o guarda redes marcou um golo"
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True).strip() == text
 
@@ -52,13 +52,13 @@ def test_texts_come_back(tmp_path: Path, kind: Kind):
 def test_the_same_texts_give_the_same_tokenizer(kind: Kind):
     # Of 60 words that occur once, ties decide nearly everything.
     texts = [" ".join(chr(97 + (i * j) % 26) * (1 + j % 3) + chr(97 + i % 26) for j in range(1, 7)) for i in range(60)]
-    recipe = Recipe(kind=kind, vocab_size=400)
+    recipe = TokenizerRecipe(kind=kind, vocab_size=400)
     made = {train_tokenizer(lambda: texts, recipe)[0].to_str() for _ in range(5)}
     assert len(made) == 1
 
 
 def test_the_rarest_letters_are_left_out_of_the_alphabet():
-    recipe = Recipe(vocab_size=50, limit_alphabet=2)
+    recipe = TokenizerRecipe(vocab_size=50, limit_alphabet=2)
     tokenizer, _ = train_tokenizer(lambda: ["aaa bbb c"], recipe)
     assert {"a", "b", "##a", "##b"} <= set(tokenizer.get_vocab())
     assert tokenizer.encode("c", add_special_tokens=False).tokens == ["[UNK]"]
@@ -66,7 +66,7 @@ def test_the_rarest_letters_are_left_out_of_the_alphabet():
 
 def test_the_vocabulary_has_the_size_that_was_asked_for():
     # 5 special tokens; the 3 letters of "aab", "ab" after another (##a, ##b), then what joins them: 5 + 2 + 2 + ...
-    tokenizer, counted = train_tokenizer(lambda: ["aab aab ab"], Recipe(vocab_size=10))
+    tokenizer, counted = train_tokenizer(lambda: ["aab aab ab"], TokenizerRecipe(vocab_size=10))
     assert tokenizer.get_vocab_size() == 10
     assert set(tokenizer.get_vocab()) >= {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##a", "##b"}
     assert (counted.num_texts, counted.num_characters) == (1, 10)
@@ -75,21 +75,21 @@ def test_the_vocabulary_has_the_size_that_was_asked_for():
 def test_a_vocabulary_without_room_for_the_letters_is_refused():
     # 5 special tokens, a and b, ##a and ##b: 9.
     with raises_code("tokenizer.vocabulary_size", "--vocab-size", "8", "2", "9"):
-        train_tokenizer(lambda: ["aab bba"], Recipe(vocab_size=8))
+        train_tokenizer(lambda: ["aab bba"], TokenizerRecipe(vocab_size=8))
     with raises_code("tokenizer.vocabulary_size", "--vocab-size", "8"):
-        train_tokenizer(lambda: ["abcdef ghi"], Recipe(kind="unigram", vocab_size=8))
+        train_tokenizer(lambda: ["abcdef ghi"], TokenizerRecipe(kind="unigram", vocab_size=8))
 
 
 def test_accents_and_case_stay_unless_asked(tmp_path: Path):
-    kept = trained(tmp_path / "a", Recipe(vocab_size=400))
+    kept = trained(tmp_path / "a", TokenizerRecipe(vocab_size=400))
     assert kept.tokenize("não") == ["não"]
     assert kept.tokenize("GOLO") != ["golo"]
-    plain = trained(tmp_path / "b", Recipe(vocab_size=400, lowercase=True, strip_accents=True))
+    plain = trained(tmp_path / "b", TokenizerRecipe(vocab_size=400, lowercase=True, strip_accents=True))
     assert plain.tokenize("NÃO") == ["nao"]
 
 
 def test_the_record_says_how(tmp_path: Path):
-    recipe = Recipe(vocab_size=300, min_frequency=3)
+    recipe = TokenizerRecipe(vocab_size=300, min_frequency=3)
     trained(tmp_path / "t", recipe)
     written = json.loads((tmp_path / "t" / RECORD_FILE).read_text())
     assert written["recipe"]["min_frequency"] == 3
@@ -99,14 +99,17 @@ def test_the_record_says_how(tmp_path: Path):
 @pytest.mark.parametrize(
     ("recipe", "refused"),
     [
-        (Recipe(vocab_size=5), ("tokenizer.vocabulary_size", "--vocab-size", "5", "6", "wordpiece")),
-        (Recipe(kind="bpe", vocab_size=260), ("tokenizer.vocabulary_size", "--vocab-size", "260", "261", "bpe")),
-        (Recipe(min_frequency=0), ("cli.out_of_range", "--min-frequency", "0", "1")),
-        (Recipe(limit_alphabet=0), ("cli.out_of_range", "--limit-alphabet", "0", "1")),
-        (Recipe(max_length=0), ("cli.out_of_range", "--max-length", "0", "1")),
+        (TokenizerRecipe(vocab_size=5), ("tokenizer.vocabulary_size", "--vocab-size", "5", "6", "wordpiece")),
+        (
+            TokenizerRecipe(kind="bpe", vocab_size=260),
+            ("tokenizer.vocabulary_size", "--vocab-size", "260", "261", "bpe"),
+        ),
+        (TokenizerRecipe(min_frequency=0), ("cli.out_of_range", "--min-frequency", "0", "1")),
+        (TokenizerRecipe(limit_alphabet=0), ("cli.out_of_range", "--limit-alphabet", "0", "1")),
+        (TokenizerRecipe(max_length=0), ("cli.out_of_range", "--max-length", "0", "1")),
     ],
 )
-def test_impossible_recipes_are_refused(recipe: Recipe, refused: tuple[str, ...]):
+def test_impossible_recipes_are_refused(recipe: TokenizerRecipe, refused: tuple[str, ...]):
     with raises_code(*refused):
         train_tokenizer(lambda: TEXTS, recipe)
 
@@ -115,4 +118,4 @@ def test_impossible_recipes_are_refused(recipe: Recipe, refused: tuple[str, ...]
 @pytest.mark.parametrize("texts", [[], ["", " "]])
 def test_texts_without_words_are_refused(kind: Kind, texts: list[str]):
     with raises_code("data.empty"):
-        train_tokenizer(lambda: texts, Recipe(kind=kind, vocab_size=300))
+        train_tokenizer(lambda: texts, TokenizerRecipe(kind=kind, vocab_size=300))

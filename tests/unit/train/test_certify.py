@@ -17,7 +17,7 @@ from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 from paratune.processes.place import Place
 from paratune.train import certify
-from paratune.train.certify import Job, silence, take_part, tensor_hashes
+from paratune.train.certify import CertificateJob, silence, take_part, tensor_hashes
 from paratune.train.gradients import Differences, compare_gradients, relative_difference
 
 F64 = torch.float64
@@ -130,11 +130,11 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "batch: {global: 4}\n"
     )
 
-    def make(folder: str, reference: str | None = None, **changed: Any) -> Job:
+    def make(folder: str, reference: str | None = None, **changed: Any) -> CertificateJob:
         values = load_config(tmp_path / "c.yaml").values
         values["train"] |= changed
         (tmp_path / folder).mkdir()
-        return Job(
+        return CertificateJob(
             name="single",
             values=values,
             source="c.yaml",
@@ -182,7 +182,7 @@ def test_the_most_exact_arithmetic_is_one_that_the_device_does_fast(
 ):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
-    job = Job("ddp", {"precision": "fp32"}, "c.yaml", 3, exact, "folder", None)
+    job = CertificateJob("ddp", {"precision": "fp32"}, "c.yaml", 3, exact, "folder", None)
     assert certify._most_exact(torch.device(device), job) == precision
 
 

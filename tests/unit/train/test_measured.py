@@ -3,7 +3,7 @@
 import pytest
 
 from paratune.config.batch_size import ResolvedBatch
-from paratune.config.sections import Measure
+from paratune.config.sections import MeasureOptions
 from paratune.models.batch_layout import BatchLayout
 from paratune.strategies.protocol import Layout
 from paratune.train.measured import why_no_communication, why_no_noise, why_no_profile
@@ -35,8 +35,8 @@ def test_sorted_micro_batches_are_no_random_parts_of_a_step():
 
 
 def test_why_nothing_is_profiled():
-    assert "measure.profile_steps" in str(why_no_profile(Measure()))
-    assert why_no_profile(Measure(profile_steps=3)) is None
-    assert why_no_communication(Measure(profile_steps=3), ALONE) == "one process exchanges nothing"
-    assert why_no_communication(Measure(), PAIR) == why_no_profile(Measure())
-    assert why_no_communication(Measure(profile_steps=3), PAIR) is None
+    assert "measure.profile_steps" in str(why_no_profile(MeasureOptions()))
+    assert why_no_profile(MeasureOptions(profile_steps=3)) is None
+    assert why_no_communication(MeasureOptions(profile_steps=3), ALONE) == "one process exchanges nothing"
+    assert why_no_communication(MeasureOptions(), PAIR) == why_no_profile(MeasureOptions())
+    assert why_no_communication(MeasureOptions(profile_steps=3), PAIR) is None

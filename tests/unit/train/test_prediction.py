@@ -14,7 +14,7 @@ from paratune.config.load import load_config
 from paratune.config.traits import TRAITS
 from paratune.models.packed import find_entry
 from paratune.models.task_model import TaskModel
-from paratune.plan.constants import KINDS, Constant, Constants
+from paratune.plan.constants import KINDS, BoundedConstant, Constants
 from paratune.plan.machine import Machine, machine_of
 from paratune.precision import POLICIES
 from paratune.train import prediction
@@ -22,7 +22,7 @@ from paratune.train.prediction import prediction_record
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "single.yaml"
 ROUND = {
-    name: Constant(value, value / 2, value * 2, "test")
+    name: BoundedConstant(value, value / 2, value * 2, "test")
     for name, meaning in KINDS.items()
     for value in (1e-6 if meaning.startswith("seconds") else 1.0 if meaning.startswith(("share", "mea")) else 1e9,)
 }
@@ -74,5 +74,5 @@ def test_a_model_that_cannot_be_traced_ends_no_run(monkeypatch: pytest.MonkeyPat
     def fails(*_: object, **__: object) -> None:
         raise NotImplementedError("no meta")
 
-    monkeypatch.setattr(prediction.Predictor, "predict", fails)
+    monkeypatch.setattr(prediction.JobPredictor, "predict", fails)
     assert recorded(monkeypatch, CPU) == {"reason": "NotImplementedError: no meta"}

@@ -24,7 +24,7 @@ from paratune.models.attention import cuda
 from paratune.models.task_model import find_blocks
 from paratune.precision import POLICIES
 from paratune.tasks import recipe_of
-from paratune.tasks.protocol import Recipe
+from paratune.tasks.protocol import TaskRecipe
 from paratune.train import prepare
 
 CONFIG = """\
@@ -54,7 +54,7 @@ def split(name: str, texts: list[str], labels: list[int] | None = None) -> Simpl
     )
 
 
-def recipe(labels: Sequence[str]) -> Recipe:
+def recipe(labels: Sequence[str]) -> TaskRecipe:
     return recipe_of(ClassificationTask(kind="classification", labels=list(labels)))
 
 

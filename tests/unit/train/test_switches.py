@@ -63,7 +63,7 @@ def test_attention_of_cudnn_is_off_while_a_certificate_trains(config: Path, monk
     seen = watched(monkeypatch, certify)
     Path("out").mkdir()
     values = load_config(config).values
-    job = certify.Job("single", values, "c.yaml", num_steps=1, exact=True, folder="out", reference=None)
+    job = certify.CertificateJob("single", values, "c.yaml", num_steps=1, exact=True, folder="out", reference=None)
     certify.take_part(job, Place(0, 0, 1), StopRequest())
     assert seen == [False]
     assert torch.backends.cuda.cudnn_sdp_enabled()

@@ -12,7 +12,7 @@ CLASSES = ("negative", "positive")
 
 @dataclass(frozen=True)
 class FakeRun:
-    """What `paratune.verdicts.rows.Run` asks for; values by their path with dots."""
+    """What `paratune.verdicts.rows.ComparedRun` asks for; values by their path with dots."""
 
     name: str
     folder: Path = Path("nowhere")

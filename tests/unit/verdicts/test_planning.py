@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from paratune.verdicts.estimate import Estimate, Side
-from paratune.verdicts.planning import Plan, plan, power_different, power_equal
+from paratune.verdicts.planning import ComparisonPlan, plan, power_different, power_equal
 
 
 def of_pairs(num_runs, deviation=0.004, shared=0.0, num_samples=0, value=0.0):
@@ -64,5 +64,5 @@ def test_too_few_samples_are_said_to_be_the_trouble():
 
 
 def test_wild_runs_ask_for_more_than_a_plan_can_say():
-    assert plan(of_pairs(3, deviation=0.2), 0.005) == Plan(None, None)
-    assert plan(Estimate(0.0, (), 0.01, 400, "samples"), 0.005) == Plan(None)
+    assert plan(of_pairs(3, deviation=0.2), 0.005) == ComparisonPlan(None, None)
+    assert plan(Estimate(0.0, (), 0.01, 400, "samples"), 0.005) == ComparisonPlan(None)

@@ -12,7 +12,7 @@ from paratune.metrics.ordinal import ordinal_scores
 from paratune.metrics.regression import regression_scores
 from paratune.metrics.squad import RawScores, squad_scores
 from paratune.records.predictions import joined_names, predicted_ranks, predicted_sets
-from paratune.verdicts.rows import CannotTell, Rows
+from paratune.verdicts.rows import CannotTell, PredictionRows
 from paratune.verdicts.scoring import score_again
 
 RNG = np.random.default_rng(11)
@@ -98,7 +98,7 @@ def run_of(kind, record, recorded):
 
 
 def rows_of(columns):
-    return Rows("r", {name: np.asarray(values) for name, values in columns.items()})
+    return PredictionRows("r", {name: np.asarray(values) for name, values in columns.items()})
 
 
 @pytest.mark.parametrize("case", CASES)

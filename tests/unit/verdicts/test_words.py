@@ -1,16 +1,20 @@
 import pytest
 
-from paratune.verdicts import Differs, Finding, Verdict
+from paratune.verdicts import Differs, MeasureComparison, Verdict
 from paratune.verdicts.words import quality_words, sentence_of, signed_interval_words, speed_words
 
 
 def speed(change, low, high, outcome, **values):
-    return Finding("speed", True, 100.0, 127.0, (3, 3), change, low, high, outcome, margin=0.02, scope="runs", **values)
+    return MeasureComparison(
+        "speed", True, 100.0, 127.0, (3, 3), change, low, high, outcome, margin=0.02, scope="runs", **values
+    )
 
 
 def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
     found = {"scope": "seeds and samples", **values}
-    return Finding(metric, False, 0.9, 0.9 + (change or 0), (3, 3), change, low, high, outcome, margin=margin, **found)
+    return MeasureComparison(
+        metric, False, 0.9, 0.9 + (change or 0), (3, 3), change, low, high, outcome, margin=margin, **found
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,7 @@ def test_speed(found, words):
 
 
 def test_goodput():
-    found = Finding("goodput", True, 1.0, 1.3, (3, 3), 0.3, 0.25, 0.35, "different", margin=0.02)
+    found = MeasureComparison("goodput", True, 1.0, 1.3, (3, 3), 0.3, 0.25, 0.35, "different", margin=0.02)
     assert speed_words(found) == "30% more goodput (25–35%)"
 
 

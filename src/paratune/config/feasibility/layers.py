@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 
 from paratune.config.feasibility.rules import DEMO_MODEL, DEMO_PACKAGE
-from paratune.config.sections import Model
+from paratune.config.sections import ModelOptions
 
 _KEYS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
 """How configurations of models call the number of their layers."""
 
 
-def num_layers(model: Model) -> int | None:
+def num_layers(model: ModelOptions) -> int | None:
     """Return the number of layers of a model that lies in a folder; None where it is not known without the hub."""
     path = model_folder(model.name)
     if path is None:

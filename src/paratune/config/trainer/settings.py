@@ -1,12 +1,12 @@
 """The settings of a Trainer as they were read: a JSON file, and its values by type."""
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from paratune.config.layers import read_text
 from paratune.config.trainer.keys import MAPPED, RENAMED
@@ -90,8 +90,11 @@ class Settings:
         if isinstance(value, str):  # 5e-5 is text to some writers; TrainingArguments takes it too
             with suppress(ValueError):
                 value = float(value)
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)):
-            return value
+        if value is None:
+            return None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and abs(value) <= sys.float_info.max:  # not NaN, and no int of 400 digits
+            return cast(float, value)
         self.problems.append(f"{key} is {describe_value(value)}; allowed: a number")
         return None
 

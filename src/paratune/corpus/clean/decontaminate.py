@@ -33,7 +33,7 @@ from paratune.corpus.index.inputs import find_files
 from paratune.corpus.rows import DOCUMENT_SCHEMA, Lost
 from paratune.corpus.runs import RunWriter, hash_64, merge
 from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import Table
+from paratune.corpus.shard import ShardWriter
 from paratune.corpus.stage import Stage, begin, is_finished, output_of, parts, run_stage
 from paratune.errors import ConfigError, DataError
 
@@ -188,8 +188,8 @@ def drop_contaminated(each: _Documents) -> Iterator[Document | Lost]:
     with (
         replace_file(paths[0]) as found_path,
         replace_file(paths[1]) as cut_path,
-        Table(found_path, FOUND_SCHEMA) as found,
-        Table(cut_path, CUT_SCHEMA) as cut,
+        ShardWriter(found_path, FOUND_SCHEMA) as found,
+        ShardWriter(cut_path, CUT_SCHEMA) as cut,
     ):
         for document in read_documents(each.path):
             lines = document["text"].split("\n")

@@ -28,7 +28,7 @@ from paratune.corpus.clean.step import Document, lost, read_documents, with_text
 from paratune.corpus.rows import DOCUMENT_SCHEMA, Lost
 from paratune.corpus.runs import NAMES_SCHEMA, RunWriter, counts, hash_64, merge, named_runs, spans
 from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import Table
+from paratune.corpus.shard import ShardWriter
 from paratune.corpus.stage import Stage, begin, is_finished, output_of, parts, run_stage
 
 FORMAT = 1
@@ -142,7 +142,7 @@ def cut_lines(each: _Documents) -> Iterator[Document | Lost]:
     """Yield documents without the lines that are cut, which are written beside them, or why nothing is left."""
     common = _common_of(each)
     path = each.folder / cut_file(each.number)
-    with replace_file(path) as temporary, Table(temporary, CUT_SCHEMA) as cut:
+    with replace_file(path) as temporary, ShardWriter(temporary, CUT_SCHEMA) as cut:
         for document in read_documents(each.path):
             lines = document["text"].split("\n")
             reasons = _reasons(lines, host_and_page(document["url"])[0], common, each.options)

@@ -26,7 +26,7 @@ ENDS = (".", "!", "?", ";", ":", "…", '"', "»", "”", "'", "’", ")")
 _STRIPPED = string.punctuation + "«»“”‘’…–—·•ºª"
 
 
-class Page:
+class MeasuredText:
     """A text, with what several figures need of it."""
 
     def __init__(self, text: str, options: Quality) -> None:
@@ -52,11 +52,11 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Rule:
+class QualityRule:
     """A figure, and what it is held against."""
 
     reason: str
-    measure: Callable[[Page], float]
+    measure: Callable[[MeasuredText], float]
     least: float | None = None
     most: float | None = None
 
@@ -76,9 +76,9 @@ def keep_running_text(shard: Shard) -> Iterator[Document | Lost]:
         yield document if found is None else lost(document, *found)
 
 
-def fault(text: str, options: Quality, rules: Sequence[Rule]) -> tuple[str, str] | None:
+def fault(text: str, options: Quality, rules: Sequence[QualityRule]) -> tuple[str, str] | None:
     """Return the reason against a text, with the figure and its limit; None if there is none."""
-    page = Page(text, options)
+    page = MeasuredText(text, options)
     if not page.words:
         return "empty", "no word"
     lower = text.lower()
@@ -94,99 +94,99 @@ def fault(text: str, options: Quality, rules: Sequence[Rule]) -> tuple[str, str]
     return None
 
 
-def rules_of(options: Quality) -> list[Rule]:
+def rules_of(options: Quality) -> list[QualityRule]:
     """Return the rules that these options ask for, those first that take least time."""
     o = options
     rules = [
-        Rule("words", num_words, o.min_words, o.max_words),
-        Rule("word length", mean_word_length, o.min_word_length, o.max_word_length),
-        Rule("hash signs", hashes_per_word, most=o.max_symbols),
-        Rule("ellipses", ellipses_per_word, most=o.max_symbols),
-        Rule("bullet lines", bullet_lines, most=o.max_bullet_lines),
-        Rule("ellipsis lines", ellipsis_lines, most=o.max_ellipsis_lines),
-        Rule("alphabetic words", alphabetic_words, o.min_alphabetic_words),
-        Rule("letters", letters, o.min_letters),
-        Rule("stop words", lambda page: len(page.stop_words), o.min_stop_words),
-        Rule("stop word share", stop_word_share, o.min_stop_word_share),
-        Rule("punctuated lines", punctuated_lines, o.min_punctuated_lines),
-        Rule("short lines", short_lines, most=o.max_short_lines),
-        Rule("lines per word", lines_per_word, most=o.max_lines_per_word),
-        Rule("repeated lines", repeated_lines, most=o.max_repeated_lines),
-        Rule("repeated line characters", repeated_line_characters, most=o.max_repeated_line_characters),
+        QualityRule("words", num_words, o.min_words, o.max_words),
+        QualityRule("word length", mean_word_length, o.min_word_length, o.max_word_length),
+        QualityRule("hash signs", hashes_per_word, most=o.max_symbols),
+        QualityRule("ellipses", ellipses_per_word, most=o.max_symbols),
+        QualityRule("bullet lines", bullet_lines, most=o.max_bullet_lines),
+        QualityRule("ellipsis lines", ellipsis_lines, most=o.max_ellipsis_lines),
+        QualityRule("alphabetic words", alphabetic_words, o.min_alphabetic_words),
+        QualityRule("letters", letters, o.min_letters),
+        QualityRule("stop words", lambda page: len(page.stop_words), o.min_stop_words),
+        QualityRule("stop word share", stop_word_share, o.min_stop_word_share),
+        QualityRule("punctuated lines", punctuated_lines, o.min_punctuated_lines),
+        QualityRule("short lines", short_lines, most=o.max_short_lines),
+        QualityRule("lines per word", lines_per_word, most=o.max_lines_per_word),
+        QualityRule("repeated lines", repeated_lines, most=o.max_repeated_lines),
+        QualityRule("repeated line characters", repeated_line_characters, most=o.max_repeated_line_characters),
     ]
     for n, limit in enumerate(o.max_top_ngrams, start=2):
-        rules.append(Rule(f"top {n}-gram", partial(top_ngram, n=n), most=limit))
+        rules.append(QualityRule(f"top {n}-gram", partial(top_ngram, n=n), most=limit))
     for n, limit in enumerate(o.max_repeated_ngrams, start=5):
-        rules.append(Rule(f"repeated {n}-grams", partial(repeated_ngrams, n=n), most=limit))
+        rules.append(QualityRule(f"repeated {n}-grams", partial(repeated_ngrams, n=n), most=limit))
     return [rule for rule in rules if rule.least is not None or rule.most is not None]
 
 
-def num_words(page: Page) -> float:
+def num_words(page: MeasuredText) -> float:
     return len(page.words)
 
 
-def mean_word_length(page: Page) -> float:
+def mean_word_length(page: MeasuredText) -> float:
     """Return the mean length of a word, in characters."""
     return sum(map(len, page.words)) / len(page.words)
 
 
-def hashes_per_word(page: Page) -> float:
+def hashes_per_word(page: MeasuredText) -> float:
     return page.text.count("#") / len(page.pieces)
 
 
-def ellipses_per_word(page: Page) -> float:
+def ellipses_per_word(page: MeasuredText) -> float:
     return sum(map(page.text.count, ELLIPSES)) / len(page.pieces)
 
 
-def bullet_lines(page: Page) -> float:
+def bullet_lines(page: MeasuredText) -> float:
     """Return the share of lines that begin with a bullet."""
     return sum(line.lstrip().startswith(BULLETS) for line in page.lines) / len(page.lines)
 
 
-def ellipsis_lines(page: Page) -> float:
+def ellipsis_lines(page: MeasuredText) -> float:
     """Return the share of lines that end with an ellipsis."""
     return sum(line.rstrip().endswith(ELLIPSES) for line in page.lines) / len(page.lines)
 
 
-def alphabetic_words(page: Page) -> float:
+def alphabetic_words(page: MeasuredText) -> float:
     """Return the share of pieces with a letter."""
     return sum(any(map(str.isalpha, piece)) for piece in page.pieces) / len(page.pieces)
 
 
-def letters(page: Page) -> float:
+def letters(page: MeasuredText) -> float:
     """Return the share of letters among all characters that are not white space."""
     return sum(map(str.isalpha, page.text)) / sum(map(len, page.pieces))
 
 
-def stop_word_share(page: Page) -> float:
+def stop_word_share(page: MeasuredText) -> float:
     return page.stop_words.total() / len(page.words)
 
 
-def punctuated_lines(page: Page) -> float:
+def punctuated_lines(page: MeasuredText) -> float:
     """Return the share of lines that end as running text does."""
     return sum(line.rstrip().endswith(ENDS) for line in page.lines) / len(page.lines)
 
 
-def short_lines(page: Page) -> float:
+def short_lines(page: MeasuredText) -> float:
     return sum(len(line) <= SHORT_LINE for line in page.lines) / len(page.lines)
 
 
-def lines_per_word(page: Page) -> float:
+def lines_per_word(page: MeasuredText) -> float:
     return page.text.count("\n") / len(page.pieces)
 
 
-def repeated_lines(page: Page) -> float:
+def repeated_lines(page: MeasuredText) -> float:
     """Return the share of lines that have come before."""
     return 1 - len(set(page.lines)) / len(page.lines)
 
 
-def repeated_line_characters(page: Page) -> float:
+def repeated_line_characters(page: MeasuredText) -> float:
     """Return the share of characters in lines that have come before."""
     once = sum(map(len, set(page.lines)))
     return (sum(map(len, page.lines)) - once) / len(page.text)
 
 
-def top_ngram(page: Page, n: int) -> float:
+def top_ngram(page: MeasuredText, n: int) -> float:
     """Return the share of characters in the most frequent sequence of n pieces, 0 if none is there twice."""
     found = Counter(zip(*(page.pieces[k:] for k in range(n)), strict=False))
     ngram, count = found.most_common(1)[0] if found else ((), 0)
@@ -194,7 +194,7 @@ def top_ngram(page: Page, n: int) -> float:
     return 0.0 if count < 2 else (sum(map(len, ngram)) + n - 1) * count / len(page.text)
 
 
-def repeated_ngrams(page: Page, n: int) -> float:
+def repeated_ngrams(page: MeasuredText, n: int) -> float:
     """Return the share of characters in sequences of n pieces that have come before, none counted twice."""
     seen: set[tuple[str, ...]] = set()
     pieces, position, num_characters = page.pieces, 0, 0

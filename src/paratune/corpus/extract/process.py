@@ -60,7 +60,7 @@ class _Answer:
 _ANSWER = TypeAdapter(_Answer)
 
 
-class Reader:
+class DocumentReader:
     """Reads documents in a process of its own; a context, at whose end that process is gone."""
 
     def __init__(self, settings: Extract) -> None:
@@ -69,7 +69,7 @@ class Reader:
         self._max_answer_bytes = HEADER_BYTES + BYTES_A_CHARACTER * settings.max_characters
         self._process: _Process | None = None
 
-    def __enter__(self) -> "Reader":
+    def __enter__(self) -> "DocumentReader":
         return self
 
     def __exit__(self, *_: object) -> None:

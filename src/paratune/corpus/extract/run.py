@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from paratune.console import Display
 from paratune.corpus.extract.found import Document, Extracted, Refused
-from paratune.corpus.extract.process import CLOCK_FACTOR, Reader
+from paratune.corpus.extract.process import CLOCK_FACTOR, DocumentReader
 from paratune.corpus.extract.settings import Extract
 from paratune.corpus.extract.tika import Tika
 from paratune.corpus.rows import DOCUMENT_SCHEMA, Lost
@@ -89,7 +89,7 @@ class _Extraction:
     """All that reads documents."""
 
     def __init__(self, settings: Extract) -> None:
-        self._reader = Reader(settings)
+        self._reader = DocumentReader(settings)
         self._max_bytes = int(settings.max_mib * 2**20)
         self._tika = None
         if settings.tika is not None:

@@ -42,7 +42,7 @@ class Received:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PayloadChoice:
     """What is taken."""
 
     statuses: tuple[int, ...]
@@ -50,7 +50,7 @@ class Wanted:
     licence: str | None
 
 
-def finished(row: Mapping[str, Any], received: Received, wanted: Wanted) -> dict[str, Any] | Lost:
+def finished(row: Mapping[str, Any], received: Received, wanted: PayloadChoice) -> dict[str, Any] | Lost:
     """Return a row of what was fetched, or why it is dropped.
 
     Args:

@@ -16,7 +16,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from paratune.corpus.fetch.payload import Received, sha1
 from paratune.corpus.fetch.records import MISSING
 from paratune.corpus.rows import Lost
-from paratune.corpus.web.client import MEMENTO, Answer, Client, TooLarge, Unavailable
+from paratune.corpus.web.client import MEMENTO, ArchiveResponse, Client, TooLarge, Unavailable
 
 REDIRECT = "redirect"
 MAX_HOPS = 3
@@ -69,7 +69,7 @@ def _inside(address: str, origin: str, path: str) -> str | None:
     return quoted(address[len(origin) :]) if address.startswith(start) else None
 
 
-def _received(row: Mapping[str, Any], answer: Answer, target: str, *, nearest: bool) -> Received | Lost:
+def _received(row: Mapping[str, Any], answer: ArchiveResponse, target: str, *, nearest: bool) -> Received | Lost:
     moment = moment_of(answer.headers, target)
     if moment is None:
         if answer.status == 404:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from paratune.console import Display
 from paratune.corpus.fetch.journal import Journal
-from paratune.corpus.fetch.payload import Received, Wanted, finished
+from paratune.corpus.fetch.payload import PayloadChoice, Received, finished
 from paratune.corpus.fetch.records import MISSING, from_file, from_range
 from paratune.corpus.fetch.replay import REDIRECT, from_replay
 from paratune.corpus.fetch.settings import Fetch
@@ -60,7 +60,7 @@ class _Shard:
     """Archive files of this machine by name."""
     fetch: Fetch
     network: Network
-    wanted: Wanted
+    wanted: PayloadChoice
 
     @property
     def journal(self) -> Path:
@@ -88,7 +88,7 @@ def run_fetch(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
             "fetch.replay); for the index alone, --only index",
             code="config.required",
         )
-    wanted = Wanted(tuple(corpus.index.statuses), int(fetch.max_payload_mib * 2**20), fetch.licence)
+    wanted = PayloadChoice(tuple(corpus.index.statuses), int(fetch.max_payload_mib * 2**20), fetch.licence)
     settings = {**fetch.model_dump(), "warcs": others, "statuses": corpus.index.statuses, "format": FORMAT}
     source = output_of(before)
     stage = Stage("fetch", folder, FETCHED_SCHEMA, fetch_shard, settings, source)
@@ -242,13 +242,13 @@ class _Ways:
         self._threads.shutdown(cancel_futures=True)
 
 
-def _take(row: Mapping[str, Any], wanted: Wanted, way: Callable[[], Received | Lost]) -> Fetched:
+def _take(row: Mapping[str, Any], wanted: PayloadChoice, way: Callable[[], Received | Lost]) -> Fetched:
     received = way()
     return received if isinstance(received, Lost) else finished(row, received, wanted)
 
 
 def _ask(
-    position: int, row: Mapping[str, Any], wanted: Wanted, way: Callable[[], Received | Lost], journal: Journal
+    position: int, row: Mapping[str, Any], wanted: PayloadChoice, way: Callable[[], Received | Lost], journal: Journal
 ) -> Fetched:
     try:
         found = _take(row, wanted, way)

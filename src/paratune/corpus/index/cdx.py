@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from paratune.corpus.rows import Found, Lost, Row
+from paratune.corpus.rows import CaptureRow, Found, Lost
 
 MAX_LINE_BYTES = 1 << 20
 """Longest line that is read; a longer one is skipped and counted."""
@@ -136,7 +136,7 @@ def _by_column(columns: list[str], values: list[Any]) -> Mapping[str, Any]:
     return {str(column): value for column, value in zip(columns, values, strict=True)}
 
 
-def row_of(fields: Mapping[str, Any], source: str) -> Row:
+def row_of(fields: Mapping[str, Any], source: str) -> CaptureRow:
     """Return the row that fields by name make; `source` is the name of where they were found.
 
     Raises:
@@ -152,7 +152,7 @@ def row_of(fields: Mapping[str, Any], source: str) -> Row:
         raise ValueError("no url")
     if timestamp is None or not re.fullmatch(r"[0-9]{14}", timestamp):
         raise ValueError(f"the timestamp is {timestamp}, not 14 digits")
-    return Row(
+    return CaptureRow(
         url=url,
         timestamp=timestamp,
         digest=base32_digest(text("digest")),

@@ -22,7 +22,7 @@ from paratune.corpus.index.cdx import read_lines
 from paratune.corpus.index.inputs import Source, find_files, open_index, sources_of
 from paratune.corpus.index.servers import Query, queries_of, read_query
 from paratune.corpus.index.warcs import read_records
-from paratune.corpus.rows import INDEX_SCHEMA, Found, Lost, Row
+from paratune.corpus.rows import INDEX_SCHEMA, CaptureRow, Found, Lost
 from paratune.corpus.runs import RunWriter, merge, repeats
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
@@ -151,7 +151,7 @@ def _read(each: _Input) -> Iterator[Found]:
         yield from read_lines(file, each.source.name)
 
 
-def _unwanted(row: Row, each: _Input) -> tuple[str, str] | None:
+def _unwanted(row: CaptureRow, each: _Input) -> tuple[str, str] | None:
     """Return reason and detail of what is against a capture, or None."""
     scheme = _SCHEME.match(row.url)
     if scheme and scheme[1].lower() not in SCHEMES:

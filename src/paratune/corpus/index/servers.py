@@ -10,8 +10,8 @@ from urllib.parse import urlencode, urlsplit
 
 from paratune.corpus.index.cdx import read_lines, row_of
 from paratune.corpus.index.settings import CdxServer, Server, TextSearchServer, Windowed, after, first_moment
-from paratune.corpus.rows import Found, Lost, Row
-from paratune.corpus.web.client import Answer, Client, TooLarge
+from paratune.corpus.rows import CaptureRow, Found, Lost
+from paratune.corpus.web.client import ArchiveResponse, Client, TooLarge
 from paratune.corpus.web.limits import client_of
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError
@@ -144,7 +144,7 @@ def _listed(query: Query, client: Client, max_bytes: int) -> Iterator[Found]:
         yield from read_lines(cast(BinaryIO, file), query.name)
 
 
-def _check(query: Query, answer: Answer) -> None:
+def _check(query: Query, answer: ArchiveResponse) -> None:
     kind, status = answer.headers.get_content_type(), answer.status
     if 300 <= status < 400:
         where = answer.headers.get("Location")
@@ -182,7 +182,7 @@ def _searched(query: Query, client: Client) -> Iterator[Found]:
         num_seen = len(seen)
         for number, item in enumerate(items):
             found = _found(item, query.name, offset - len(items) + number)
-            key = (found.url, found.timestamp if isinstance(found, Row) else found.detail)
+            key = (found.url, found.timestamp if isinstance(found, CaptureRow) else found.detail)
             if key not in seen:
                 seen.add(key)
                 yield found

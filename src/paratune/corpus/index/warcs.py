@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from paratune.corpus.index.cdx import base32_digest
-from paratune.corpus.rows import Found, Lost, Row
+from paratune.corpus.rows import CaptureRow, Found, Lost
 from paratune.errors import DataError, require
 
 WITH_PAYLOAD = ("response", "resource")
@@ -120,7 +120,7 @@ def _found(record: Any, records: Any, name: str) -> Iterator[Found]:
     if getattr(record.raw_stream, "limit", 0) > 0:
         yield Lost(url=url, reason="torn record", detail=f"{record.raw_stream.limit} of {record.length} bytes missing")
         return
-    yield Row(
+    yield CaptureRow(
         url=url.strip(),
         timestamp=timestamp,
         digest=digest,

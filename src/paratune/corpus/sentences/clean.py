@@ -18,7 +18,7 @@ from paratune.corpus.index.inputs import find_files
 from paratune.corpus.once import repeated_rows
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.rows import REPEATED_FOLDER, SPLIT_FOLDER, read_rows
-from paratune.corpus.sentences.settings import Sentences
+from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.split import reason_against, sentences_of
 from paratune.corpus.sentences.words import words_of
 from paratune.corpus.stage import parts
@@ -38,7 +38,7 @@ def model_file(number: int) -> str:
     return f"ngram-{number}.arpa"
 
 
-def files_of(settings: Sentences) -> list[Path]:
+def files_of(settings: SentenceSettings) -> list[Path]:
     """Return the files to learn from; none where it is the corpus itself.
 
     Raises:
@@ -64,7 +64,7 @@ def files_of(settings: Sentences) -> list[Path]:
     return files
 
 
-def train_models(folder: Path, stage_folder: Path, settings: Sentences) -> list[dict[str, Any]]:
+def train_models(folder: Path, stage_folder: Path, settings: SentenceSettings) -> list[dict[str, Any]]:
     """Train the models and write them; return what each has learnt.
 
     Args:
@@ -97,7 +97,7 @@ def train_models(folder: Path, stage_folder: Path, settings: Sentences) -> list[
     return [] if None in found else [asdict(each) for each in found if each is not None]
 
 
-def of_files(files: Sequence[Path], settings: Sentences) -> Iterator[list[str]]:
+def of_files(files: Sequence[Path], settings: SentenceSettings) -> Iterator[list[str]]:
     """Yield the words of the sentences of files, each sentence once."""
     num_words, seen = 0, set[bytes]()
     for text in _texts(files):
@@ -130,7 +130,7 @@ class _Corpus:
     """The sentences of the corpus itself."""
 
     folder: Path
-    settings: Sentences
+    settings: SentenceSettings
 
     def sentences(self, half: int) -> Iterator[list[str]]:
         """Yield the words of the clean sentences of a half, in their order, up to half of `clean.max_words`."""

@@ -28,7 +28,7 @@ from paratune.corpus.sentences import rows
 from paratune.corpus.sentences.clean import files_of, model_file, train_models
 from paratune.corpus.sentences.rows import read_rows
 from paratune.corpus.sentences.score import LoadScorer, Unscored, score_shard
-from paratune.corpus.sentences.settings import Sentences
+from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.split import reason_against, sentences_of
 from paratune.corpus.sentences.thresholds import look_at_thresholds
 from paratune.corpus.settings import Corpus
@@ -100,7 +100,7 @@ def run_sentences(corpus: Corpus, workers: int, display: Display, brought: Broug
     return run(whole, [(folder, number, settings.max_perplexity) for number in range(len(tables))])
 
 
-def _identity(settings: Sentences) -> list[list[Any]]:
+def _identity(settings: SentenceSettings) -> list[list[Any]]:
     """Return what tells whether the files to learn from, or those of the model, are still the same."""
     if settings.scorer == "mlm":
         folder = Path(str(settings.model))
@@ -111,7 +111,7 @@ def _identity(settings: Sentences) -> list[list[Any]]:
     return [[path.as_posix(), stat.st_size, stat.st_mtime_ns] for path, stat in found]
 
 
-def split_shard(settings: Sentences, path: Path) -> Iterator[dict[str, Any] | Lost]:
+def split_shard(settings: SentenceSettings, path: Path) -> Iterator[dict[str, Any] | Lost]:
     """Yield the sentences of a shard of documents, and why some are not kept."""
     for document in read_documents(path):
         known = {"document_id": document["id"], "url": document["url"], "language_score": document["language_score"]}
@@ -129,7 +129,7 @@ def _keys(path: Path) -> Iterator[bytes]:
     return (bytes.fromhex(row["sha256"]) for row in read_rows(path, ["sha256"]))
 
 
-def _models(folder: Path, settings: Sentences, source: list[Any]) -> tuple[tuple[str, ...], str]:
+def _models(folder: Path, settings: SentenceSettings, source: list[Any]) -> tuple[tuple[str, ...], str]:
     """Return the models that score, trained where they are not there, and their fingerprint."""
     made_of = {"scorer": settings.scorer, "source": source}
     if settings.scorer == "mlm":

@@ -21,7 +21,7 @@ class CleanPart(Section):
     """Words to know: the most frequent ones."""
 
 
-class Sentences(Section):
+class SentenceSettings(Section):
     """Which sentences are kept, and what says how well they read."""
 
     min_words: Positive = 4
@@ -48,7 +48,7 @@ class Sentences(Section):
     """Perplexities at which perplexity.html shows samples; those below which 50, 75, 90, 95 and 99% are when empty."""
 
     @model_validator(mode="after")
-    def _fits(self) -> "Sentences":
+    def _fits(self) -> "SentenceSettings":
         if self.min_words > self.max_words:
             raise ValueError(f"min_words {self.min_words} is above max_words {self.max_words}")
         if (self.scorer == "mlm") != (self.model is not None):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from paratune.corpus.sentences.settings import Sentences
+from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.errors import require
 
 _ABBREVIATIONS = """
@@ -61,7 +61,7 @@ def _belongs(before: str, after: str) -> bool:
     return last.endswith(".") and last[:-1].lower() in _ABBREVIATIONS
 
 
-def reason_against(sentence: str, settings: Sentences) -> str | None:
+def reason_against(sentence: str, settings: SentenceSettings) -> str | None:
     """Return why something is not kept as a sentence, or None: the first of these that holds.
 
     few words, many words: fewer than `min_words`, more than `max_words`; a word has a letter or a digit in it.

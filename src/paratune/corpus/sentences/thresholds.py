@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from paratune.corpus.sentences.settings import Sentences
+from paratune.corpus.sentences.settings import SentenceSettings
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 NUM_SAMPLES = 6
@@ -17,7 +17,7 @@ _FINE, _COARSE = 1000, 10
 """Bins of a decade: to find quantiles in (within 0.2%), and to draw."""
 
 
-def look_at_thresholds(split: Sequence[Path], scored: Sequence[Path], settings: Sentences) -> dict[str, Any]:
+def look_at_thresholds(split: Sequence[Path], scored: Sequence[Path], settings: SentenceSettings) -> dict[str, Any]:
     """Return what perplexity.json says, read in two passes over the perplexities, in memory that does not grow.
 
     Args:

@@ -21,7 +21,7 @@ _CONTEXT = 80
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TextFilter:
     """Which texts are looked at; None leaves it open."""
 
     unit: str = "documents"
@@ -35,7 +35,7 @@ class Wanted:
     """Its name without "www.", with all below it."""
 
 
-def draw_kept(work: Path, wanted: Wanted, *, num: int, seed: int) -> list[dict[str, Any]]:
+def draw_kept(work: Path, wanted: TextFilter, *, num: int, seed: int) -> list[dict[str, Any]]:
     """Return rows that a stage kept, drawn at random: the same for the same seed on every machine.
 
     Raises:
@@ -115,7 +115,7 @@ def _add_texts(work: Path, stages: Sequence[Made], rows: Sequence[dict[str, Any]
             row["text"] = texts.get(row["id"])
 
 
-def search(work: Path, asked: Sequence[str], wanted: Wanted, *, is_regex: bool, limit: int) -> list[dict[str, Any]]:
+def search(work: Path, asked: Sequence[str], wanted: TextFilter, *, is_regex: bool, limit: int) -> list[dict[str, Any]]:
     r"""Return the first texts, in the order of the corpus, in which all that is asked for stands.
 
     Args:
@@ -190,7 +190,7 @@ def _bare(text: str) -> str:
     return "".join(each for each in unicodedata.normalize("NFD", text.lower()) if not unicodedata.combining(each))
 
 
-def _kept_in(work: Path, wanted: Wanted) -> Made:
+def _kept_in(work: Path, wanted: TextFilter) -> Made:
     """Return the stage whose rows are looked at."""
     stages = finished_stages(work)
     name = wanted.stage or f"store/{wanted.unit}"
@@ -220,7 +220,7 @@ def _columns(stage: Made) -> list[str]:
     return list(pq.read_schema(stage.parts[0]).names) if stage.parts else []
 
 
-def _conditions(stage: Made, wanted: Wanted) -> tuple[str, list[Any]]:
+def _conditions(stage: Made, wanted: TextFilter) -> tuple[str, list[Any]]:
     """Return the WHERE of what is wanted, and its values."""
     columns = _columns(stage)
     conditions, values = [], []

@@ -20,7 +20,7 @@ from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, finished_record, output_of, parts, run_stage
 from paratune.corpus.store import database, texts
-from paratune.corpus.store.tables import Documents, Sentences, stored_documents, stored_sentences
+from paratune.corpus.store.tables import Documents, SentenceTable, stored_documents, stored_sentences
 from paratune.errors import CheckpointError, ConfigError, coded, require_installed
 from paratune.records import write_json
 
@@ -123,7 +123,7 @@ def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display:
             code="corpus.not_finished",
             path=before,
         )
-    inputs = [Sentences(*pair) for pair in zip(tables, beside, strict=True)]
+    inputs = [SentenceTable(*pair) for pair in zip(tables, beside, strict=True)]
     source = [output_of(before), documents["output"]]
     stage = Stage(
         "store sentences", folder / SENTENCES, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, source

@@ -28,7 +28,7 @@ class Documents:
 
 
 @dataclass(frozen=True)
-class Sentences:
+class SentenceTable:
     """A table of sentences, and that of the documents which they are of."""
 
     table: Path
@@ -48,7 +48,7 @@ def stored_documents(each: Documents) -> Iterator[dict[str, Any]]:
         }
 
 
-def stored_sentences(each: Sentences) -> Iterator[dict[str, Any]]:
+def stored_sentences(each: SentenceTable) -> Iterator[dict[str, Any]]:
     """Yield the sentences of a table with the capture and the split of their document.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from paratune.base.atomic import replace_folder
-from paratune.corpus.shard import Table
+from paratune.corpus.shard import ShardWriter
 from paratune.corpus.store.tables import SPLITS, rows_of
 
 FOLDER = "texts"
@@ -66,7 +66,7 @@ class _Parquet:
     """A table."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
-        self._table = stack.enter_context(Table(path, _SCHEMA))
+        self._table = stack.enter_context(ShardWriter(path, _SCHEMA))
 
     def add(self, name: str, text: str) -> None:
         self._table.add({"id": name, "text": text})

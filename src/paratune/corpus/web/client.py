@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from paratune import __version__
 from paratune.base.text import plain
-from paratune.corpus.rate import RateLimit
+from paratune.corpus.rate import LONGEST_HOLD_S, RateLimit
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError, coded
 
@@ -50,7 +50,7 @@ class TooLarge(DataError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ArchiveResponse:
     """What an archive answered."""
 
     status: int
@@ -99,7 +99,7 @@ class Client:
         max_bytes: int,
         headers: Mapping[str, str] | None = None,
         into: BinaryIO | None = None,
-    ) -> Answer:
+    ) -> ArchiveResponse:
         """Send a request and return the answer, whatever its status, but for those that are to be tried again.
 
         Args:
@@ -127,7 +127,7 @@ class Client:
                 problem = f"{'no connection' if is_out else type(error).__name__}: {error}"
             else:
                 if status not in TRY_AGAIN or MEMENTO in received:
-                    return Answer(status, received, body.content())
+                    return ArchiveResponse(status, received, body.content())
                 problem, is_out = f"HTTP {status}", status == 429
                 self._hold(status, received, wait_s)
             number += 1
@@ -158,7 +158,8 @@ class Client:
 
     def _refuse_long_hold(self) -> None:
         if (left := self._limit.held_s()) > self._network.max_hold_s:
-            raise Unavailable(f"{self.origin}: it asks to come back in {left:.0f} s; start the same command again then")
+            when = f"it asks to come back in {left:.0f} s, kept in {self._limit.path}"
+            raise Unavailable(f"{self.origin}: {when}; start the same command again then")
 
     def _sleep(self, seconds: float) -> None:
         if self._stopped.wait(seconds):
@@ -291,15 +292,19 @@ class _Timed(io.RawIOBase):
 
 
 def retry_after_s(value: str | None) -> float | None:
-    """Return the seconds that a Retry-After header names, by number or by date; None where it names none."""
+    """Return the seconds that a Retry-After header names, by number or by date, 0 to LONGEST_HOLD_S.
+
+    None where it names none: no digits alone (such as a sign or a fraction), and no date.
+    """
     if value is None:
         return None
     if value.strip().isascii() and value.strip().isdigit():
-        return float(value)
+        return min(float(value), LONGEST_HOLD_S)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    except (ValueError, OverflowError):  # OverflowError: a year or a time zone of many digits
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    return min(max(0.0, seconds), LONGEST_HOLD_S)

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from paratune.config.section import Positive, PositiveFloat, Section, Text
+from paratune.config.section import Duration, Positive, Section, Text
+from paratune.corpus.rate import LONGEST_HOLD_S
 
 Endpoint = Annotated[str, Field(pattern=r"""^https?://[!"$-.0->A-~]+(/[!"$->@-~]*)?$""")]
 """Address of a service, in ASCII; no name or password in it."""
@@ -28,13 +29,16 @@ class Network(Section):
     """Requests that one process has under way at the same time."""
     tries: Positive = 6
     """How often a request is sent that is answered with 429, 500, 502, 503 or 504, or breaks."""
-    first_wait_s: PositiveFloat = 2.0
+    first_wait_s: Duration = 2.0
     """Seconds before the second try; twice as long before each further one. Retry-After of the archive goes first."""
-    timeout_s: PositiveFloat = 60.0
+    timeout_s: Duration = 60.0
     """Longest silence of the archive within an answer."""
-    deadline_s: PositiveFloat = 600.0
+    deadline_s: Duration = 600.0
     """Longest time that one answer may take as a whole."""
-    max_hold_s: PositiveFloat = 3600.0
-    """Longest Retry-After that is waited for; a longer one ends the command, which can be started again then."""
+    max_hold_s: Annotated[float, Field(gt=0, le=LONGEST_HOLD_S)] = 3600.0
+    """Longest Retry-After that is waited for; a longer one ends the command, which can be started again then.
+
+    At most a day: a longer Retry-After counts as a day.
+    """
     limit_folder: Text | None = None
     """Folder of the files by which processes keep the limit together; one of this user's cache when not given."""

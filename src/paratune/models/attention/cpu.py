@@ -272,6 +272,7 @@ def _forward(
         g, i, j = tile.g, tile.i, tile.j
         P = _scores(Q, N, tile, window, scratch[0]).exp2_()
         torch.sum(P, -1, keepdim=True, out=total[g, i])
+        # A softmax without subtracting the maximum saves a pass over the scores; it is repeated where sums are unsafe.
         if not _safe(total[g, i]):
             S = _scores(Q, N, tile, window, scratch[0])
             peak[g, i] = S.amax(-1, keepdim=True)
@@ -282,6 +283,8 @@ def _forward(
             bits.append(torch.from_numpy(np.packbits(mask)))
             P.mul_(_part(scratch[1], tile).copy_(_as_tensor(mask, tile)))
         torch.bmm(P, V[g, j], out=Ob[g, i])
+    # Minus the log-sum-exp, in the column of Q that meets the ones of N: exp2 of the same product is then, in the
+    # backward pass, the probabilities.
     Q[..., K : K + 1] = total.log2().add_(peak).neg_()
     if masks is not None:
         total.div_(masks.keep_scale or 1.0)
@@ -326,6 +329,7 @@ def _backward(
             M = _part(scratch[1], tile).copy_(_as_tensor(mask, tile))
             add(dV[g, j], torch.mul(P, M, out=D), dO[g, i], beta)
             torch.bmm(dO[g, i], V[g, j].mT, out=D).mul_(M)
+        # P times (D - rowsum(P * D)), in one pass and in place.
         torch._softmax_backward_data(D, P, -1, D.dtype, grad_input=D)
         torch.bmm(D, N[g, j, :K], out=dQ[g, i])
         add(dN[g, j], D, Q[g, i, :K], beta)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from paratune.errors import coded
 from paratune.models.attention import kernels
-from paratune.models.attention.kernels import Rows, has_signature
+from paratune.models.attention.kernels import PackedRowEnds, has_signature
 from paratune.models.attention.rows import attend_rows
 
 Kernel = Literal["flash", "efficient", "rows"]
@@ -112,7 +112,7 @@ def attend(
             the numbers of one for those of the other.
         RuntimeError: From a kernel that has worked before; from its first call if the device or its memory failed.
     """
-    rows = Rows(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
+    rows = PackedRowEnds(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
     out = _by_fastest(query, key, value, rows)
     if out is not None:
         return out
@@ -148,10 +148,10 @@ def attend_first(
         ValueError, RuntimeError: As `attend`.
     """
     one_each = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
-    return _by_fastest(query, key, value, Rows(one_each, cu_seqlens, 1, max_seqlen, scale, dropout, None))
+    return _by_fastest(query, key, value, PackedRowEnds(one_each, cu_seqlens, 1, max_seqlen, scale, dropout, None))
 
 
-def _by_fastest(query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor | None:
+def _by_fastest(query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) -> Tensor | None:
     """Return what the fastest kernel that works computes; None where it has to be done row by row."""
     check_alike(query, key, value, rows.cu_seqlens_k)
     capability = torch.cuda.get_device_capability(query.device)
@@ -188,7 +188,7 @@ def check_alike(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -
     )
 
 
-def _by_kernel(kernel: kernels.Kernel, query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor:
+def _by_kernel(kernel: kernels.Kernel, query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) -> Tensor:
     keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     if keeps and _is_deterministic:
         out: Tensor = _Deterministic.apply(query, key, value, kernel, rows)  # type: ignore[no-untyped-call]
@@ -201,7 +201,7 @@ def gradients(
     grad: Tensor,
     inputs: tuple[Tensor, Tensor, Tensor],
     outputs: tuple[Tensor, Tensor, Tensor, Tensor],
-    rows: Rows,
+    rows: PackedRowEnds,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As `kernels.backward`, the same bits each time where the run asks for it."""
     with kernels.deterministic() if _is_deterministic else nullcontext():
@@ -216,7 +216,9 @@ class _Deterministic(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernel: kernels.Kernel, rows: Rows) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernel: kernels.Kernel, rows: PackedRowEnds
+    ) -> Tensor:
         outputs = kernels.forward(kernel, query, key, value, rows, keeps=True)
         ctx.save_for_backward(query, key, value, *outputs)
         ctx.kernel, ctx.rows = kernel, rows

@@ -26,7 +26,7 @@ MOST_PADDING = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class DensePlaces:
     """Where the tokens of a packed batch lie in a dense one, (G, L), and back."""
 
     sources: Tensor
@@ -39,7 +39,7 @@ class Places:
     """G and L."""
 
 
-def find_places(lengths: tuple[int, ...], num_heads: int, window: int | None) -> Places | None:
+def find_places(lengths: tuple[int, ...], num_heads: int, window: int | None) -> DensePlaces | None:
     """Return the places of a batch that is tiny; None for one that is not, or with a window."""
     rows = [length for length in lengths if length]
     if window is not None or not rows:
@@ -53,7 +53,7 @@ def find_places(lengths: tuple[int, ...], num_heads: int, window: int | None) ->
 
 
 @lru_cache(maxsize=16)
-def _places(lengths: tuple[int, ...], num_heads: int, longest: int) -> Places:
+def _places(lengths: tuple[int, ...], num_heads: int, longest: int) -> DensePlaces:
     lengths_B, heads_H, place_L = np.array(lengths), np.arange(num_heads), np.arange(longest)
     starts_B = lengths_B.cumsum() - lengths_B
     is_token_BL = place_L < lengths_B[:, None]
@@ -63,7 +63,7 @@ def _places(lengths: tuple[int, ...], num_heads: int, longest: int) -> Places:
     rows_BL = np.arange(B)[:, None] * num_heads * longest + place_L
     targets = rows_BL[is_token_BL][:, None] + heads_H * longest
     bias_BL = np.where(is_token_BL, np.float32(0), np.float32(-np.inf))
-    return Places(
+    return DensePlaces(
         torch.from_numpy(sources.ravel()),
         torch.from_numpy(targets.ravel()),
         torch.from_numpy(bias_BL.repeat(num_heads, axis=0)).unsqueeze(1),
@@ -76,7 +76,7 @@ def _rounded(length: int) -> int:
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, places: Places, *, scale: float, masks: MaskSource | None
+    query: Tensor, key: Tensor, value: Tensor, places: DensePlaces, *, scale: float, masks: MaskSource | None
 ) -> Tensor:
     """Return softmax(scale Q K^T) V of each row by itself; half precision is computed in float32.
 
@@ -96,7 +96,7 @@ def attend(
 
 
 def attend_first(
-    query: Tensor, key: Tensor, value: Tensor, places: Places, *, scale: float, masks: MaskSource | None
+    query: Tensor, key: Tensor, value: Tensor, places: DensePlaces, *, scale: float, masks: MaskSource | None
 ) -> Tensor:
     """Return what `attend` does for one query of each row: query and result are (B, H, K), of rows with tokens."""
     out: Tensor = _Attention.apply(query, key, value, places, scale, masks, True)  # type: ignore[no-untyped-call]
@@ -113,7 +113,7 @@ class _Attention(torch.autograd.Function):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        places: Places,
+        places: DensePlaces,
         scale: float,
         masks: MaskSource | None,
         is_first: bool,
@@ -156,12 +156,12 @@ class _Attention(torch.autograd.Function):
         return (*(x.to(grad.dtype) for x in gradients), None, None, None, None)
 
 
-def _placed(x: Tensor, places: Places, dtype: torch.dtype) -> Tensor:
+def _placed(x: Tensor, places: DensePlaces, dtype: torch.dtype) -> Tensor:
     """Return (T, H, K) as (G, L, K)."""
     K = x.shape[2]
     return x.reshape(-1, K).to(dtype).index_select(0, places.sources).view(*places.shape, K)
 
 
-def _read(x: Tensor, places: Places, shape: torch.Size) -> Tensor:
+def _read(x: Tensor, places: DensePlaces, shape: torch.Size) -> Tensor:
     """Return (G, L, K) as (T, H, K)."""
     return x.view(-1, x.shape[2]).index_select(0, places.targets).view(shape)

@@ -64,7 +64,7 @@ def _has(name: str, ours: tuple[str, ...]) -> bool:
     return tuple(needed) == ours
 
 
-class Rows(NamedTuple):
+class PackedRowEnds(NamedTuple):
     """Where the rows of queries and of keys end, and what is computed of them."""
 
     cu_seqlens_q: Tensor
@@ -90,7 +90,7 @@ class Rows(NamedTuple):
 
 
 def forward(
-    kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, rows: Rows, *, keeps: bool
+    kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds, *, keeps: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the attention of each row by itself, and what `backward` needs of it.
 
@@ -127,7 +127,7 @@ def backward(
     grad: Tensor,
     inputs: tuple[Tensor, Tensor, Tensor],
     outputs: tuple[Tensor, Tensor, Tensor, Tensor],
-    rows: Rows,
+    rows: PackedRowEnds,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values.
 

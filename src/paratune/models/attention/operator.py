@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from paratune.models.attention import cpu, cuda, kernels
-from paratune.models.attention.kernels import Rows
+from paratune.models.attention.kernels import PackedRowEnds
 from paratune.models.attention.rows import attend_rows
 
 NAMESPACE: Final = "paratune"
@@ -86,7 +86,7 @@ def forward(
     kernel = _kernel(query, window)
     if kernel != "rows":
         cuda.check_alike(query, key, value, cu_seqlens)
-        rows = Rows(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
+        rows = PackedRowEnds(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
         return kernels.forward(kernel, query, key, value, rows, keeps=True)
     state = _random_state(query.device)
     with torch.no_grad():
@@ -114,9 +114,11 @@ def backward(
     """Compute the gradients of queries, keys and values; `out`, `a`, `b` and `c` are what `forward` returned."""
     kernel = _kernel(query, window)
     if kernel != "rows":
-        rows = Rows(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
+        rows = PackedRowEnds(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
         return cuda.gradients(kernel, grad, (query, key, value), (out, a, b, c), rows)
     inputs = [x.detach().requires_grad_() for x in (query, key, value)]
+    # A backward pass runs without gradients and with the random state of its own moment; the forward pass is repeated
+    # here with the masks that it had.
     with _random_numbers_from(a, query.device), torch.enable_grad():
         again = _by_rows(query.device)(*inputs, cu_seqlens.diff().tolist(), scale=scale, dropout=dropout, window=window)
     dQ, dK, dV = torch.autograd.grad(again, inputs, grad)
@@ -154,7 +156,7 @@ def _fake_forward(
 ) -> Kept:
     kernel = _kernel(query, window)
     if kernel != "rows":
-        rows = Rows(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
+        rows = PackedRowEnds(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
         return kernels.forward(kernel, query, key, value, rows, keeps=True)
     state = torch.empty(_size_of_state(query.device.type), dtype=torch.uint8, device="cpu")
     out = torch.empty_like(query, memory_format=torch.contiguous_format)

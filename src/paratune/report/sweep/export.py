@@ -9,7 +9,7 @@ from paratune.base.units import counted
 from paratune.report.export import json_text
 from paratune.report.model import GENERATOR
 from paratune.report.sweep.content import sections_of
-from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
+from paratune.report.sweep.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
 from paratune.report.sweep.tables import score_columns
 from paratune.report.table_files import markdown_table
 from paratune.report.text import csv_text, markdown
@@ -110,7 +110,7 @@ def as_dict(report: SweepReport) -> dict[str, Any]:
     }
 
 
-def _group(report: SweepReport, group: Group) -> dict[str, Any]:
+def _group(report: SweepReport, group: CandidateGroup) -> dict[str, Any]:
     return {
         "values": dict(group.values),
         "task": group.task,
@@ -121,7 +121,7 @@ def _group(report: SweepReport, group: Group) -> dict[str, Any]:
     }
 
 
-def _candidate(candidate: Candidate) -> dict[str, Any]:
+def _candidate(candidate: CandidateRuns) -> dict[str, Any]:
     columns = score_columns(candidate.outcomes, all_metrics=True)
     figures: dict[str, dict[str, Any]] = {}
     for split, metric in columns:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.errors import ConfigError
 from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.make import FILES, PAGE, PAPER
@@ -21,7 +21,7 @@ from paratune.report.write import MARKER, check_folder, write_files
 
 
 def make_sweep(
-    folder: Path | Sequence[Path], out: Path | None, price: float | None = None, targets: Sequence[Target] = ()
+    folder: Path | Sequence[Path], out: Path | None, price: float | None = None, targets: Sequence[ScoreTarget] = ()
 ) -> SweepReport:
     """Read a matrix of runs, and write its report where `out` says.
 

@@ -15,11 +15,11 @@ from typing import Any
 from paratune import records
 from paratune.base.units import counted
 from paratune.config.metric_names import direction
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records.sweep import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
 from paratune.report.read import read_whole
-from paratune.report.section import Section
+from paratune.report.section import ReportSection
 from paratune.report.systems.model import Systems
 from paratune.verdicts import Verdict
 
@@ -78,7 +78,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateRuns:
     """The runs of a combination of values, one a seed."""
 
     values: Mapping[str, str]
@@ -92,7 +92,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Group:
+class CandidateGroup:
     """The candidates of which one is chosen."""
 
     values: Mapping[str, str]
@@ -101,8 +101,8 @@ class Group:
     metric: str
     metrics: tuple[str, ...]
     """What is shown of the chosen one."""
-    candidates: tuple[Candidate, ...]
-    chosen: Candidate | None
+    candidates: tuple[CandidateRuns, ...]
+    chosen: CandidateRuns | None
     remarks: tuple[str, ...]
     """What a reader has to know of the choice."""
 
@@ -119,7 +119,7 @@ class SweepReport:
     record: SweepRecord
     folder: Path
     outcomes: tuple[Outcome, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[CandidateGroup, ...]
     files: tuple[Path, ...] = ()
     systems: Systems | None = None
     """What the records of its runs say of speed, memory and machines; None where only scores were read."""
@@ -127,9 +127,9 @@ class SweepReport:
     """On its configurations, each beside its baseline."""
     verdict_notes: tuple[str, ...] = ()
     """What is to be said of those without a verdict."""
-    targets: tuple[Target, ...] = ()
+    targets: tuple[ScoreTarget, ...] = ()
     """Scores; when configurations reached them is shown."""
-    sections: tuple[Section, ...] = ()
+    sections: tuple[ReportSection, ...] = ()
     """What it shows; empty where it was not made for any format yet."""
 
     @property
@@ -192,7 +192,7 @@ def _numbers(scores: Mapping[str, Any]) -> dict[str, float | None]:
     return {str(metric): number(value) for metric, value in scores.items()}
 
 
-def groups_of(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Group, ...]:
+def groups_of(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[CandidateGroup, ...]:
     """Return what is chosen among, for each combination of the axes in `select_per`."""
     per = record.select_per
     tried = [axis.label for axis in record.axes if not axis.is_seed and axis.label not in per]
@@ -212,7 +212,7 @@ def groups_of(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Group, 
             _group(
                 dict(zip(per, names, strict=True)),
                 [
-                    Candidate(dict(zip(tried, values, strict=True)), tuple(runs), num_seeds - len(runs))
+                    CandidateRuns(dict(zip(tried, values, strict=True)), tuple(runs), num_seeds - len(runs))
                     for values, runs in candidates.items()
                 ],
             )
@@ -220,13 +220,13 @@ def groups_of(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[Group, 
     return tuple(groups)
 
 
-def _group(values: Mapping[str, str], candidates: Sequence[Candidate]) -> Group:
+def _group(values: Mapping[str, str], candidates: Sequence[CandidateRuns]) -> CandidateGroup:
     cell = candidates[0].outcomes[0].cell
     chosen, remarks = choose(candidates, cell.metric)
-    return Group(values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks))
+    return CandidateGroup(values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks))
 
 
-def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | None, list[str]]:
+def choose(candidates: Sequence[CandidateRuns], metric: str) -> tuple[CandidateRuns | None, list[str]]:
     """Return the best candidate by the mean of a metric on validation, and what a reader has to know of that.
 
     Only candidates with a value for every seed that any of them has are chosen; of equal ones the first. The one
@@ -260,7 +260,7 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     return tied[0], remarks
 
 
-def _missing(candidates: Sequence[Candidate]) -> list[str]:
+def _missing(candidates: Sequence[CandidateRuns]) -> list[str]:
     missing = [outcome for candidate in candidates for outcome in candidate.outcomes if not outcome.is_finished]
     total = sum(len(candidate.outcomes) for candidate in candidates)
     return (

@@ -6,7 +6,7 @@ from paratune import __version__
 from paratune.base.units import counted
 from paratune.report.page import page, section
 from paratune.report.page_figures import figure
-from paratune.report.section import Section
+from paratune.report.section import ReportSection
 from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.export import subject, title
 from paratune.report.sweep.outcomes import SweepReport
@@ -24,7 +24,7 @@ def to_html(report: SweepReport) -> str:
     return page(title(report), whole, num_columns=min(widest, 9), first=content[0][0])
 
 
-def _parts(found: Section) -> Iterator[Html]:
+def _parts(found: ReportSection) -> Iterator[Html]:
     """Yield tables, each under its title unless that is the heading of the section, and figures."""
     for part in found.parts:
         if isinstance(part, Table):

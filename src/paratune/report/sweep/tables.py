@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from paratune.base.units import NOT_AVAILABLE, counted
 from paratune.report.score_rows import metric_name
-from paratune.report.sweep.outcomes import Candidate, Figure, Group, Outcome, SweepReport
+from paratune.report.sweep.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
 from paratune.report.systems.configurations import label_of
-from paratune.report.tabular import Entry, Table, table_of_texts
+from paratune.report.tabular import Table, TableCell, table_of_texts
 
 
 def missing(report: SweepReport) -> Iterator[Table]:
@@ -25,7 +25,7 @@ def chosen(report: SweepReport) -> Table:
     down = [label for label in per if label != across]
     columns: dict[tuple[str, str, str], str] = {}
     labels: dict[tuple[str, str, str], str] = {}
-    rows: dict[tuple[str, ...], dict[tuple[str, str, str], Entry]] = {}
+    rows: dict[tuple[str, ...], dict[tuple[str, str, str], TableCell]] = {}
     for group in report.groups:
         row = rows.setdefault(tuple(report.shown(label, group.values[label]) for label in down), {})
         name = report.shown(across, group.values[across]) if across else ""
@@ -36,8 +36,8 @@ def chosen(report: SweepReport) -> Table:
             column = (name, group.split_shown(), metric)
             columns.setdefault(column, " ".join(filter(None, [name, group.split_shown(), metric_name(metric)])))
             row[column] = _mean(group.chosen, group.split_shown(), metric)
-    cells: list[list[str | Entry]] = [
-        [*(name or (report.record.name,)), *(row.get(column, Entry("")) for column in (*labels, *columns))]
+    cells: list[list[str | TableCell]] = [
+        [*(name or (report.record.name,)), *(row.get(column, TableCell("")) for column in (*labels, *columns))]
         for name, row in rows.items()
     ]
     title = "Chosen by validation" if _is_choice(report) else "Results"
@@ -45,13 +45,13 @@ def chosen(report: SweepReport) -> Table:
     return table_of_texts("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_about(report)))
 
 
-def _chosen_name(report: SweepReport, group: Group) -> Entry:
+def _chosen_name(report: SweepReport, group: CandidateGroup) -> TableCell:
     """Return the values of the chosen candidate, on the axes that are chosen among."""
     if group.chosen is None:
-        return Entry("none")
+        return TableCell("none")
     axes = [axis for axis in report.record.axes if axis.label in group.chosen.values]
     runs_ = tuple(outcome.cell.name for outcome in group.chosen.outcomes)
-    return Entry(label_of(axes, group.chosen.values) or "the only one", runs=runs_, source="sweep.json")
+    return TableCell(label_of(axes, group.chosen.values) or "the only one", runs=runs_, source="sweep.json")
 
 
 def _is_choice(report: SweepReport) -> bool:
@@ -86,7 +86,7 @@ def _over_seeds(report: SweepReport) -> str:
     return f"Mean ± sample standard deviation over {found} of {len(seeds)} seeds ({', '.join(seeds)}): see n below."
 
 
-def candidates(report: SweepReport, group: Group, number: int) -> Table:
+def candidates(report: SweepReport, group: CandidateGroup, number: int) -> Table:
     """Return all candidates of a group, with the score of every run."""
     tried = list(group.candidates[0].values)
     test = group.split_shown() == "test"
@@ -102,7 +102,7 @@ def candidates(report: SweepReport, group: Group, number: int) -> Table:
         figure = candidate.figure("validation", group.metric)
         names = [report.shown(label, candidate.values[label]) for label in tried] or ["all"]
         names[0] = f"{'* ' if is_chosen else ''}{names[0]}"
-        row: list[str | Entry] = [*names, _mean(candidate, "validation", group.metric)]
+        row: list[str | TableCell] = [*names, _mean(candidate, "validation", group.metric)]
         if len(report.seeds) > 1:
             row.append(f"{len(figure.known)}/{figure.num_wanted}")
             row += [_of_seed(report, candidate, seed, group.metric) for seed in seeds]
@@ -116,12 +116,12 @@ def candidates(report: SweepReport, group: Group, number: int) -> Table:
     )
 
 
-def _remarks(group: Group) -> tuple[str, ...]:
+def _remarks(group: CandidateGroup) -> tuple[str, ...]:
     mark = ("* chosen",) if group.chosen is not None and len(group.candidates) > 1 else ()
     return (*mark, *(f"{text[0].upper()}{text[1:]}." for text in group.remarks))
 
 
-def _of_seed(report: SweepReport, candidate: Candidate, seed: str, metric: str) -> str | Entry:
+def _of_seed(report: SweepReport, candidate: CandidateRuns, seed: str, metric: str) -> str | TableCell:
     """Return the score of the run with a seed: how far it came where it has none, nothing where it is excluded."""
     label = next(axis.label for axis in report.record.axes if axis.is_seed)
     for outcome in candidate.outcomes:
@@ -130,21 +130,21 @@ def _of_seed(report: SweepReport, candidate: Candidate, seed: str, metric: str) 
     return ""
 
 
-def _mean(candidate: Candidate | None, split: str, metric: str) -> Entry:
+def _mean(candidate: CandidateRuns | None, split: str, metric: str) -> TableCell:
     """Return the cell of a mean over the runs of a candidate."""
     if candidate is None:
-        return Entry(NOT_AVAILABLE)
+        return TableCell(NOT_AVAILABLE)
     figure = candidate.figure(split, metric)
     runs_ = tuple(outcome.cell.name for outcome in candidate.outcomes if outcome.score(split, metric) is not None)
     source = f"mean of summary.scores.{split}.{metric}"
-    return Entry(mean_text(figure), figure.mean, runs_, source, deviation=figure.deviation)
+    return TableCell(mean_text(figure), figure.mean, runs_, source, deviation=figure.deviation)
 
 
-def _score(outcome: Outcome, split: str, metric: str) -> Entry:
+def _score(outcome: Outcome, split: str, metric: str) -> TableCell:
     """Return the cell of a run's score; n/a of a run that has none."""
     value = outcome.score(split, metric)
     runs_ = (outcome.cell.name,) if outcome.is_finished else ()
-    return Entry(score_text(value), value, runs_, f"summary.scores.{split}.{metric}")
+    return TableCell(score_text(value), value, runs_, f"summary.scores.{split}.{metric}")
 
 
 def mean_text(figure: Figure | None) -> str:
@@ -165,7 +165,7 @@ def runs(report: SweepReport) -> Table:
     labels = [axis.label for axis in report.record.axes]
     columns = score_columns(report.outcomes)
     header = ("run", *labels, "state", *(f"{split} {metric_name(metric)}" for split, metric in columns))
-    rows: list[list[str | Entry]] = [
+    rows: list[list[str | TableCell]] = [
         [
             outcome.cell.name,
             *(report.shown(label, outcome.cell.values[label]) for label in labels),

@@ -6,7 +6,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.outcomes import SweepReport
-from paratune.report.tabular import Entry, Table
+from paratune.report.tabular import Table, TableCell
 from paratune.report.tabular_terminal import rich_table
 from paratune.report.text import some_names
 
@@ -32,5 +32,5 @@ def by_reason(table: Table) -> Table:
     names: dict[str, list[str]] = {}
     for name, reason in table.rows:
         names.setdefault(reason, []).append(name)
-    lines = tuple((Entry(some_names(runs, 3)), Entry(reason)) for reason, runs in names.items())
+    lines = tuple((TableCell(some_names(runs, 3)), TableCell(reason)) for reason, runs in names.items())
     return replace(table, lines=lines)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_change
 from paratune.report.rows import count_text
 from paratune.report.systems.configurations import Configuration
-from paratune.report.systems.measures import Amount, Measure
+from paratune.report.systems.measures import Amount, ReportMeasure
 from paratune.report.systems.model import Systems
 from paratune.report.systems.sameness import Notes, notes_of
 from paratune.report.systems.writing import amount_text, scale_of
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; of rates, all samples over all of their time."
 ONE_RUN = "One run a line: the spread over runs is n/a; more seeds or repeats give one."
@@ -23,7 +23,7 @@ _MAX_REASONS = 2
 class Figured:
     """A column of figures: what is shown, and how it is found of a configuration."""
 
-    measure: Measure
+    measure: ReportMeasure
     find: Callable[[Configuration], Amount]
     is_kept: bool = False
     """Whether the column stays where nothing is known of it."""
@@ -34,10 +34,10 @@ class Labels:
     """A column of names."""
 
     column: Column
-    entries: Sequence[Entry]
+    entries: Sequence[TableCell]
 
 
-def column_of(systems: Systems, measure: Measure, *, is_kept: bool = False) -> Figured:
+def column_of(systems: Systems, measure: ReportMeasure, *, is_kept: bool = False) -> Figured:
     """Return the column of a measure that runs have themselves."""
     return Figured(measure, lambda one: systems.amount(measure, one), is_kept)
 
@@ -65,7 +65,7 @@ def build(
     footnotes = Notes()
     marks = [_marks(systems, one, first_of, footnotes) for one in members]
     columns = [each.column for each in labels]
-    cells: list[list[Entry]] = [
+    cells: list[list[TableCell]] = [
         [
             replace(each.entries[row], marks=marks[row]) if at == 0 else each.entries[row]
             for at, each in enumerate(labels)
@@ -80,7 +80,7 @@ def build(
     columns.append(Column("Runs", "num_runs"))
     for one, line in zip(members, cells, strict=True):
         runs = tuple(run.name for run in one.runs)
-        line.append(Entry(count_text(len(runs)), len(runs), runs, "finished runs"))
+        line.append(TableCell(count_text(len(runs)), len(runs), runs, "finished runs"))
     lines = tuple(tuple(line) for line in cells)
     below = (*_about(systems, members), *notes, *_left_out(members, found), *footnotes.lines)
     base = [row for row, one in enumerate(members) if compares and systems.baseline_of(one) is one]
@@ -89,7 +89,7 @@ def build(
 
 def names(label: str, key: str, values: Sequence[str | int | None]) -> Labels:
     """Return a column of names, or of numbers that say what a line is of."""
-    entries = [Entry(value if isinstance(value, str) else count_text(value), value) for value in values]
+    entries = [TableCell(value if isinstance(value, str) else count_text(value), value) for value in values]
     return Labels(Column(label, key, is_text=True), entries)
 
 
@@ -123,13 +123,13 @@ def _marks(
 def _column(
     systems: Systems, members: Sequence[Configuration], figured: Figured, amounts: Sequence[Amount], footnotes: Notes,
     *, compares: bool,
-) -> tuple[Column, list[Entry]]:  # fmt: skip
+) -> tuple[Column, list[TableCell]]:  # fmt: skip
     """Return a column of figures."""
     scale = scale_of(figured.measure, [amount.center for amount in amounts])
     side = {1: " ↑", -1: " ↓"}.get(figured.measure.better, "") if compares or figured.measure.is_quality else ""
     entries = []
     for one, amount in zip(members, amounts, strict=True):
-        entry = Entry(
+        entry = TableCell(
             amount_text(amount, scale),
             amount.center,
             tuple(amount.values),
@@ -142,7 +142,7 @@ def _column(
     return Column(scale.label(figured.measure.label) + side, figured.measure.key), entries
 
 
-def _compared(systems: Systems, one: Configuration, figured: Figured, amount: Amount, entry: Entry) -> Entry:
+def _compared(systems: Systems, one: Configuration, figured: Figured, amount: Amount, entry: TableCell) -> TableCell:
     """Return a cell with its change against the baseline; what is no comparison has none."""
     base = systems.baseline_of(one)
     value, other = amount.center, figured.find(base).center
@@ -169,7 +169,7 @@ def _left_out(members: Sequence[Configuration], found: Sequence[tuple[Figured, S
     return [f"Not recorded by any of these runs: {'; '.join(parts)}."] if parts else []
 
 
-def _why(members: Sequence[Configuration], measure: Measure) -> str:
+def _why(members: Sequence[Configuration], measure: ReportMeasure) -> str:
     """Return the reasons beside a figure in the records, those of several ranks first: one rank has less to measure."""
     part = re.match(r"summary\.\w+", measure.source)
     if part is None:

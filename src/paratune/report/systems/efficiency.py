@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from paratune.report.compare import experiment_key
 from paratune.report.systems.configurations import Configuration
-from paratune.report.systems.measures import SAMPLES_PER_S, Amount, Measure, measured_samples
+from paratune.report.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure, measured_samples
 from paratune.report.systems.model import Systems
 from paratune.verdicts.rates import efficiency_of, pooled_noise
 
-NOISE_SCALE = Measure(
+NOISE_SCALE = ReportMeasure(
     "noise_scale", "Noise scale (samples)", "count", 0, "summary.noise_scale: all traces over all squared norms",
     lambda run: run.number("summary.noise_scale.value"),
 )  # fmt: skip
-EFFICIENCY = Measure(
+EFFICIENCY = ReportMeasure(
     "statistical_efficiency", "Statistical efficiency", "share", 1, "(phi + m0) / (phi + m)", lambda run: None
 )
-GOODPUT = Measure(
+GOODPUT = ReportMeasure(
     "goodput_samples_per_s",
     "Goodput (samples/s)",
     "rate",
@@ -33,7 +33,7 @@ GOODPUT = Measure(
 
 
 @dataclass(frozen=True)
-class Noise:
+class ConfigurationNoise:
     """The noise scale of a configuration."""
 
     value: float | None
@@ -43,23 +43,25 @@ class Noise:
     """From which configuration it was taken, or why it is unknown."""
 
 
-def noise_of(systems: Systems, one: Configuration) -> Noise:
+def noise_of(systems: Systems, one: Configuration) -> ConfigurationNoise:
     """Return the noise scale of a configuration, from another that trained the same thing where it has none itself."""
     return systems.once("noise", one, lambda: _find_noise(systems, one))
 
 
-def _find_noise(systems: Systems, one: Configuration) -> Noise:
+def _find_noise(systems: Systems, one: Configuration) -> ConfigurationNoise:
     own = _pooled(systems, one)
     if own is not None:
-        return Noise(own, _measured_in(one), "")
+        return ConfigurationNoise(own, _measured_in(one), "")
     trained = {experiment_key(run) for run in one.runs} - {None}
     for other in systems.measured:
         value = _pooled(systems, other)
         if value is not None and not trained.isdisjoint(experiment_key(run) for run in other.runs):
-            return Noise(value, _measured_in(other), f"noise scale taken from {other.label}, which trained the same")
+            return ConfigurationNoise(
+                value, _measured_in(other), f"noise scale taken from {other.label}, which trained the same"
+            )
     reasons = [run.get("summary.noise_scale.reason") for run in one.runs]
     said = next((str(reason) for reason in reasons if reason), "it was not measured")
-    return Noise(None, (), f"noise scale unknown: {said}")
+    return ConfigurationNoise(None, (), f"noise scale unknown: {said}")
 
 
 def efficiency(systems: Systems, one: Configuration) -> Amount:

@@ -9,7 +9,7 @@ from paratune.report.read import RunRecord
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.labels import drawn
 from paratune.report.systems.model import Systems
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 from paratune.verdicts import Verdict
 from paratune.verdicts.words import head_of
 
@@ -48,7 +48,7 @@ def verdict_table(found: Sequence[Verdict], said: Sequence[str]) -> Iterator[Tab
     for one in found:
         words = one.sentence.removeprefix(f"{head_of(one)}: ")  # names may hold ": " themselves
         runs = (*one.runs, *one.baseline_runs)
-        lines.append((Entry(one.label, runs=one.runs), Entry(f"{words[:1].upper()}{words[1:]}", runs=runs)))
+        lines.append((TableCell(one.label, runs=one.runs), TableCell(f"{words[:1].upper()}{words[1:]}", runs=runs)))
     bases = list(dict.fromkeys(one.baseline for one in found))
     against = (
         f"Against {bases[0]}." if len(bases) == 1 else f"Each against the baseline of its kind: {'; '.join(bases)}."

@@ -8,7 +8,7 @@ from paratune.base.units import NOT_AVAILABLE, format_bytes
 from paratune.report.machine import gpus_of, nodes_of, software_facts, written
 from paratune.report.read import RunRecord
 from paratune.report.systems.model import Systems
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 
 _STORAGE = ("kind", "filesystem")
 _MAX_HOSTS = 6
@@ -72,12 +72,12 @@ def _table(key: str, title: str, name: str, kinds: Sequence[Kind]) -> Table:
     columns = [Column("", "fact", is_text=True), *(Column(head, is_text=True) for head in heads)]
     lines = [
         (
-            Entry(fact),
-            *(Entry(kind.facts.get(fact, NOT_AVAILABLE), runs=_names(kind), source="run.json") for kind in kinds),
+            TableCell(fact),
+            *(TableCell(kind.facts.get(fact, NOT_AVAILABLE), runs=_names(kind), source="run.json") for kind in kinds),
         )
         for fact in facts
     ]
-    counts = (Entry("Runs"), *(Entry(f"{len(kind.runs):,}", len(kind.runs), _names(kind)) for kind in kinds))
+    counts = (TableCell("Runs"), *(TableCell(f"{len(kind.runs):,}", len(kind.runs), _names(kind)) for kind in kinds))
     return Table(key, title, tuple(columns), (*lines, counts), notes)
 
 
@@ -149,7 +149,9 @@ def _models(runs: Sequence[RunRecord]) -> Table:
             of.setdefault(_fact(run.get(source)), []).append(run.name)
         some = list(of)[:_MAX_VALUES]
         more = f" and {len(of) - len(some)} others" if len(of) > len(some) else ""
-        lines.append((Entry(name), Entry("; ".join(some) + more, runs=tuple(run.name for run in runs), source=source)))
+        lines.append(
+            (TableCell(name), TableCell("; ".join(some) + more, runs=tuple(run.name for run in runs), source=source))
+        )
     columns = (Column("", "fact", is_text=True), Column("All runs", "values", is_text=True))
     return Table("models", "Model and batch", columns, tuple(lines))
 

@@ -22,7 +22,7 @@ Form = Literal["seconds", "ms", "bytes", "rate", "share", "score", "joules", "ho
 
 
 @dataclass(frozen=True)
-class Measure:
+class ReportMeasure:
     """A figure that runs have."""
 
     key: str
@@ -43,7 +43,7 @@ class Measure:
 class Amount:
     """A figure over the runs of a configuration."""
 
-    measure: Measure
+    measure: ReportMeasure
     values: Mapping[str, float]
     """Of each run that has it, by the run's name."""
     center: float | None
@@ -65,18 +65,18 @@ class Amount:
         return statistics.median(self.values.values()) if self.values else None
 
 
-def _number(key: str, label: str, form: Form, better: int, source: str) -> Measure:
-    return Measure(key, label, form, better, source, lambda run: run.number(source))
+def _number(key: str, label: str, form: Form, better: int, source: str) -> ReportMeasure:
+    return ReportMeasure(key, label, form, better, source, lambda run: run.number(source))
 
 
-def _step_part(phase: str) -> Measure:
+def _step_part(phase: str) -> ReportMeasure:
     source = f"summary.phases.{phase}.total_s over summary.throughput.num_steps_measured"
-    return Measure(f"{phase}_mean_ms", PHASE_NAMES[phase], "ms", -1, source, lambda run: step_part_ms(run, phase))
+    return ReportMeasure(f"{phase}_mean_ms", PHASE_NAMES[phase], "ms", -1, source, lambda run: step_part_ms(run, phase))
 
 
-def _total_part(phase: str) -> Measure:
+def _total_part(phase: str) -> ReportMeasure:
     source = f"summary.ranks[].phases_total_s.{phase}, mean over ranks, all steps"
-    return Measure(f"{phase}_s", PHASE_NAMES[phase], "seconds", -1, source, lambda run: phase_total_s(run, phase))
+    return ReportMeasure(f"{phase}_s", PHASE_NAMES[phase], "seconds", -1, source, lambda run: phase_total_s(run, phase))
 
 
 def step_ms(run: RunRecord) -> float | None:
@@ -105,7 +105,7 @@ TOTAL_S = _number("total_s", "Whole run", "seconds", -1, "summary.time.total_s")
 SAMPLES_PER_S = _number("samples_per_s", "Samples/s", "rate", 1, "summary.throughput.samples_per_s")
 TOKENS_PER_S = _number("tokens_per_s", "Real tokens/s", "rate", 1, "summary.throughput.tokens_per_s")
 _STEPS = "summary.throughput.num_steps_measured"
-STEP_MS = Measure("step_mean_ms", "Mean step", "ms", -1, f"summary.phases.*.total_s over {_STEPS}", step_ms)
+STEP_MS = ReportMeasure("step_mean_ms", "Mean step", "ms", -1, f"summary.phases.*.total_s over {_STEPS}", step_ms)
 PEAK_BYTES = _number("peak_memory_largest_bytes", "Peak memory per device", "bytes", -1, "summary.memory.largest_bytes")
 SUM_BYTES = _number("peak_memory_sum_bytes", "Total memory", "bytes", -1, "summary.memory.sum_bytes")
 UTILISATION = _number("utilisation", "Utilisation", "share", 1, "summary.utilisation.mean")
@@ -119,7 +119,7 @@ WAITING = _number("wait_share", "Waiting for ranks", "share", -1, "summary.strag
 GET_BATCH_SHARE = _number("get_batch_share", "Loader wait", "share", -1, "summary.phases.get_batch.share")
 BUBBLE = _number("bubble_share", "Pipeline bubble", "share", -1, "summary.pipeline.bubble_share")
 PADDING = _number("padding_share", "Padding", "share", -1, "summary.throughput.padding_share")
-DEVICE_HOURS = Measure(
+DEVICE_HOURS = ReportMeasure(
     "device_hours", "Device-hours", "hours", -1, "summary.time.total_s times run.world_size", device_hours
 )
 STEP_PARTS = tuple(_step_part(phase) for phase in ALL_PHASES)
@@ -139,7 +139,7 @@ _SOURCES = (
 """Where the numbers stand that figures are made of."""
 
 
-def score(split: str, metric: str) -> Measure:
+def score(split: str, metric: str) -> ReportMeasure:
     """Return the measure of a score."""
     try:
         better = 1 if direction(metric) == "max" else -1
@@ -148,7 +148,9 @@ def score(split: str, metric: str) -> Measure:
     path = ("summary", "scores", split, metric)
     label = f"{split.capitalize()} {metric_name(metric).rstrip(' ↑↓')}"
     source = ".".join(path)
-    return Measure(f"{split}_{metric}", label, "score", better, source, lambda run: run.number(path), is_quality=True)
+    return ReportMeasure(
+        f"{split}_{metric}", label, "score", better, source, lambda run: run.number(path), is_quality=True
+    )
 
 
 def check_numbers(run: RunRecord) -> None:
@@ -165,17 +167,17 @@ def check_numbers(run: RunRecord) -> None:
             run.number(("summary", "scores", str(split), str(metric)))
 
 
-def cost(price: float) -> Measure:
+def cost(price: float) -> ReportMeasure:
     """Return the measure of what a run costs, at so much a device-hour."""
 
     def read(run: RunRecord) -> float | None:
         hours = device_hours(run)
         return None if hours is None else hours * price
 
-    return Measure("cost", "Cost", "price", -1, f"device-hours times {price:g}", read)
+    return ReportMeasure("cost", "Cost", "price", -1, f"device-hours times {price:g}", read)
 
 
-def amount(measure: Measure, runs: Sequence[RunRecord]) -> Amount:
+def amount(measure: ReportMeasure, runs: Sequence[RunRecord]) -> Amount:
     """Return a figure over runs.
 
     Args:

@@ -11,7 +11,7 @@ from paratune.report.machine import machine_kinds
 from paratune.report.read import RunRecord
 from paratune.report.systems.cell_runs import CellRun, read_cell_runs
 from paratune.report.systems.configurations import Configuration, configurations_of
-from paratune.report.systems.measures import Amount, Measure, amount
+from paratune.report.systems.measures import Amount, ReportMeasure, amount
 from paratune.report.systems.sameness import what_differs
 from paratune.verdicts import Differs
 
@@ -85,7 +85,7 @@ class Systems:
     def _baselines(self) -> Mapping[str, Configuration]:
         return {_key(one.values, one.is_probe): one for one in self.measured}
 
-    def amount(self, measure: Measure, one: Configuration) -> Amount:
+    def amount(self, measure: ReportMeasure, one: Configuration) -> Amount:
         """Return a figure of a configuration; scores are of the runs whose scores count."""
         return self.once(measure.key, one, lambda: amount(measure, one.scored if measure.is_quality else one.runs))
 

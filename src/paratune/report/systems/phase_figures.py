@@ -14,7 +14,7 @@ from paratune.report.systems import subjects
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.labels import drawn, figure_labels, height_of_bars, sentences
 from paratune.report.systems.model import Systems
-from paratune.report.systems.subjects import Family
+from paratune.report.systems.subjects import SubjectFamily
 
 LEGEND = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
 _MAX_NUMBERED = 24
@@ -34,7 +34,7 @@ def phase_drawings(systems: Systems) -> Iterator[Drawing]:
             yield _of_family(systems, family, f"phases-{key}-{number}", title)
 
 
-def _of_family(systems: Systems, family: Family, key: str, title: str) -> Drawing:
+def _of_family(systems: Systems, family: SubjectFamily, key: str, title: str) -> Drawing:
     members, some = drawn(systems, family.members)
     _, notes = figure_labels(systems, members)
     called = {id(one): name for one, name in zip(family.members, family.names, strict=True)}

@@ -11,7 +11,7 @@ from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.efficiency import goodput, noise_of
 from paratune.report.systems.labels import sentences
 from paratune.report.systems.model import Systems
-from paratune.report.systems.subjects import Family, Scaling, scalings
+from paratune.report.systems.subjects import Scaling, SubjectFamily, scalings
 
 MAX_LINES = 8
 _RULES = {
@@ -122,7 +122,7 @@ def _goodput(systems: Systems) -> Iterator[Drawing]:
     yield Drawing("goodput", "Throughput and goodput over the batch", caption, draw, 3.3, legend=legend)
 
 
-def _goodputs(systems: Systems, family: Family) -> list[tuple[int, float, float, Configuration]]:
+def _goodputs(systems: Systems, family: SubjectFamily) -> list[tuple[int, float, float, Configuration]]:
     """Return global batch, samples/s and goodput of the members of which all is known, where a noise scale is."""
     points = []
     for one in family.members:

@@ -45,7 +45,7 @@ def is_environment(key: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Family:
+class SubjectFamily:
     """Configurations that differ in one subject, and are equal in all else that the matrix varies."""
 
     where: str
@@ -63,10 +63,10 @@ class Scaling:
     """strong: the total batch is the same; weak: that of each device is."""
     batch: float
     """Samples a step of all devices (strong), or of each (weak)."""
-    family: Family
+    family: SubjectFamily
 
 
-def families(configurations: Sequence[Configuration], is_of: Callable[[str], bool]) -> tuple[Family, ...]:
+def families(configurations: Sequence[Configuration], is_of: Callable[[str], bool]) -> tuple[SubjectFamily, ...]:
     """Return the families in which settings of a subject take at least two values.
 
     Args:
@@ -81,23 +81,23 @@ def families(configurations: Sequence[Configuration], is_of: Callable[[str], boo
         if len(set(map(_canonical, values))) > 1:
             names = tuple(_value_name(values, one) for one in values)
             where = _where(members[0], telling, some_are_probes=mixed)
-            found.append(Family(where, tuple(members), names))
+            found.append(SubjectFamily(where, tuple(members), names))
     return tuple(found)
 
 
-def strategy_families(configurations: Sequence[Configuration]) -> tuple[Family, ...]:
+def strategy_families(configurations: Sequence[Configuration]) -> tuple[SubjectFamily, ...]:
     """Return the families of strategies that differ in more than what they keep on the CPU."""
     found = families(configurations, is_strategy)
     return tuple(family for family in found if _kinds(family) > 1)
 
 
-def _kinds(family: Family) -> int:
+def _kinds(family: SubjectFamily) -> int:
     """Return how many strategies there are in a family, whatever they keep on the CPU."""
     said = [{key: one.settings[key] for key in one.settings if is_strategy(key)} for one in family.members]
     return len({_canonical({key: each[key] for key in each if not is_offload(key)}) for each in said})
 
 
-def offload_families(configurations: Sequence[Configuration]) -> tuple[Family, ...]:
+def offload_families(configurations: Sequence[Configuration]) -> tuple[SubjectFamily, ...]:
     """Return the families with and without states on the CPU; of other strategies only where none has both."""
     own = families(configurations, is_offload)
     if own:
@@ -146,7 +146,7 @@ def _has_sizes(group: Sequence[Configuration]) -> bool:
 
 def _scaling(rule: str, batch: float, where: str, group: Sequence[Configuration]) -> Scaling:
     members = tuple(sorted(group, key=lambda one: one.world_size))
-    return Scaling(rule, batch, Family(where, members, tuple(str(one.world_size) for one in members)))
+    return Scaling(rule, batch, SubjectFamily(where, members, tuple(str(one.world_size) for one in members)))
 
 
 def _groups(

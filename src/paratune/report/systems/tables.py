@@ -7,13 +7,13 @@ from paratune.report.systems import subjects
 from paratune.report.systems.building import Figured, Labels, build, column_of, memory_notes, names
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.efficiency import EFFICIENCY, GOODPUT, NOISE_SCALE, efficiency, goodput, noise_of
-from paratune.report.systems.measures import Amount, Measure
+from paratune.report.systems.measures import Amount, ReportMeasure
 from paratune.report.systems.model import Systems
-from paratune.report.systems.subjects import Family, Scaling
+from paratune.report.systems.subjects import Scaling, SubjectFamily
 from paratune.report.tabular import Table
 
-SPEED_UP = Measure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line", lambda run: None)
-SCALING = Measure(
+SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line", lambda run: None)
+SCALING = ReportMeasure(
     "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line",
     lambda run: None,
 )  # fmt: skip
@@ -94,12 +94,12 @@ def scaling_table(systems: Systems, found: Sequence[Scaling], key: str, title: s
     return build(systems, key, title, labels, members, figures, [base, *memory_notes(members)], first_of=first_of)
 
 
-def _first_of(families: Sequence[Family]) -> dict[str, Configuration]:
+def _first_of(families: Sequence[SubjectFamily]) -> dict[str, Configuration]:
     """Return the first member of each configuration's family, by its name."""
     return {one.label: family.members[0] for family in families for one in family.members}
 
 
-def _where(families: Sequence[Family]) -> list[Labels]:
+def _where(families: Sequence[SubjectFamily]) -> list[Labels]:
     """Return the column that tells families apart; none where there is one."""
     if len(families) == 1:
         return []
@@ -111,7 +111,9 @@ def _speed_up(systems: Systems, first_of: Mapping[str, Configuration]) -> Figure
     return Figured(SPEED_UP, lambda one: _over_first(systems, first_of[one.label], one, SPEED_UP, 1.0), is_kept=True)
 
 
-def _over_first(systems: Systems, first: Configuration, one: Configuration, measure: Measure, by: float) -> Amount:
+def _over_first(
+    systems: Systems, first: Configuration, one: Configuration, measure: ReportMeasure, by: float
+) -> Amount:
     """Return the samples/s of a configuration over those of the first one, and over `by`."""
     own, base = (systems.amount(of.SAMPLES_PER_S, each) for each in (one, first))
     if own.center is None or not base.center:
@@ -121,7 +123,7 @@ def _over_first(systems: Systems, first: Configuration, one: Configuration, meas
     return Amount(measure, runs, ratio, len(runs), is_of_all=True)
 
 
-def family_table(systems: Systems, families: Sequence[Family], key: str, title: str) -> Table:
+def family_table(systems: Systems, families: Sequence[SubjectFamily], key: str, title: str) -> Table:
     """Return time, memory and quality against the values of a subject.
 
     Args:
@@ -146,7 +148,7 @@ def family_table(systems: Systems, families: Sequence[Family], key: str, title: 
     return build(systems, key, title, labels, members, figures, notes, first_of=first_of)
 
 
-def _of_what(systems: Systems, families: Sequence[Family]) -> list[str]:
+def _of_what(systems: Systems, families: Sequence[SubjectFamily]) -> list[str]:
     """Return what is to be said where configurations are in no family of the subject."""
     num_left = len(systems.measured) - sum(len(family.members) for family in families)
     who = "1 configuration has" if num_left == 1 else f"{num_left} configurations have"
@@ -219,7 +221,7 @@ def _memory(systems: Systems) -> list[Figured]:
     return [column_of(systems, each, is_kept=True) for each in (of.PEAK_BYTES, of.SUM_BYTES)]
 
 
-def _full_only(systems: Systems, measure: Measure) -> Figured:
+def _full_only(systems: Systems, measure: ReportMeasure) -> Figured:
     """Return the column of a figure that probes, which take a few steps, do not have."""
     return Figured(
         measure,

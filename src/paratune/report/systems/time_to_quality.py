@@ -5,21 +5,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
-from paratune.config.targets import Target
+from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.report.read import RunRecord
 from paratune.report.systems.building import Figured, Labels, build, names
 from paratune.report.systems.configurations import Configuration
-from paratune.report.systems.measures import Amount, Measure, score
+from paratune.report.systems.measures import Amount, ReportMeasure, score
 from paratune.report.systems.model import Systems
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 from paratune.report.targets import Evaluated, Reached, check_known, look_at
 
 Found = Mapping[str, Evaluated]
 """By the run's name."""
 
 
-def target_tables(systems: Systems, targets: Sequence[Target]) -> Iterator[Table]:
+def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[Table]:
     """Yield the table of each target; reads the events of all runs but probes.
 
     Raises:
@@ -34,7 +34,7 @@ def target_tables(systems: Systems, targets: Sequence[Target]) -> Iterator[Table
         yield _table(systems, members, target, {name: one.reached[at] for name, one in found.items()}, damaged, at)
 
 
-def _look(members: Sequence[Configuration], targets: Sequence[Target]) -> tuple[Found, list[str]]:
+def _look(members: Sequence[Configuration], targets: Sequence[ScoreTarget]) -> tuple[Found, list[str]]:
     """Return what the evaluations of each run say, and what cannot be read."""
     found, damaged = {}, []
     for run in (run for one in members for run in one.runs):
@@ -46,19 +46,19 @@ def _look(members: Sequence[Configuration], targets: Sequence[Target]) -> tuple[
 
 
 def _table(
-    systems: Systems, members: Sequence[Configuration], target: Target, found: Mapping[str, Reached],
+    systems: Systems, members: Sequence[Configuration], target: ScoreTarget, found: Mapping[str, Reached],
     damaged: Sequence[str], number: int,
 ) -> Table:  # fmt: skip
     """Return how many runs of each configuration came to a score, when, and how far they came."""
     of = score("validation", target.metric)
     key = f"{target.metric}_{target.value:g}_s"
     source = "events: step, evaluation"
-    train = Measure(f"train_until_{key}", "Training until then", "seconds", -1, source, lambda run: None)
-    total = Measure(f"total_until_{key}", "Whole run until then", "seconds", -1, source, lambda run: None)
-    best = Measure(f"best_{target.metric}", f"Best {of.label}", "score", of.better, "events: evaluation",
+    train = ReportMeasure(f"train_until_{key}", "Training until then", "seconds", -1, source, lambda run: None)
+    total = ReportMeasure(f"total_until_{key}", "Whole run until then", "seconds", -1, source, lambda run: None)
+    best = ReportMeasure(f"best_{target.metric}", f"Best {of.label}", "score", of.better, "events: evaluation",
                    lambda run: None, is_quality=True)  # fmt: skip
 
-    def times(measure: Measure, part: str) -> Figured:
+    def times(measure: ReportMeasure, part: str) -> Figured:
         return Figured(measure, lambda one: _amount(measure, one, found, part), is_kept=True)
 
     met = [[found[run.name].step is not None for run in one.runs if run.name in found] for one in members]
@@ -80,12 +80,12 @@ def _table(
                  notes, compares=True)  # fmt: skip
 
 
-def _reached_by(met: Sequence[bool], runs: Sequence[RunRecord]) -> Entry:
+def _reached_by(met: Sequence[bool], runs: Sequence[RunRecord]) -> TableCell:
     text = f"{sum(met)} of {len(met)} runs" if met else NOT_AVAILABLE
-    return Entry(text, runs=tuple(run.name for run in runs), source="events: evaluation")
+    return TableCell(text, runs=tuple(run.name for run in runs), source="events: evaluation")
 
 
-def _amount(measure: Measure, one: Configuration, found: Mapping[str, Reached], part: str) -> Amount:
+def _amount(measure: ReportMeasure, one: Configuration, found: Mapping[str, Reached], part: str) -> Amount:
     """Return the mean of a time, or of a best score, over the runs that have one."""
     values = {
         run.name: float(value)

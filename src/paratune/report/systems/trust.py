@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from paratune.records.certificate import COLUMNS
 from paratune.report.certificates import find_certificates
 from paratune.report.systems.model import Systems
-from paratune.report.tabular import Column, Entry, Table
+from paratune.report.tabular import Column, Table, TableCell
 
 
 def certificate_table(systems: Systems) -> Iterator[Table]:
@@ -17,8 +17,8 @@ def certificate_table(systems: Systems) -> Iterator[Table]:
     columns = (*(Column(name.capitalize(), name, is_text=True) for name in COLUMNS), Column("Runs", is_text=True))
     lines = tuple(
         (
-            *(Entry(text, runs=one.runs, source=str(one.path)) for text in row),
-            Entry(one.whose(len(runs)), runs=one.runs),
+            *(TableCell(text, runs=one.runs, source=str(one.path)) for text in row),
+            TableCell(one.whose(len(runs)), runs=one.runs),
         )
         for one in found
         for row in one.rows
@@ -32,6 +32,6 @@ def unreadable(systems: Systems) -> Iterator[Table]:
     broken = [each for each in systems.cell_runs if each.cell.state == "finished" and each.record is None]
     if broken:
         columns = (Column("run", is_text=True), Column("why", is_text=True))
-        lines = tuple((Entry(each.cell.name), Entry(each.reason or "")) for each in broken)
+        lines = tuple((TableCell(each.cell.name), TableCell(each.reason or "")) for each in broken)
         title = f"Records that cannot be read: {len(broken)} of {len(systems.cell_runs)}"
         yield Table("unreadable", title, columns, lines)

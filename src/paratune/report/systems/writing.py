@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from paratune.base.units import NOT_AVAILABLE
 from paratune.report.rows import byte_unit, decimals
-from paratune.report.systems.measures import Amount, Measure
+from paratune.report.systems.measures import Amount, ReportMeasure
 
 _SECONDS = ((36_000.0, "h", 3600.0), (1_200.0, "min", 60.0), (0.0, "s", 1.0))
 """From which largest value on seconds are written in which unit."""
 
 
 @dataclass(frozen=True)
-class Scale:
+class ColumnScale:
     """How the figures of a column are written."""
 
     unit: str
@@ -29,7 +29,7 @@ class Scale:
         return f"{name} ({self.unit})" if self.unit else name
 
 
-def scale_of(measure: Measure, values: Sequence[float | None]) -> Scale:
+def scale_of(measure: ReportMeasure, values: Sequence[float | None]) -> ColumnScale:
     """Return how the values of a column are written.
 
     Args:
@@ -41,23 +41,23 @@ def scale_of(measure: Measure, values: Sequence[float | None]) -> Scale:
     match measure.form:
         case "bytes":
             unit, num_bytes = byte_unit(known)
-            return Scale(unit, num_bytes, decimals([value / num_bytes for value in known]))
+            return ColumnScale(unit, num_bytes, decimals([value / num_bytes for value in known]))
         case "seconds":
             unit, size = next((unit, size) for least, unit, size in _SECONDS if most >= least)
-            return Scale(unit, size, decimals([value / size for value in known]))
+            return ColumnScale(unit, size, decimals([value / size for value in known]))
         case "ms" if most >= 10_000:
-            return Scale("s", 1000.0, decimals([value / 1000 for value in known]))
+            return ColumnScale("s", 1000.0, decimals([value / 1000 for value in known]))
         case "share":
-            return Scale("%", 0.01, 1)
+            return ColumnScale("%", 0.01, 1)
         case "score":
-            return Scale("", 1.0, 4)
+            return ColumnScale("", 1.0, 4)
         case "joules":
             unit, size = ("kJ", 1000.0) if most >= 10_000 else ("J", 1.0)
-            return Scale(unit, size, decimals([value / size for value in known]))
-    return Scale({"ms": "ms", "hours": "h"}.get(measure.form, ""), 1.0, decimals(known))
+            return ColumnScale(unit, size, decimals([value / size for value in known]))
+    return ColumnScale({"ms": "ms", "hours": "h"}.get(measure.form, ""), 1.0, decimals(known))
 
 
-def amount_text(amount: Amount, scale: Scale) -> str:
+def amount_text(amount: Amount, scale: ColumnScale) -> str:
     """Return the figure and its spread over runs, where there are several."""
     if amount.center is None:
         return NOT_AVAILABLE

@@ -13,7 +13,7 @@ from paratune.records.sweep import Axis, CellRecord, SweepRecord, holds_sweep, r
 from paratune.report.compare import config_differences, configuration_key
 from paratune.report.differing import allowed_by_axes
 from paratune.report.machine import machine_kinds
-from paratune.report.read import Found, RunRecord, Unfinished, read_runs
+from paratune.report.read import FoundRuns, RunRecord, Unfinished, read_runs
 from paratune.report.systems.configurations import label_of
 from paratune.verdicts import Group
 
@@ -22,7 +22,7 @@ _OWN_TO_A_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
 
 
 @dataclass(frozen=True)
-class Family:
+class BaselineFamily:
     """Configurations that are held against one baseline."""
 
     title: str
@@ -36,7 +36,7 @@ class Family:
 class Arrangement:
     """All that is compared."""
 
-    families: tuple[Family, ...]
+    families: tuple[BaselineFamily, ...]
     runs: tuple[RunRecord, ...]
     unfinished: tuple[Unfinished, ...]
     certificates: tuple[Path, ...]
@@ -83,14 +83,16 @@ def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Ar
     found = read_runs([folder for folders in expanded.values() for folder in folders])
     if not is_grouped:
         groups = _by_configuration(found.runs)
-        return _arrangement(found, (Family("", tuple(groups), _baseline(groups, baseline)),))
+        return _arrangement(found, (BaselineFamily("", tuple(groups), _baseline(groups, baseline)),))
     named = _as_named(expanded, found)
     groups = _distinct([_label(runs) for runs in named.values()], list(named), list(named.values()))
     of = next((group.label for word, group in zip(named, groups, strict=True) if word == baseline), baseline)
-    return _arrangement(found, (Family("", tuple(groups), _baseline(groups, of)),))
+    return _arrangement(found, (BaselineFamily("", tuple(groups), _baseline(groups, of)),))
 
 
-def _arrangement(found: Found, families: tuple[Family, ...], allowed: frozenset[str] = frozenset()) -> Arrangement:
+def _arrangement(
+    found: FoundRuns, families: tuple[BaselineFamily, ...], allowed: frozenset[str] = frozenset()
+) -> Arrangement:
     comparable = tuple(family for family in families if len(family.groups) > 1)
     if not comparable:
         labels = [plain(group.label) for family in families for group in family.groups]
@@ -136,7 +138,7 @@ def _refuse_twice(expanded: Mapping[str, Sequence[Path]]) -> None:
                 )
 
 
-def _as_named(expanded: Mapping[str, Sequence[Path]], found: Found) -> dict[str, tuple[RunRecord, ...]]:
+def _as_named(expanded: Mapping[str, Sequence[Path]], found: FoundRuns) -> dict[str, tuple[RunRecord, ...]]:
     """Return the runs of each word, of one configuration."""
     by_folder = {run.folder: run for run in found.runs}
     groups = {}
@@ -246,7 +248,7 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Arrange
 def _families(
     record: SweepRecord, axes: Sequence[Axis], compared: Sequence[Axis],
     runs: Sequence[tuple[RunRecord, CellRecord]], baseline: str | None,
-) -> Iterable[Family]:  # fmt: skip
+) -> Iterable[BaselineFamily]:  # fmt: skip
     """Yield the groups within each combination of the values that are not compared."""
     held = [axis for axis in axes if axis not in compared]
 
@@ -263,7 +265,7 @@ def _families(
             for label, of in groups.items()
         )
         named = [label for label, of in groups.items() if is_base(label, of[0][1])]
-        yield Family(title, members, named[0] if named else members[0].label)
+        yield BaselineFamily(title, members, named[0] if named else members[0].label)
 
 
 def _names_baseline(

@@ -6,10 +6,10 @@ from functools import partial
 
 from paratune.records import ALL_PHASES
 from paratune.report.speed_rows import PHASE_NAMES, step_parts_ms
-from paratune.verdicts import Finding, Group, Run, Verdict, change_of
+from paratune.verdicts import ComparedRun, Group, MeasureComparison, Verdict, change_of
 from paratune.verdicts.words import label_of
 
-Figure = Callable[[Run], float | None]
+Figure = Callable[[ComparedRun], float | None]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class FigureRow:
     label: str
     unit: str
     """bytes, or empty."""
-    findings: tuple[Finding, ...]
+    findings: tuple[MeasureComparison, ...]
     """Against the baseline, of each other configuration in order."""
 
     @property
@@ -59,17 +59,17 @@ def _repeats(row: FigureRow, samples: FigureRow) -> bool:
     return row.key == "tokens_per_s" and all(a is not None and b is not None and abs(a - b) < 1e-3 for a, b in changes)
 
 
-def _change(base: Group, other: Group, key: str, figure: Figure, is_refused: bool) -> Finding:
+def _change(base: Group, other: Group, key: str, figure: Figure, is_refused: bool) -> MeasureComparison:
     """Return a figure beside the baseline's; of what trained something different, without the change."""
     found = change_of(base, other, key, figure)
     if not is_refused:
         return found
-    return Finding(key, True, found.baseline, found.value, found.num_runs, reason="not the same experiment")
+    return MeasureComparison(key, True, found.baseline, found.value, found.num_runs, reason="not the same experiment")
 
 
 def _scores(measure: str, verdicts: Sequence[Verdict]) -> FigureRow:
     by_verdict = [{found.measure: found for found in verdict.quality} for verdict in verdicts]
-    absent = Finding(measure, False, None, None, (0, 0), reason="not all runs have it")
+    absent = MeasureComparison(measure, False, None, None, (0, 0), reason="not all runs have it")
     return FigureRow(measure, label_of(measure), "", tuple(found.get(measure, absent) for found in by_verdict))
 
 
@@ -90,5 +90,5 @@ def _at(source: str) -> Figure:
     return lambda run: run.number(source)
 
 
-def _phase(phase: str, run: Run) -> float | None:
+def _phase(phase: str, run: ComparedRun) -> float | None:
     return step_parts_ms(run)[phase]

@@ -8,7 +8,7 @@ from paratune.base.text import plain
 from paratune.report.certificates import Certificate, find_certificates
 from paratune.report.differing import differs_of
 from paratune.report.read import RunRecord, Unfinished
-from paratune.report.versus.arrange import Family, arrange
+from paratune.report.versus.arrange import BaselineFamily, arrange
 from paratune.report.versus.figures import FigureRow, figure_rows
 from paratune.verdicts import Group, Margin, Verdict, judge
 
@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 class Compared:
     """Configurations against one baseline."""
 
-    family: Family
+    family: BaselineFamily
     verdicts: tuple[Verdict, ...]
     """Of all groups but the baseline's, in order."""
     rows: tuple[FigureRow, ...]
@@ -89,7 +89,7 @@ def make_comparison(
 
 
 def _compared(
-    family: Family, by_name: Mapping[str, RunRecord], margins: Mapping[str, Margin], allowed: frozenset[str]
+    family: BaselineFamily, by_name: Mapping[str, RunRecord], margins: Mapping[str, Margin], allowed: frozenset[str]
 ) -> Compared:
     of = {group.label: [by_name[run.name] for run in group.runs] for group in family.groups}
     base = of[family.baseline]

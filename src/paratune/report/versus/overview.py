@@ -7,7 +7,7 @@ from paratune.base.units import NOT_AVAILABLE
 from paratune.report.text import shorten
 from paratune.report.versus.figures import FigureRow
 from paratune.report.versus.make import Compared
-from paratune.verdicts import Finding
+from paratune.verdicts import MeasureComparison
 from paratune.verdicts.words import change_words, is_in_points, label_of, signed_interval_words
 
 _NAME_WIDTH = 22
@@ -40,7 +40,7 @@ def _memory(row: FigureRow | None, place: int) -> str:
     return NOT_AVAILABLE if found is None or found.change is None else change_words(found)
 
 
-def _cell(found: Finding, task: str = "") -> str:
+def _cell(found: MeasureComparison, task: str = "") -> str:
     if found.change is None:
         return NOT_AVAILABLE
     change = change_words(found, task).removesuffix(" points").removesuffix(" point")

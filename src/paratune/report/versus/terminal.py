@@ -15,7 +15,7 @@ from paratune.report.text import shorten_all
 from paratune.report.versus.figures import FigureRow
 from paratune.report.versus.make import Compared, Comparison
 from paratune.report.versus.overview import overview
-from paratune.verdicts import Finding, Verdict
+from paratune.verdicts import MeasureComparison, Verdict
 from paratune.verdicts.words import change_words, count_words, head_of, parts_of, signed_interval_words
 
 _NAME_WIDTH = 26
@@ -125,7 +125,7 @@ def _texts(row: FigureRow, verdicts: Sequence[Verdict]) -> list[str]:
     return [figures[0], *(f"{text} {change}".rstrip() for text, change in zip(figures[1:], changes, strict=True))]
 
 
-def _change(found: Finding, task: str) -> str:
+def _change(found: MeasureComparison, task: str) -> str:
     if found.change is None:
         return ""
     interval = signed_interval_words(found, task)

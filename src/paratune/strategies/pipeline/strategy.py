@@ -26,7 +26,7 @@ from paratune.config.traits import TRAITS, Traits, traits_of
 from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.stages.balance import as_told, balanced
-from paratune.stages.cut import CutModel, Span, probe_batch
+from paratune.stages.cut import BlockSpan, CutModel, probe_batch
 from paratune.strategies import whole
 from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import LossScaler, make_scaler, scale_of
@@ -78,7 +78,7 @@ class PipelineStrategy:
         self._cut: CutModel
         self._model: Any
         self._optimizer: Optimizer
-        self._spans: list[Span]
+        self._spans: list[BlockSpan]
         self._used: list[set[str]]
         self._needed: list[set[str]]
         self._owners: dict[str, int]
@@ -106,6 +106,7 @@ class PipelineStrategy:
             for name in parameters
         }
         self._num_split = sum(len(users[name]) > 1 for name, parameter in parameters.items() if parameter.requires_grad)
+        # The owner writes a weight to checkpoints and counts it in the norm; other stages only use it.
         self._owners = {name: stages[0] % self._width for name, stages in users.items()}
         own = {name for name, stages in users.items() if set(stages) & set(self._mine)}
         needed = set().union(*(self._needed[stage] for stage in self._mine))
@@ -113,6 +114,7 @@ class PipelineStrategy:
         for name, parameter in parameters.items():
             if name not in own:
                 parameter.requires_grad_(False)
+                # Empty, not deleted: names, tied weights and `state_dict` stay those of the whole model.
                 if name not in needed:
                     parameter.data = parameter.data.new_empty(0)
         self._own = {name: parameter for name, parameter in parameters.items() if name in own}
@@ -126,6 +128,8 @@ class PipelineStrategy:
         whole.set_training(self._model, True)
         self._batches, self._phases = micro_batches, phases
         losses: list[Tensor] = []
+        # torch's schedule cuts its inputs into micro-batches along their first dimension. Ours are cut already, so it
+        # gets their numbers, and `_run_one` looks the batch up.
         which = torch.arange(len(micro_batches))
         has_first, has_last = 0 in self._mine, self._num_stages - 1 in self._mine
         with phases("schedule"):
@@ -179,6 +183,7 @@ class PipelineStrategy:
                     outputs.append(result)
                 else:
                     sent = result.contiguous()
+                    # Kept until the send completes: its memory may not change before.
                     waits.append((dist.isend(sent, dst=self._rank_of(stage + 1), group=self._group), sent))
         for work, _ in waits:
             if work is not None:
@@ -230,12 +235,12 @@ class PipelineStrategy:
             self._model.to(self._device)
             hidden = None
             for number in range(self._cut.num_blocks):
-                costs[number], hidden = self._timed(Span(number, number + 1), hidden)
+                costs[number], hidden = self._timed(BlockSpan(number, number + 1), hidden)
             self._model.to("cpu")
             self._model.zero_grad(set_to_none=True)
         return reduce_over_ranks(costs, "max").tolist()
 
-    def _timed(self, span: Span, received: Tensor | None) -> tuple[float, Tensor]:
+    def _timed(self, span: BlockSpan, received: Tensor | None) -> tuple[float, Tensor]:
         batch, seconds = probe_batch(self._device), []
         for _ in range(4):
             entered = None if received is None else received.detach().requires_grad_(True)
@@ -258,6 +263,7 @@ class PipelineStrategy:
             if len(places) > 1:
                 together[places].append(parameters[name])
         found = []
+        # Sorted: `dist.new_group` is collective over all ranks, which have to make the groups in the same order.
         for places in sorted(together):
             starts = range(0, self.layout.world_size, self._width)
             group = _my_group([[start + place for place in places] for start in starts], self.layout.rank)

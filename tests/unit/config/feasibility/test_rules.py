@@ -15,11 +15,11 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import TRAITS, Traits, traits_of
 from paratune.doctor import feasible
-from paratune.doctor.finding import Machine as DoctorMachine
-from paratune.doctor.setup import ModelFacts, Setup, Start
+from paratune.doctor.finding import MachineFacts as DoctorMachine
+from paratune.doctor.setup import ModelFacts, QueuedRun, Start
 from paratune.errors import ConfigError, DataError, LaunchError, MissingDependency, ParatuneError
 from paratune.processes.place import global_batch_size
-from paratune.sweep.possible import Machine, why_not_here, why_nowhere
+from paratune.sweep.possible import AvailableMachine, why_not_here, why_nowhere
 
 NUM_LAYERS = 4
 CPU = Target(is_cpu=True, description="this run computes on the CPU")
@@ -321,7 +321,7 @@ def test_a_matrix_leaves_the_run_out(rule: Rule, load, monkeypatch: pytest.Monke
     monkeypatch.setattr("paratune.sweep.possible.is_installed", lambda package: package != rule.missing_package)
     config = load(*rule.overrides).config
     is_cpu = rule.target is not None and rule.target.is_cpu
-    machine = Machine(None if rule.target is None else () if is_cpu else (CAPABILITIES[gpu_of(rule)],) * 2)
+    machine = AvailableMachine(None if rule.target is None else () if is_cpu else (CAPABILITIES[gpu_of(rule)],) * 2)
     nowhere = why_nowhere(config, rule.world_size, None)
     reason = nowhere or why_not_here(config, rule.world_size, environment_of(rule), machine)
     assert reason is not None
@@ -347,11 +347,11 @@ def test_the_doctor_has_a_finding_with_a_line(rule: Rule, load):
         data = SimpleNamespace(split=lambda name: SimpleNamespace(num_rows=rule.num_samples))
     model = ModelFacts("model", num_layers=NUM_LAYERS)
     start = Start(1, rule.world_size)
-    setup = Setup(machine, Path("c.yaml"), loaded=loaded, model=model, start=start, data=data)  # type: ignore[arg-type]
+    setup = QueuedRun(machine, Path("c.yaml"), loaded=loaded, model=model, start=start, data=data)  # type: ignore[arg-type]
     assert [reason.code for reason in feasible.reasons(setup)] == [rule.code]
     (finding,) = [each for each in feasible.check_feasible(setup) if each.level == "problem"]
     assert finding.code == feasible.FINDING_CODES.get(rule.code, rule.code)
-    assert finding.line or rule.code == "strategy.balance_mismatch"
+    assert finding.line or rule.code in ("strategy.balance_mismatch", "batch.too_large")
     key, _, value = finding.line.partition(": ")
     if value:  # the line that it gives takes the reason away
         repaired = replace(setup, loaded=load(*without(rule.overrides, key), f"{key}={value}"))

@@ -299,6 +299,7 @@ def test_stopping_early_that_cannot_be_is_to_be_decided(settings: dict[str, Any]
         ({"fp16": "yes"}, 'fp16 is "yes" (text); allowed: true or false'),
         ({"learning_rate": "fast"}, 'learning_rate is "fast" (text); allowed: a number'),
         ({"learning_rate": float("nan")}, "learning_rate is .nan"),
+        ({"learning_rate": 10**400}, "learning_rate is 1000"),
         ({"seed": 1.5}, "seed is 1.5 (a number); allowed: a whole number"),
         ({"output_dir": 3}, "output_dir is 3"),
         ({"lr_scheduler_type": 3}, "lr_scheduler_type is 3"),

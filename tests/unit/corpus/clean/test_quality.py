@@ -5,7 +5,7 @@ from corpus_documents import dropped, extracted, kept
 
 from paratune.console import Display
 from paratune.corpus.clean import quality
-from paratune.corpus.clean.quality import Page, fault, rules_of, run_quality
+from paratune.corpus.clean.quality import MeasuredText, fault, rules_of, run_quality
 from paratune.corpus.clean.settings import Clean, Quality
 from paratune.corpus.settings import Corpus
 
@@ -17,7 +17,7 @@ Os bombeiros pedem a todos que não saiam de casa sem necessidade, pelo menos at
 
 
 def value(figure, text, **more):
-    return figure(Page(text, Quality()), **more)
+    return figure(MeasuredText(text, Quality()), **more)
 
 
 def found(text, **options):

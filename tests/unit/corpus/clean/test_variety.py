@@ -12,7 +12,7 @@ from paratune.console import Display
 from paratune.corpus.clean.run import run_clean, steps_of
 from paratune.corpus.clean.settings import Clean, Variety, VarietySource
 from paratune.corpus.clean.variety.features import NUM_BITS, features, simplified
-from paratune.corpus.clean.variety.model import Calibration, Model, load, save
+from paratune.corpus.clean.variety.model import VarietyCalibration, VarietyModel, load, save
 from paratune.corpus.clean.variety.run import run_variety
 from paratune.corpus.clean.variety.texts import files_of, groups_by_source, groups_of
 from paratune.corpus.clean.variety.train import train
@@ -111,7 +111,7 @@ def test_a_score_is_a_sum_of_weights():
     indices, _ = features("ab")
     weights = np.zeros(2**NUM_BITS, np.float32)
     weights[indices] = 2
-    model = Model(weights, 0.5, Calibration(1.0, 0.0, 0.0))
+    model = VarietyModel(weights, 0.5, VarietyCalibration(1.0, 0.0, 0.0))
     # 7 features of 1 / sqrt(7), each weighs 2.
     assert model.score("ab") == pytest.approx(2 * math.sqrt(7) + 0.5)
     # No feature: the bias alone, and 1 / (1 + exp(-0.5)).
@@ -119,7 +119,7 @@ def test_a_score_is_a_sum_of_weights():
 
 
 def test_a_calibration_grows_with_the_length():
-    calibration = Calibration(1.0, 2.0, -1.0)
+    calibration = VarietyCalibration(1.0, 2.0, -1.0)
     assert calibration.probability(0.5, 100) == pytest.approx(1 / (1 + math.exp(1 - 0.5 * (1 + 2 * math.log(100)))))
     assert calibration.probability(-1e9, 100) == pytest.approx(0)
 

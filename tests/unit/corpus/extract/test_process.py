@@ -9,7 +9,7 @@ from raised import raises_code
 from paratune.corpus.extract import process
 from paratune.corpus.extract.found import Document, Extracted, Refused
 from paratune.corpus.extract.frames import TornFrame, read_frame, write_frame
-from paratune.corpus.extract.process import Reader
+from paratune.corpus.extract.process import DocumentReader
 from paratune.corpus.extract.settings import Extract
 
 CHILD = Path(__file__).parents[3] / "hostile_child.py"
@@ -28,7 +28,7 @@ def hostile(monkeypatch):
     monkeypatch.setattr(process, "CLOCK_FACTOR", PATIENCE_S)
     monkeypatch.setattr(process, "KILLED_WAIT_S", 0.0)
     monkeypatch.setattr(process, "KILLED_TRIES", 3)
-    with Reader(LIMITS) as reader:
+    with DocumentReader(LIMITS) as reader:
         yield reader
 
 
@@ -111,7 +111,7 @@ def test_no_process_is_left_behind(hostile):
 
 def test_a_process_that_does_not_start_is_said(monkeypatch):
     monkeypatch.setattr(process, "COMMAND", ("-c", "raise SystemExit('no library')"))
-    with Reader(LIMITS) as reader, raises_code("launch.not_started", "library"):
+    with DocumentReader(LIMITS) as reader, raises_code("launch.not_started", "library"):
         reader.read(document("good"))
 
 
@@ -140,7 +140,7 @@ def test_frames_are_whole_or_torn():
 @pytest.fixture
 def reader(monkeypatch):
     monkeypatch.setattr(process, "CLOCK_FACTOR", PATIENCE_S)
-    with Reader(Extract(min_characters=1, time_s=1, memory_mib=128)) as found:
+    with DocumentReader(Extract(min_characters=1, time_s=1, memory_mib=128)) as found:
         yield found
 
 
@@ -157,6 +157,6 @@ def test_a_bomb_of_a_word_file_ends_by_memory():
     # 90 MB of text in 90 kB: below what kreuzberg itself refuses, and above the limit.
     bomb = docx_of(b"<w:p><w:r><w:t>" + b"a " * 500_000 + b"</w:t></w:r></w:p>" for _ in range(90))
     assert len(bomb) < 100_000
-    with Reader(Extract(min_characters=1, time_s=100, memory_mib=128)) as reader:
+    with DocumentReader(Extract(min_characters=1, time_s=100, memory_mib=128)) as reader:
         assert reader.read(document("bomb", bomb)).reason == "memory"
         assert reader.read(document("next", f"<html><body><p>{HEART}".encode())).text == HEART

@@ -4,11 +4,11 @@ import zlib
 
 import pytest
 
-from paratune.corpus.fetch.payload import Received, Wanted, finished, is_sha1, said_of_use, sha1, unpacked
+from paratune.corpus.fetch.payload import PayloadChoice, Received, finished, is_sha1, said_of_use, sha1, unpacked
 from paratune.corpus.rows import Lost
 
 PAGE = b"<html><body>ol\xc3\xa1</body></html>"
-WANTED = Wanted((200,), 1000, None)
+WANTED = PayloadChoice((200,), 1000, None)
 
 
 def row(**more):
@@ -81,7 +81,7 @@ def test_an_unknown_encoding_is_dropped():
 
 def test_a_row_has_what_is_known():
     headers = {"content_type": "text/html; charset=UTF-8", "x_robots_tag": "noarchive"}
-    found = finished(row(digest=sha1(PAGE)), received(**headers), Wanted((200,), 1000, "CC0-1.0"))
+    found = finished(row(digest=sha1(PAGE)), received(**headers), PayloadChoice((200,), 1000, "CC0-1.0"))
     assert found == {
         "url": "http://a.pt/",
         "timestamp": "20010101000000",

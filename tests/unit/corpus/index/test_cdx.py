@@ -7,10 +7,10 @@ import io
 import pytest
 
 from paratune.corpus.index.cdx import MAX_LINE_BYTES, base32_digest, read_lines
-from paratune.corpus.rows import Lost, Row
+from paratune.corpus.rows import CaptureRow, Lost
 
 DIGEST = "B2LTWWPUOYAH7UIPQ7ZUPQ4VMBSVC36A"
-ROW = Row(
+ROW = CaptureRow(
     url="http://example.com?example=1",
     timestamp="20140103030321",
     digest=DIGEST,
@@ -56,7 +56,7 @@ def test_nine_fields_have_no_length():
 
 def test_what_is_not_known_is_none():
     (row,) = read('pt,a)/ 20140103030321 {"url": "http://a.pt/", "status": "-", "length": "0", "offset": "0"}')
-    assert row == Row("http://a.pt/", "20140103030321", None, None, None, 0, None, None, "a.cdx")
+    assert row == CaptureRow("http://a.pt/", "20140103030321", None, None, None, 0, None, None, "a.cdx")
 
 
 @pytest.mark.parametrize(

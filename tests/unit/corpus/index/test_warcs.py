@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paratune.corpus.index.warcs import HEAD_BYTES, read_records
-from paratune.corpus.rows import Lost, Row
+from paratune.corpus.rows import CaptureRow, Lost
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder")) / "webarchive"
 PAGE = b"<p>Uma p\xc3\xa1gina</p>" * 20
@@ -37,7 +37,7 @@ def test_captures_are_found_where_they_are(tmp_path, compressed):
     # Without compression the four bytes between two records are of neither, as in pywb's indexes.
     whole = len(gzip.compress(record("http://a.pt/"))) if compressed else len(record("http://a.pt/"))
     length = whole if compressed else whole - 4
-    assert first == Row(
+    assert first == CaptureRow(
         *("http://a.pt/", "20140103030321", digest, "text/html; charset=utf-8", 200, 0, length, "a.warc", "a.warc"),
     )
     assert (second.url, second.offset) == ("http://b.pt/", whole)
@@ -100,7 +100,7 @@ def test_iana_is_found_as_pywb_indexed_it():
 
     with (SHARED / "pywb/cdxj/iana.cdxj").open("rb") as file:
         known = [each for each in read_lines(file, "x") if each.mime != "warc/revisit"]
-    found = [each for each in read_records(SHARED / "pywb/warcs/iana.warc.gz") if isinstance(each, Row)]
+    found = [each for each in read_records(SHARED / "pywb/warcs/iana.warc.gz") if isinstance(each, CaptureRow)]
 
     def key(row):
         return row.offset, row.length, row.url, row.timestamp, row.status, row.digest

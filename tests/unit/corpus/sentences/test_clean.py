@@ -6,7 +6,7 @@ from sentence_documents import DISPLAY, make_corpus, name, sentence
 
 from paratune.corpus.sentences.clean import half_of, of_files
 from paratune.corpus.sentences.run import run_sentences
-from paratune.corpus.sentences.settings import CleanPart, Sentences
+from paratune.corpus.sentences.settings import CleanPart, SentenceSettings
 from paratune.records import read_json
 
 CERTAIN = (40, 43, 76, 79)
@@ -62,7 +62,7 @@ def test_files_teach_one_model(tmp_path):
 
 def test_no_more_is_read_of_files_than_wanted(tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(sentence(n) for n in range(50)))
-    settings = Sentences(clean=CleanPart(files=["unused"], max_words=20))
+    settings = SentenceSettings(clean=CleanPart(files=["unused"], max_words=20))
     found = list(of_files([tmp_path / "a.txt"], settings))
     assert [len(each) for each in found] == [7, 7, 7]
 

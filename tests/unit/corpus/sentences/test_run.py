@@ -14,7 +14,7 @@ from sentence_documents import DISPLAY, make_corpus, sentence
 from paratune.corpus.sentences.clean import half_of
 from paratune.corpus.sentences.run import Brought, run_sentences
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
-from paratune.corpus.sentences.settings import CleanPart, Sentences
+from paratune.corpus.sentences.settings import CleanPart, SentenceSettings
 
 SHARDS = [
     [f"{sentence(1)} Sem fim\n{sentence(2)}", f"{sentence(3)} {sentence(1)}"],
@@ -166,4 +166,4 @@ def test_without_documents_the_stage_before_is_named(tmp_path):
 )
 def test_settings_without_effect_are_refused(options, said):
     with pytest.raises(ValidationError, match=said):
-        Sentences(**options)
+        SentenceSettings(**options)

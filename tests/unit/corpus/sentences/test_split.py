@@ -1,6 +1,6 @@
 import pytest
 
-from paratune.corpus.sentences.settings import Sentences
+from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.split import reason_against, sentences_of
 
 WHOLE = [
@@ -76,11 +76,11 @@ def test_odd_characters_end_nothing():
     ],
 )
 def test_what_looks_like_a_sentence(sentence, reason):
-    assert reason_against(sentence, Sentences()) == reason
+    assert reason_against(sentence, SentenceSettings()) == reason
 
 
 def test_the_rule_follows_the_settings():
-    assert reason_against("o gato dorme", Sentences(min_words=3, whole=False)) is None
-    assert reason_against("O gato dorme na cama.", Sentences(max_words=4)) == "many words"
-    assert reason_against("O gato 12345678 dorme na cama.", Sentences(min_letters=0.7)) == "few letters"
-    assert reason_against("A UE e os EUA.", Sentences(max_capitals=0.9)) is None
+    assert reason_against("o gato dorme", SentenceSettings(min_words=3, whole=False)) is None
+    assert reason_against("O gato dorme na cama.", SentenceSettings(max_words=4)) == "many words"
+    assert reason_against("O gato 12345678 dorme na cama.", SentenceSettings(min_letters=0.7)) == "few letters"
+    assert reason_against("A UE e os EUA.", SentenceSettings(max_capitals=0.9)) is None

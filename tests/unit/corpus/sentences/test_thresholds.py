@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paratune.corpus.sentences.rows import SCORED_SCHEMA
-from paratune.corpus.sentences.settings import Sentences
+from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.thresholds import NUM_SAMPLES, look_at_thresholds
 
 
@@ -21,7 +21,7 @@ def look(tmp_path, shards, **options):
         )
         split.append(tmp_path / f"split-{number}")
         scored.append(tmp_path / f"scored-{number}")
-    return look_at_thresholds(split, scored, Sentences(**options))
+    return look_at_thresholds(split, scored, SentenceSettings(**options))
 
 
 def test_the_histogram_has_ten_bins_a_decade(tmp_path):

@@ -15,7 +15,7 @@ from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
 from paratune.corpus.store.figures import corpus_figures, spread
-from paratune.corpus.store.look import Wanted, draw_dropped, draw_kept, search, word_pattern
+from paratune.corpus.store.look import TextFilter, draw_dropped, draw_kept, search, word_pattern
 from paratune.corpus.store.run import run_store
 from paratune.records import read_json, write_json
 
@@ -87,11 +87,15 @@ def test_words_are_found_whole(phrase, text, is_found):
 
 
 def test_a_search_needs_all_words(work):
-    assert ids(search(work, ["votacao"], Wanted(), is_regex=False, limit=9)) == ["d0", "d3"]
-    assert ids(search(work, ["parlamento", "votação"], Wanted(), is_regex=False, limit=9)) == ["d0"]
-    assert ids(search(work, ["parlamento"], Wanted(), is_regex=False, limit=1)) == ["d0"]
-    assert ids(search(work, [r"(?i)vota[cç][aã]o|VOTA.*ES"], Wanted(), is_regex=True, limit=9)) == ["d0", "d1", "d3"]
-    (found,) = search(work, ["soprar"], Wanted(), is_regex=False, limit=9)
+    assert ids(search(work, ["votacao"], TextFilter(), is_regex=False, limit=9)) == ["d0", "d3"]
+    assert ids(search(work, ["parlamento", "votação"], TextFilter(), is_regex=False, limit=9)) == ["d0"]
+    assert ids(search(work, ["parlamento"], TextFilter(), is_regex=False, limit=1)) == ["d0"]
+    assert ids(search(work, [r"(?i)vota[cç][aã]o|VOTA.*ES"], TextFilter(), is_regex=True, limit=9)) == [
+        "d0",
+        "d1",
+        "d3",
+    ]
+    (found,) = search(work, ["soprar"], TextFilter(), is_regex=False, limit=9)
     assert found == {
         "id": "d2",
         "url": "http://noticias.a.pt/2",
@@ -111,16 +115,16 @@ def test_a_search_needs_all_words(work):
 def test_what_is_found_shows_where_the_text_goes_on(tmp_path, before, after, found):
     """80 characters stand on each side of the word and the white space around it."""
     extracted(tmp_path, [document(f"{'x' * before} vela {'y' * after}")])
-    (row,) = search(tmp_path, ["vela"], Wanted(stage="extract"), is_regex=False, limit=9)
+    (row,) = search(tmp_path, ["vela"], TextFilter(stage="extract"), is_regex=False, limit=9)
     assert row["found"] == found
 
 
 def test_what_cannot_be_searched_for_is_said(work):
     for asked in ([], ["..."]):
         with raises_code("cli.argument_missing"):
-            search(work, asked, Wanted(), is_regex=False, limit=1)
+            search(work, asked, TextFilter(), is_regex=False, limit=1)
     with raises_code("cli.invalid_value"):
-        search(work, ["(a"], Wanted(), is_regex=True, limit=1)
+        search(work, ["(a"], TextFilter(), is_regex=True, limit=1)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +143,13 @@ def test_what_cannot_be_searched_for_is_said(work):
     ],
 )
 def test_conditions_hold(work, conditions, expected):
-    assert sorted(ids(draw_kept(work, Wanted(**conditions), num=9, seed=0))) == expected
+    assert sorted(ids(draw_kept(work, TextFilter(**conditions), num=9, seed=0))) == expected
 
 
 def test_samples_are_a_function_of_the_seed(work):
-    drawn = {tuple(ids(draw_kept(work, Wanted(), num=2, seed=seed))) for seed in range(30)}
+    drawn = {tuple(ids(draw_kept(work, TextFilter(), num=2, seed=seed))) for seed in range(30)}
     assert len(drawn) > 10
-    assert drawn == {tuple(ids(draw_kept(work, Wanted(), num=2, seed=seed))) for seed in range(30)}
+    assert drawn == {tuple(ids(draw_kept(work, TextFilter(), num=2, seed=seed))) for seed in range(30)}
     firsts = [first for first, _ in drawn]
     assert set(firsts) == {"d0", "d1", "d2", "d3", "d4", "d5"}
 
@@ -229,10 +233,10 @@ def test_there_must_be_something(tmp_path):
         corpus_figures(tmp_path)
     extracted(tmp_path, ["Bom dia"])
     with raises_code("corpus.not_finished"):
-        draw_kept(tmp_path, Wanted(), num=1, seed=0)
-    assert ids(draw_kept(tmp_path, Wanted(stage="extract"), num=1, seed=0)) == ["d0"]
+        draw_kept(tmp_path, TextFilter(), num=1, seed=0)
+    assert ids(draw_kept(tmp_path, TextFilter(stage="extract"), num=1, seed=0)) == ["d0"]
     with raises_code("cli.unknown_name", "--stage"):
-        search(tmp_path, ["dia"], Wanted(stage="extrac"), is_regex=False, limit=1)
+        search(tmp_path, ["dia"], TextFilter(stage="extrac"), is_regex=False, limit=1)
 
 
 def test_the_commands_print_words_and_json(work, capsys):
@@ -242,11 +246,11 @@ def test_the_commands_print_words_and_json(work, capsys):
     text = capsys.readouterr().out
     for said in ("clean/quality", "near duplicate", "noticias.a.pt", "2008", "median"):
         assert said in text
-    search_command(work, ["soprar"], Wanted(), is_regex=False, limit=3, as_json=False)
+    search_command(work, ["soprar"], TextFilter(), is_regex=False, limit=3, as_json=False)
     assert "http://noticias.a.pt/2" in capsys.readouterr().out
-    sample_command(work, Wanted(), dropped=True, reason="symbols", num=3, seed=0, as_json=False)
+    sample_command(work, TextFilter(), dropped=True, reason="symbols", num=3, seed=0, as_json=False)
     assert re.search(r"clean/quality  symbols  0.35\s+\$\$\$ compre já", capsys.readouterr().out)
-    sample_command(work, Wanted(variety="pt-BR"), dropped=False, reason=None, num=3, seed=0, as_json=False)
+    sample_command(work, TextFilter(variety="pt-BR"), dropped=False, reason=None, num=3, seed=0, as_json=False)
     assert capsys.readouterr().out == "nothing found\n"
     with raises_code("cli.no_effect", "--year"):
-        sample_command(work, Wanted(year=2009), dropped=True, reason=None, num=3, seed=0, as_json=False)
+        sample_command(work, TextFilter(year=2009), dropped=True, reason=None, num=3, seed=0, as_json=False)

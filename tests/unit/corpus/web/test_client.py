@@ -1,4 +1,5 @@
 import itertools
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -148,6 +149,35 @@ def test_retry_after_is_read(value, seconds):
     assert retry_after_s(value) == seconds
 
 
+@pytest.mark.parametrize("value", ["9" * 400, "9" * 5000, "86401", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_a_longer_retry_after_counts_as_a_day(value):
+    assert retry_after_s(value) == 86_400
+
+
+@pytest.mark.parametrize(
+    "value", ["Fri, 31 Dec 99999999999999999999 23:59:59 GMT", f"Sun, 06 Nov 1994 08:49:37 +{'9' * 400}", "nan", "1e9"]
+)
+def test_what_is_no_time_names_none(value):
+    assert retry_after_s(value) is None
+
+
+def test_a_retry_after_of_400_digits_ends_the_command_and_names_the_file(server, tmp_path):
+    server.answers["/x"] = [(429, {"Retry-After": "9" * 400}, b"")]
+    with pytest.raises(Unavailable) as found:
+        ask(server, tmp_path)
+    assert "come back in 86400 s" in str(found.value)
+    kept = tmp_path / "limits" / "127.0.0.1"
+    assert str(kept) in str(found.value)
+    assert json.loads(kept.read_text())["held_s"] <= time.monotonic() + 86_400
+
+
+@pytest.mark.parametrize("key", ["timeout_s", "deadline_s", "first_wait_s", "max_hold_s"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e300, 0.0])
+def test_a_duration_that_no_socket_takes_is_refused(tmp_path, key, value):
+    with pytest.raises(ValueError, match=key):
+        network(tmp_path, **{key: value})
+
+
 def test_a_date_that_has_passed_is_no_wait():
     assert retry_after_s("Sun, 06 Nov 1994 08:49:37 GMT") == 0.0
 
@@ -272,4 +302,4 @@ def test_the_limit_is_that_of_the_host_and_not_of_the_corpus(tmp_path, monkeypat
     assert limit_folder(shared) == tmp_path / "paratune/limits"
     first, second = client_of("https://arquivo.pt/textsearch", shared), client_of("https://Arquivo.pt.:443/cdx", shared)
     assert isinstance(first, Client)
-    assert first._limit._path == second._limit._path == tmp_path / "paratune/limits/arquivo.pt"
+    assert first._limit.path == second._limit.path == tmp_path / "paratune/limits/arquivo.pt"

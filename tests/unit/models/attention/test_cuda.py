@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paratune.models.attention import cpu, cuda, kernels
-from paratune.models.attention.kernels import Rows
+from paratune.models.attention.kernels import PackedRowEnds
 
 KERNELS = ("flash", "efficient")
 AMPERE, TURING = (8, 0), (7, 5)
@@ -167,7 +167,7 @@ def tried(monkeypatch):
         ]
         xs = [torch.randn(46, 2, 8, dtype=BF16, requires_grad=True) for _ in range(3)]
         with cuda.switched(deterministic=deterministic):
-            out = cuda._by_kernel(kernel, *xs, Rows(CU_SEQLENS, CU_SEQLENS, 40, 40, 0.3, 0.1, window))
+            out = cuda._by_kernel(kernel, *xs, PackedRowEnds(CU_SEQLENS, CU_SEQLENS, 40, 40, 0.3, 0.1, window))
             gradients = torch.autograd.grad(out, xs, torch.ones(46, 2, 8, dtype=BF16)) if deterministic else ()
         return xs, out, gradients, [call for (call,) in calls[: 1 + deterministic]]
 

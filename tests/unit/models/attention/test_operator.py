@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from paratune.batch.packing import pack
 from paratune.models.attention import cpu, cuda, kernels, operator
-from paratune.models.attention.kernels import Rows
+from paratune.models.attention.kernels import PackedRowEnds
 from paratune.models.packed import find_entry
 from paratune.models.task_model import find_blocks
 
@@ -59,7 +59,7 @@ def test_shapes_on_a_gpu(monkeypatch, dtype):
         options = (ends, 40, 0.3, 0.1, None)
         outputs = torch.ops.paratune.packed_attention(q, k, v, *options)
         kernel = "flash" if dtype == torch.bfloat16 else "efficient"
-        expected = kernels.forward(kernel, q, k, v, Rows(ends, ends, 40, 40, 0.3, 0.1, None), keeps=True)
+        expected = kernels.forward(kernel, q, k, v, PackedRowEnds(ends, ends, 40, 40, 0.3, 0.1, None), keeps=True)
         gradients = torch.ops.paratune.packed_attention_backward(outputs[0], q, k, v, *outputs, *options)
     assert [(x.shape, x.dtype) for x in outputs] == [(x.shape, x.dtype) for x in expected]
     strides = (8, 464, 1) if kernel == "flash" else (16, 8, 1)

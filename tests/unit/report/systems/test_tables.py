@@ -25,7 +25,7 @@ from paratune.report.systems.tables import (
     scaling_tables,
     subject_tables,
 )
-from paratune.report.tabular import Entry, Table
+from paratune.report.tabular import Table, TableCell
 
 PRECISION = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
 WORKERS = Axis("data.workers", "workers", {"workers-0": "0", "workers-2": "2"}, keys=("data.workers",))
@@ -37,7 +37,7 @@ def systems_of(folder: Path) -> Systems:
     return build_systems(folder, read_sweep(folder))
 
 
-def column(table: Table, name: str) -> list[Entry]:
+def column(table: Table, name: str) -> list[TableCell]:
     """Return the cells of a column by its key."""
     at = [each.name for each in table.columns].index(name)
     return [line[at] for line in table.lines]

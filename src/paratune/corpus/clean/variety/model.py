@@ -25,7 +25,7 @@ NUM_DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Calibration:
+class VarietyCalibration:
     """The log-odds of pt-PT: slope * score + length_slope * score * log(characters) + bias."""
 
     slope: float
@@ -39,13 +39,13 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Model:
+class VarietyModel:
     """A logistic regression over features."""
 
     weights: npt.NDArray[np.float32]
     """(2 ** NUM_BITS,); above 0 for pt-PT."""
     bias: float
-    calibration: Calibration
+    calibration: VarietyCalibration
 
     def score(self, text: str) -> float:
         """Return the score of a text; above 0 it is rather pt-PT."""
@@ -59,7 +59,7 @@ class Model:
         return (EUROPEAN, european) if european >= 0.5 else (BRAZILIAN, round(1 - european, NUM_DIGITS))
 
 
-def save(model: Model, folder: Path) -> None:
+def save(model: VarietyModel, folder: Path) -> None:
     """Write a model into a folder that is there; the file that names the rest comes last."""
     from safetensors.numpy import save_file
 
@@ -71,7 +71,7 @@ def save(model: Model, folder: Path) -> None:
     )
 
 
-def load(folder: Path) -> Model:
+def load(folder: Path) -> VarietyModel:
     """Read a model.
 
     Raises:
@@ -84,7 +84,7 @@ def load(folder: Path) -> Model:
         found = read_json(folder / MODEL_FILE)
         weights = load_file(folder / WEIGHTS_FILE)["weights"]
         if (found["format"], weights.shape) == (FORMAT, (2**NUM_BITS,)):
-            return Model(weights, found["bias"], Calibration(**found["calibration"]))
+            return VarietyModel(weights, found["bias"], VarietyCalibration(**found["calibration"]))
     except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{folder} holds no classifier of varieties ({error}); delete it", code="corpus.damaged", folder=folder

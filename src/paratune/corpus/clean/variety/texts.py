@@ -25,7 +25,7 @@ HELD_OUT = 10
 
 
 @dataclass(frozen=True)
-class Group:
+class LineGroup:
     """Lines that follow each other."""
 
     lines: tuple[str, ...]
@@ -62,7 +62,7 @@ def files_of(source: VarietySource) -> Files:
     return Files(source.name, find_files(source.brazilian, called), find_files(source.european, called), source.columns)
 
 
-def groups_by_source(sources: Sequence[Files]) -> dict[str, tuple[list[Group], list[Group]]]:
+def groups_by_source(sources: Sequence[Files]) -> dict[str, tuple[list[LineGroup], list[LineGroup]]]:
     """Return the groups of each source, see `groups_of`; a line that several have is that of the first.
 
     So no line on which a classifier is tested stands in another source that it was trained on.
@@ -70,7 +70,7 @@ def groups_by_source(sources: Sequence[Files]) -> dict[str, tuple[list[Group], l
     Raises:
         DataError: A file cannot be read or has none of the columns, or there is too little text.
     """
-    found: dict[str, tuple[list[Group], list[Group]]] = {}
+    found: dict[str, tuple[list[LineGroup], list[LineGroup]]] = {}
     seen: set[str] = set()
     for source in sources:
         found[source.name] = groups_of(source, seen)
@@ -78,7 +78,7 @@ def groups_by_source(sources: Sequence[Files]) -> dict[str, tuple[list[Group], l
     return found
 
 
-def groups_of(files: Files, seen: Set[str] = frozenset()) -> tuple[list[Group], list[Group]]:
+def groups_of(files: Files, seen: Set[str] = frozenset()) -> tuple[list[LineGroup], list[LineGroup]]:
     """Return the groups of a source, the Brazilian and the European ones; lines that both have tell nothing.
 
     Args:
@@ -107,13 +107,13 @@ def groups_of(files: Files, seen: Set[str] = frozenset()) -> tuple[list[Group], 
     return groups[0], groups[1]
 
 
-def _groups(lines: Sequence[str]) -> list[Group]:
+def _groups(lines: Sequence[str]) -> list[LineGroup]:
     """Cut lines into groups; which of them are taken and held out depends on their hashes alone."""
     cut = [tuple(lines[start : start + GROUP]) for start in range(0, len(lines) - GROUP + 1, GROUP)]
     order = sorted(cut, key=lambda group: hashlib.sha256(" ".join(group).encode("utf-8", "replace")).digest())
     taken = order[:MAX_GROUPS]
     held_out, wanted = set(taken[::HELD_OUT]), set(taken)
-    return [Group(each, each in held_out) for each in cut if each in wanted]
+    return [LineGroup(each, each in held_out) for each in cut if each in wanted]
 
 
 def _lines(path: Path, columns: Sequence[str]) -> Iterator[str]:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.corpus.clean.variety.features import NUM_BITS, features
-from paratune.corpus.clean.variety.model import Calibration, Model
-from paratune.corpus.clean.variety.texts import Group
+from paratune.corpus.clean.variety.model import VarietyCalibration, VarietyModel
+from paratune.corpus.clean.variety.texts import LineGroup
 
 C = 10.0
 """Inverse strength of the regularisation, as scikit-learn has it."""
@@ -23,7 +23,7 @@ NUM_BINS = 10
 LENGTHS = ("line", "document")
 
 Array = npt.NDArray[np.float64]
-Texts = Mapping[str, tuple[Sequence[Group], Sequence[Group]]]
+Texts = Mapping[str, tuple[Sequence[LineGroup], Sequence[LineGroup]]]
 """Of each source the groups in Brazilian, and those in European Portuguese."""
 
 
@@ -51,7 +51,7 @@ class _Scored:
     num_characters: Array
 
 
-def train(texts: Texts) -> tuple[Model, dict[str, Any]]:
+def train(texts: Texts) -> tuple[VarietyModel, dict[str, Any]]:
     """Return a classifier that has seen all texts, and what was found of ones that had not.
 
     Returns:
@@ -73,7 +73,7 @@ def train(texts: Texts) -> tuple[Model, dict[str, Any]]:
         "unseen": _figures(unseen, calibration) if unseen else None,
         "calibration": _bins(unseen or held_out, calibration),
     }
-    return Model(weights.astype(np.float32), bias, calibration), evaluation
+    return VarietyModel(weights.astype(np.float32), bias, calibration), evaluation
 
 
 def _blocks(texts: Texts) -> list[_Block]:
@@ -144,7 +144,7 @@ def _fit(blocks: Sequence[_Block], chosen: Sequence[npt.NDArray[np.bool_]]) -> t
     return weights, float(model.intercept_[0])
 
 
-def _calibrate(scored: Sequence[_Scored]) -> Calibration:
+def _calibrate(scored: Sequence[_Scored]) -> VarietyCalibration:
     """Return what makes probabilities of scores (Platt, 1999), with a slope that grows with the length of a text."""
     from sklearn.linear_model import LogisticRegression
 
@@ -154,15 +154,15 @@ def _calibrate(scored: Sequence[_Scored]) -> Calibration:
     row_weights = np.concatenate([np.full(len(each.scores), 1000 / len(each.scores)) for each in scored])
     model = LogisticRegression(C=1e3, max_iter=MAX_STEPS)
     model.fit(np.stack([scores, scores * lengths], axis=1), labels, sample_weight=row_weights)
-    return Calibration(float(model.coef_[0][0]), float(model.coef_[0][1]), float(model.intercept_[0]))
+    return VarietyCalibration(float(model.coef_[0][0]), float(model.coef_[0][1]), float(model.intercept_[0]))
 
 
-def _probabilities(each: _Scored, calibration: Calibration) -> Array:
+def _probabilities(each: _Scored, calibration: VarietyCalibration) -> Array:
     pairs = zip(each.scores, each.num_characters, strict=True)
     return np.array([calibration.probability(float(score), int(size)) for score, size in pairs])
 
 
-def _figures(scored: Sequence[_Scored], calibration: Calibration) -> dict[str, dict[str, Any]]:
+def _figures(scored: Sequence[_Scored], calibration: VarietyCalibration) -> dict[str, dict[str, Any]]:
     """Return by source and length: texts, share of each variety that was told, their mean, area under the curve."""
     from sklearn.metrics import roc_auc_score
 
@@ -187,7 +187,7 @@ def _figures(scored: Sequence[_Scored], calibration: Calibration) -> dict[str, d
     return found
 
 
-def _bins(scored: Sequence[_Scored], calibration: Calibration) -> list[dict[str, Any]]:
+def _bins(scored: Sequence[_Scored], calibration: VarietyCalibration) -> list[dict[str, Any]]:
     """Return what was said and what was true, in steps of the probability that was said; blocks weigh the same."""
     said = np.concatenate([_probabilities(each, calibration) for each in scored])
     labels = np.concatenate([np.full(len(each.scores), each.block.is_european) for each in scored])
