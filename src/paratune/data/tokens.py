@@ -207,7 +207,7 @@ def _found_or_made(
     with disk_errors_explained(cache_dir):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.with_name(fingerprint + ".lock"), how):
-            store = _find(folder)  # another process may have made it meanwhile
+            store = _find(folder, warns=True)  # another process may have made it meanwhile
             if store is not None:
                 return store
             for torn in [folder, *folder.parent.glob(fingerprint + ".*.tmp")]:
@@ -227,19 +227,25 @@ def _found_or_made(
     return open_store(folder)
 
 
-def _find(folder: Path) -> TokenStore | None:
-    """Return the finished store, or None; a damaged one is named in the log."""
+def _find(folder: Path, *, warns: bool = False) -> TokenStore | None:
+    """Return the finished store, or None where it is missing or damaged.
+
+    Args:
+        folder: Of the store.
+        warns: Log a warning where it is damaged; for the process that holds the lock, which makes it again.
+    """
     try:
         return open_store(folder)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        _log.warning(
-            "cached tokens in %s are damaged (%s); they are made again",
-            folder,
-            error,
-            extra=coded("data.cache_damaged", folder=folder),
-        )
+        if warns:
+            _log.warning(
+                "cached tokens in %s are damaged (%s); they are made again",
+                folder,
+                error,
+                extra=coded("data.cache_damaged", folder=folder),
+            )
         return None
 
 

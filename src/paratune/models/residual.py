@@ -78,7 +78,13 @@ class _DropoutAdd(torch.autograd.Function):
 
 
 def _zero_like(x: Tensor) -> Tensor:
-    """Return a scalar 0 in the dtype and on the device of `x`; kept, for to make it is a kernel too."""
+    """Return a scalar 0 in the dtype and on the device of `x`; it is kept, for to make it takes a kernel.
+
+    Tensors of the meta device have no values, and what is counted on them must not depend on earlier passes of the
+    process: there the scalar is new in each pass and takes no kernel, as in training from the second pass on.
+    """
+    if x.device.type == "meta":
+        return x.new_empty(())
     return _zero(x.dtype, x.device) if type(x) is Tensor else x.new_zeros(())  # fake tensors are not kept
 
 

@@ -194,6 +194,7 @@ def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
     with caplog.at_level(logging.WARNING):
         again = tokenize(samples(), tiny_tokenizer(), max_length=8, need_token_type_ids=True, cache_dir=tmp_path)
     assert rows_of(again) == expected
+    assert [record.code for record in caplog.records] == ["data.cache_damaged"]
     check_logged(caplog, "data.cache_damaged", folder)
 
 

@@ -11,6 +11,7 @@ from transformers import AutoConfig, masking_utils
 
 from paratune.config.task_sections import ClassificationTask
 from paratune.errors import ConfigError
+from paratune.models import residual
 from paratune.plan import meta
 from paratune.plan.profile import Shape, profile
 from paratune.precision import POLICIES
@@ -47,6 +48,17 @@ def test_both_kinds_of_tensors_give_the_same(
     fake = traced()
     assert made == [1, 1]
     assert [each.name for each in fields(plain) if getattr(plain, each.name) != getattr(fake, each.name)] == []
+
+
+def test_the_first_trace_of_a_process_is_as_the_second() -> None:
+    residual._zero.cache_clear()  # as in a new process
+    task = ClassificationTask(kind="classification", labels=["no", "yes"])
+    config = AutoConfig.for_model("bert", vocab_size=100, pad_token_id=0, **SIZES)
+    first, second = (profile(config, task, Shape((12, 12)), POLICIES["bf16"]) for _ in range(2))
+    assert first == second
+    names = [operation.name for operation in first.backward.kernels]
+    # One for each output layer, two of which a block has; in training the scalar 0 is made once.
+    assert [names.count(name) for name in ("addcmul", "zeros", "new_zeros")] == [4, 0, 0]
 
 
 def test_fake_tensors_are_tried_where_a_model_asks_for_a_number() -> None:

@@ -306,6 +306,7 @@ def test_a_norm_that_is_no_number_is_told_and_nothing_is_updated():
 def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     monkeypatch.delenv("LOCAL_RANK", raising=False)
+    setup.import_deepspeed(CPU)  # DeepSpeed's import sets PYTORCH_NVML_BASED_CUDA_CHECK for the whole process
     environment, linear = dict(os.environ), torch.nn.functional.linear
     with prepared(DeepSpeedStrategy, stage=3) as (strategy, _):
         trained(strategy, 2)

@@ -2,12 +2,14 @@ import itertools
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
 from archive import network, stand_in
 from patience import PATIENCE_S
+from raised import check_logged
 
 from paratune.corpus.rate import RateLimit
 from paratune.corpus.web import client
@@ -106,25 +108,29 @@ def test_retry_after_holds_everyone_up(server, tmp_path, form, monkeypatch):
     assert all(moment - first >= 0.9 for moment, _, _ in server.log[1:])
 
 
-def test_a_long_wait_is_said_once(server, tmp_path, monkeypatch):
-    said = []
-    monkeypatch.setattr(client.log, "warning", lambda text, *values: said.append(text % values))
-    monkeypatch.setattr(client, "SAID_WAIT_S", 0.9)
+def test_a_long_wait_is_said_once(server, tmp_path, monkeypatch, caplog):
     both_are_there = threading.Barrier(2, timeout=PATIENCE_S)
 
     def refuse(handler):
         both_are_there.wait()
-        handler.wfile.write(b"HTTP/1.1 429 Slow\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
+        handler.wfile.write(b"HTTP/1.1 429 Slow\r\nRetry-After: 3000\r\nContent-Length: 0\r\n\r\n")
 
-    server.answers |= {"/x": [refuse, refuse, OK], "/y": [(502, {}, b""), OK]}
-    with client_of(server.url, network(tmp_path)) as asked:
-        threads = [threading.Thread(target=asked.ask, args=("/x",), kwargs={"max_bytes": 9}) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        asked.ask("/y", max_bytes=9)
-    assert said == [f"{server.url}: HTTP 429; asked again in 1 s"]
+    def end_long_wait(seconds):
+        if seconds > client.SAID_WAIT_S:
+            raise Unavailable("the test does not wait")
+        time.sleep(seconds)
+
+    server.answers |= {"/short": [(502, {}, b""), OK], "/x": [refuse]}
+    with client_of(server.url, network(tmp_path)) as asked, ThreadPoolExecutor(2) as threads:
+        asked.ask("/short", max_bytes=9)
+        assert caplog.records == []
+        monkeypatch.setattr(asked, "_sleep", end_long_wait)
+        waits = [threads.submit(asked.ask, "/x", max_bytes=9) for _ in range(2)]
+        for wait in waits:
+            with pytest.raises(Unavailable, match="does not wait"):
+                wait.result()
+    assert [record.code for record in caplog.records] == ["corpus.server_retry"]
+    check_logged(caplog, "corpus.server_retry", server.url, "HTTP 429")
 
 
 def test_a_long_retry_after_ends_the_command(server, tmp_path):
