@@ -38,6 +38,7 @@ def config(tmp_path):
 def test_all_stages_follow_one_another(config, tmp_path, capsys):
     assert corpus_command(config, only=None, workers=None, as_json=True) == 0
     totals = json.loads(capsys.readouterr().out)
+    assert [warning["code"] for warning in totals.pop("warnings")] == ["corpus.empty_split"]
     assert list(totals) == ["index", "fetch", "extract", "clean", "sentences", "store"]
     assert [folder for folder, _ in STAGES.values()] == FOLDERS
     assert [totals[name]["kept"] for name in totals] == [3, 3, 3, 3, 8, 3]

@@ -78,6 +78,13 @@ def test_closing_ends_the_workers_and_drops_what_they_made():
     assert list(ahead) == []
 
 
+@pytest.fixture
+def new_server() -> None:
+    """Stop the fork server of an earlier test, which may have been started with the signals unblocked."""
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("new_server")
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_workers_and_their_server_do_not_hear_what_the_training_process_answers(number: signal.Signals):
     ahead = BatchesAhead(MADE["padded"].step, range(20), Workers(2))
