@@ -107,9 +107,9 @@ run_extract(Corpus(work=sys.argv[1]), 1, Display(speaks=False))
 
 HELD = """
 import time
-from paratune.corpus.extract.process import Reader
+from paratune.corpus.extract.process import DocumentReader
 
-read, num_read = Reader.read, 0
+read, num_read = DocumentReader.read, 0
 
 def held(*arguments):
     global num_read
@@ -118,7 +118,7 @@ def held(*arguments):
         time.sleep(1000)
     return read(*arguments)
 
-Reader.read = held
+DocumentReader.read = held
 """
 """Stays in the third of shards of 40 documents."""
 
@@ -131,7 +131,8 @@ def test_killed_it_goes_on_and_gives_the_same_files(tmp_path):
     run_extract(make_corpus(tmp_path / "whole"), 1, DISPLAY)
     folder = tmp_path / "killed" / "3_extract"
     running = subprocess.Popen([sys.executable, "-c", HELD + RUN, str(tmp_path / "killed")])
-    wait_for((folder / "counts-00001.json").exists)
+    wait_for(lambda: (folder / "counts-00001.json").exists() or running.poll() is not None)
+    assert running.poll() is None
     readers = wait_for(psutil.Process(running.pid).children)
     os.kill(running.pid, signal.SIGKILL)
     running.wait()
