@@ -118,8 +118,18 @@ SWEEPS = [path for path in CONFIGS if path.parent.name == "sweeps"]
 OTHERS = ("corpus", "sites")
 """Folders of files of another kind, which their own tests read."""
 RUNS = [
-    path for path in CONFIGS if "\naxes:" not in path.read_text(encoding="utf-8") and path.parent.name not in OTHERS
+    path
+    for path in CONFIGS
+    if "\naxes:" not in path.read_text(encoding="utf-8") and path.parent.name not in OTHERS and path.stem != "published"
 ]
+PUBLISHED = [path for path in CONFIGS if "\npublished:" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
+def test_every_matrix_with_published_figures_can_be_read(path: Path):
+    published = read_matrix(path).published
+    assert published is not None
+    assert published.figures or published.claims
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)

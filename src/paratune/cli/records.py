@@ -21,6 +21,9 @@ def report(
     price: Annotated[
         float | None, Parameter(help="price of a device-hour, in any currency: adds the cost of runs")
     ] = None,
+    plan: Annotated[
+        Path | None, Parameter(help="file of paratune plan MATRIX --write: show it beside the published figures")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out."""
@@ -29,7 +32,9 @@ def report(
     with collector_off():
         from paratune.commands.report import report_command
 
-        return report_command(runs, out=out, as_json=json, baseline=baseline, targets=target or [], price=price)
+        return report_command(
+            runs, out=out, as_json=json, baseline=baseline, targets=target or [], price=price, plan=plan
+        )
 
 
 def watch(

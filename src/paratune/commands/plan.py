@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune.base.text import plain
+from paratune.config.layers import read_text
 from paratune.config.load import LoadedConfig, load_config
+from paratune.config.yaml_tree import read_tree
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, coded, did_you_mean
 
@@ -91,8 +93,12 @@ def plan_command(
             option="--score",
             path=path,
         )
-    loaded = load_config(path, overrides)
     _check_numbers(wanted)
+    if is_matrix(path):
+        from paratune.commands.plan_matrix import plan_matrix
+
+        return plan_matrix(path, overrides, wanted, write=write, as_json=as_json)
+    loaded = load_config(path, overrides)
     goal = check_goal(wanted, loaded.config.task.kind, lambda: _machine(wanted, loaded).price_per_hour)
     for option, file in (("--write", write), ("--write-probes", wanted.write_probes)):
         if file is not None:
@@ -128,6 +134,12 @@ def plan_command(
             if line is not None:
                 print_result(Text(plain(line)))
     return EXIT_FAILED if chosen is None else EXIT_OK
+
+
+def is_matrix(path: Path) -> bool:
+    """Return whether a file is a matrix of runs: it has axes."""
+    found = read_tree(read_text(path), path.name).value
+    return isinstance(found, dict) and "axes" in found
 
 
 def make_plan(loaded: LoadedConfig, wanted: PlanArguments) -> "Plan":

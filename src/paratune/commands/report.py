@@ -26,6 +26,7 @@ def report_command(
     baseline: Path | None = None,
     targets: Sequence[str] = (),
     price: float | None = None,
+    plan: Path | None = None,
 ) -> int:
     """Print the comparison, write the files where `out` says; return the exit code."""
     if price is not None and not (math.isfinite(price) and price >= 0):
@@ -54,7 +55,14 @@ def report_command(
             code="compare.mixed_matrix",
             option="--baseline",
         )
-    report = make_sweep(sweeps, out, price, wanted) if sweeps else make(runs, out, baseline, wanted, price)
+    if plan is not None and len(sweeps) != 1:
+        raise ConfigError(
+            f"--plan {plan} is of one matrix; give the folder of that matrix alone",
+            code="cli.no_effect",
+            option="--plan",
+            path=plan,
+        )
+    report = make_sweep(sweeps, out, price, wanted, plan) if sweeps else make(runs, out, baseline, wanted, price)
     if is_replaced:
         print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201
     if as_json:

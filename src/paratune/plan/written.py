@@ -14,15 +14,21 @@ from paratune.plan.enumerate import JobOption
 from paratune.plan.predict import Prediction, start_command
 
 
-def check_writable(path: Path, option: str = "--write") -> None:
+def check_writable(path: Path, option: str = "--write", *, is_data: bool = False) -> None:
     """Refuse, before anything is computed, to write where something is or nothing can be.
+
+    Args:
+        path: The file.
+        option: That names it.
+        is_data: Whether it is a JSON file, and no configuration.
 
     Raises:
         ConfigError: The file exists, has another suffix, or its folder does not exist.
     """
-    if path.suffix not in (".yaml", ".yml"):
+    what, suffixes = ("the plan of a matrix", (".json",)) if is_data else ("a configuration", (".yaml", ".yml"))
+    if path.suffix not in suffixes:
         raise ConfigError(
-            f"{option} {path}: a configuration is a .yaml file, such as {path.stem or 'best'}.yaml",
+            f"{option} {path}: {what} is a {suffixes[0]} file, such as {path.stem or 'best'}{suffixes[0]}",
             code="output.format",
             option=option,
             path=path,

@@ -22,6 +22,7 @@ from paratune.base.text import plain
 from paratune.config.differences import flatten
 from paratune.config.plain import one_line
 from paratune.errors import CheckpointError
+from paratune.records.published import Published, published_of
 
 SWEEP_FILE = "sweep.json"
 SCHEMA_VERSION = 1
@@ -134,6 +135,9 @@ class SweepRecord:
     baseline: Mapping[str, str] = field(default_factory=dict)
     """By label, the name of the value of the runs that tables compare the others with; the first when empty."""
 
+    published: Published | None = None
+    """What a study published of it, for reports to show beside what was measured."""
+
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
         """Return the record with the cell of that name replaced."""
         return replace(self, cells=tuple(cell if each.name == cell.name else each for each in self.cells))
@@ -177,6 +181,7 @@ def read_sweep(folder: Path) -> SweepRecord:
         values |= {
             key: tuple(map(str, values.get(key, ()))) for key in ("command", "select_per", "past", "order", "listed")
         }
+        values["published"] = published_of(values.get("published"))
         sweep = SweepRecord(**values)
         labels = {axis.label: axis.values.keys() for axis in sweep.axes}
         for cell in sweep.cells:

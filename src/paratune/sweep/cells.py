@@ -33,13 +33,16 @@ _MAX_NAME = 120
 """Characters of the name of a run; a file system has 255 bytes, and names of files beside the folder are longer."""
 
 
-def cells_of(matrix: Matrix, overrides: Sequence[str] = (), *, here: bool = True) -> tuple[Cell, ...]:
+def cells_of(
+    matrix: Matrix, overrides: Sequence[str] = (), *, here: bool = True, need_files: bool = True
+) -> tuple[Cell, ...]:
     """Return every combination that is not excluded, the last axis varying fastest, and each of its repeats behind it.
 
     Args:
         matrix: The file.
         overrides: `section.key=value` for all cells, on top of what the file says.
         here: Whether the cells are to run on this machine; without it, what any machine could run is possible.
+        need_files: Whether a data file that is absent is a problem.
 
     Raises:
         ConfigError: An override would undo an axis, the exclusions leave nothing or exclude nothing, or there are too
@@ -60,7 +63,7 @@ def cells_of(matrix: Matrix, overrides: Sequence[str] = (), *, here: bool = True
         excluding = [number for number, each in enumerate(matrix.exclude) if _matches(names, each)]
         used.update(excluding)
         if not excluding:
-            cells.append(_cell(matrix, names, values, above, here=here))
+            cells.append(_cell(matrix, names, values, above, here=here, need_files=need_files))
     for number, each in enumerate(matrix.exclude):
         if number not in used:
             raise ConfigError(
@@ -159,7 +162,9 @@ def _written(combination: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{label}: {' or '.join(names)}" for label, names in combination.items())
 
 
-def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], above: Layer, *, here: bool) -> Cell:
+def _cell(
+    matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], above: Layer, *, here: bool, need_files: bool
+) -> Cell:
     """Return a cell: what files say lies below, what the matrix says above it, `--set` on top."""
     environment = dict(matrix.environment)
     for value in values:
@@ -190,7 +195,7 @@ def _cell(matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], abo
     missing = tuple(
         Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in missing_files(loaded)
     )
-    if missing:
+    if missing and need_files:
         return replace(cell, problems=missing)
     together = "; ".join(problem.message for problem in problems)
     reason = together or why_nowhere(loaded.config, cell.num_processes, matrix.max_processes)

@@ -9,6 +9,7 @@ from paratune.config.layers import EXTENDS, Layer
 from paratune.config.problems import failure, overlap
 from paratune.config.validate import describe_value
 from paratune.errors import did_you_mean
+from paratune.records.published import Published
 from paratune.records.sweep import NAME
 from paratune.sweep.axes import AxisOfValues, find_value, read_axes
 from paratune.sweep.environment import ENV, read_environment
@@ -16,6 +17,7 @@ from paratune.sweep.matrix_file import MatrixFile
 from paratune.sweep.names import show, slug
 from paratune.sweep.order import ORDERS, Order
 from paratune.sweep.probe import PROBE, ProbeLength, read_probe
+from paratune.sweep.published import published_beside
 from paratune.sweep.values import NODES, NPROC
 
 KEYS = {
@@ -36,6 +38,7 @@ KEYS = {
     "max_nproc": "most processes of a run; those with more are skipped",
     "price_per_device_hour": "of one device, for the cost of runs",
     "select_per": "axes for each of whose values the best is chosen; those that change task, data or model",
+    "published": "a file of published figures and claims, relative to this one, for reports",
     "select_by": "metric on validation by which to choose; evaluate.best, or the first of the task",
 }
 """What a matrix file may say."""
@@ -76,6 +79,8 @@ class Matrix:
     select_by: str | None
     baseline: Mapping[str, str] = field(default_factory=dict)
     """By label, the name of the value of the runs that tables compare the others with."""
+    published: Published | None = None
+    """What the study published of it; None where the file names nothing."""
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -130,6 +135,7 @@ def _read(file: MatrixFile) -> Matrix | None:
         select_per=_select_per(file, found, axes, labels),
         select_by=file.text(found, "select_by", None),
         baseline=dict(_baseline(file, found.get("baseline"), axes, labels)),
+        published=published_beside(file, found, name, axes),
     )
 
 

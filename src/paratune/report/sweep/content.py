@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from paratune.report.section import Part, ReportSection
 from paratune.report.sweep.outcomes import SweepReport
+from paratune.report.sweep.published import published_tables
 from paratune.report.sweep.tables import candidates, chosen, missing, runs
 from paratune.report.systems import tables as of_systems
 from paratune.report.systems.judging import verdict_table
@@ -26,6 +27,7 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     main = chosen(report)
     # Probes alone, finished or not, have no scores to choose by.
     yield ReportSection("chosen", main.title, (main,) if main.lines else ())
+    yield ReportSection("published", "Published beside measured", tuple(published_tables(report)))
     if report.systems is not None and report.systems.measured:
         yield ReportSection("verdicts", "Verdicts", tuple(verdict_table(report.verdicts, report.verdict_notes)))
         yield ReportSection("targets", "Time to quality", tuple(target_tables(report.systems, report.targets)))

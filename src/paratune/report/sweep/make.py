@@ -14,6 +14,7 @@ from paratune.report.sweep.joined import read_joined
 from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.sweep.page import to_html
 from paratune.report.sweep.paper import sweep_pdf
+from paratune.report.sweep.planned import PlannedCell, read_plan
 from paratune.report.systems.judging import judged
 from paratune.report.systems.model import build_systems
 from paratune.report.table_files import table_files
@@ -21,7 +22,11 @@ from paratune.report.write import MARKER, check_folder, write_files
 
 
 def make_sweep(
-    folder: Path | Sequence[Path], out: Path | None, price: float | None = None, targets: Sequence[ScoreTarget] = ()
+    folder: Path | Sequence[Path],
+    out: Path | None,
+    price: float | None = None,
+    targets: Sequence[ScoreTarget] = (),
+    plan: Path | None = None,
 ) -> SweepReport:
     """Read a matrix of runs, and write its report where `out` says.
 
@@ -30,15 +35,18 @@ def make_sweep(
         out: Folder for the page, the tables and what programs read, made when absent; None writes nothing.
         price: Of a device-hour, in place of the matrix's own.
         targets: Scores; when the configurations reached them is shown.
+        plan: What `paratune plan MATRIX --write` wrote, to be shown beside published figures; of one matrix alone.
 
     Raises:
-        ConfigError: No run was evaluated by the metric of a target.
-        CheckpointError: A folder holds no matrix, or a damaged one; axes of several differ; or the files cannot be
-            written.
+        ConfigError: No run was evaluated by the metric of a target; or nothing published of the matrix stands beside a
+            plan.
+        CheckpointError: A folder or a plan holds no matrix, or a damaged one; or the files cannot be written.
     """
     if out is not None:
         check_folder(out, list(FILES))
     report = read_joined([folder] if isinstance(folder, Path) else folder, price)
+    if plan is not None:
+        report = replace(report, plan=_plan(report, plan))
     systems = build_systems(report.folder, report.record, [outcome.folder for outcome in report.outcomes])
     found, notes = judged(systems)
     if targets and not any(one.scored for one in systems.measured):
@@ -64,3 +72,15 @@ def make_sweep(
     report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
     write_files(out, {**files, MARKER: to_json(report)})
     return report
+
+
+def _plan(report: SweepReport, path: Path) -> dict[str, PlannedCell]:
+    if report.record.published is None:
+        raise ConfigError(
+            f"--plan {path}: a plan is shown beside published figures, and {report.record.name} has none; name a file "
+            "of them in the matrix (published: FILE) and sweep again, which trains nothing anew",
+            code="cli.no_effect",
+            option="--plan",
+            path=path,
+        )
+    return read_plan(path, report.record.name)

@@ -8,7 +8,7 @@ that another candidate has. Probes, repeats of a run for its speed and what cann
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from paratune.errors import CheckpointError
 from paratune.records.sweep import CellRecord, SweepRecord, as_found, read_sweep, run_folder_of
 from paratune.report.read import read_whole
 from paratune.report.section import ReportSection
+from paratune.report.sweep.planned import PlannedCell
 from paratune.report.systems.model import Systems
 from paratune.verdicts import Verdict
 
@@ -129,6 +130,8 @@ class SweepReport:
     """What is to be said of those without a verdict."""
     targets: tuple[ScoreTarget, ...] = ()
     """Scores; when configurations reached them is shown."""
+    plan: Mapping[str, PlannedCell] = field(default_factory=dict)
+    """What `paratune plan` planned of its cells, by name; empty where no plan was given."""
     sections: tuple[ReportSection, ...] = ()
     """What it shows; empty where it was not made for any format yet."""
 

@@ -1,0 +1,90 @@
+"""`paratune plan` of a matrix: each run as it would be started, in the table, in JSON and in a file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raised import raises_code
+from tiny import tiny_config, tiny_tokenizer
+
+from paratune.commands import plan_matrix
+from paratune.commands.plan import PlanArguments, plan_command
+from paratune.errors import EXIT_OK
+from paratune.report.sweep.planned import read_plan
+
+MATRIX = """\
+name: m
+base:
+  task: {kind: classification, labels: [neg, pos]}
+  data: {train: absent.csv, split: {validation: 0.2}, columns: {text: text, label: label}}
+  model: {name: MODEL}
+  train: {max_steps: 10}
+  batch: {global: 8}
+axes:
+  way:
+    one: {strategy: single}
+    two: {nproc: 2, strategy: {kind: zero3}}
+  run.seed: [1, 2]
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(plan_matrix, "set_up_logging", lambda **_: None)
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    tiny_tokenizer(tmp_path / "model")
+    tiny_config().save_pretrained(tmp_path / "model")  # and no weights
+    path = tmp_path / "m.yaml"
+    path.write_text(MATRIX.replace("MODEL", str(tmp_path / "model")))
+    return path
+
+
+WANTED = PlanArguments(device="a100-40gb", max_length=8)
+
+
+def test_each_run_is_planned_with_its_own_strategy_and_processes(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    written = tmp_path / "plan.json"
+
+    assert plan_command(path, (), WANTED, write=written, as_json=True) == EXIT_OK
+
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert found == json.loads(written.read_text())
+    cells = found["cells"]
+    assert {name: (each["strategy"], each["num_ranks"]) for name, each in cells.items()} == {
+        "one_seed-1": ("single", 1),
+        "one_seed-2": ("single", 1),
+        "two_seed-1": ("zero3", 2),
+        "two_seed-2": ("zero3", 2),
+    }
+    weights = [cells[name]["memory"]["terms"]["weights"] for name in ("one_seed-1", "two_seed-1")]
+    # Two ranks have half of the weights each, padded to the rows of two equal parts.
+    assert weights[1] == pytest.approx(weights[0] / 2, rel=0.05)
+    planned = read_plan(written, "m")
+    terms = cells["one_seed-1"]["memory"]["terms"]
+    assert planned["one_seed-1"].state_bytes == terms["weights"] + terms["gradients"] + terms["optimizer"]
+    assert planned["one_seed-1"].time_s == cells["one_seed-1"]["run_s"][0]
+
+
+def test_the_table_has_a_line_for_each_run(path: Path, capsys: pytest.CaptureFixture[str]):
+    assert plan_command(path, (), WANTED, write=None, as_json=False) == EXIT_OK
+
+    out = capsys.readouterr().out
+    assert [line.split()[:2] for line in out.splitlines()[2:6]] == [
+        ["one_seed-1", "1"],
+        ["one_seed-2", "1"],
+        ["two_seed-1", "2"],
+        ["two_seed-2", "2"],
+    ]
+
+
+def test_what_has_no_effect_or_is_absent_is_refused(path: Path, tmp_path: Path):
+    with raises_code("cli.no_effect", option="--devices"):
+        plan_command(path, (), PlanArguments(devices="1", max_length=8), write=None, as_json=True)
+    with raises_code("output.format", "best.yaml", option="--write"):
+        plan_command(path, (), WANTED, write=tmp_path / "best.yaml", as_json=True)
+    with raises_code("data.not_found", "absent.csv"):
+        plan_command(path, (), PlanArguments(device="a100-40gb"), write=None, as_json=True)
