@@ -3,8 +3,8 @@
 A figure is keyed by values of the axes and a measure; a claim compares configurations of the matrix. Floor 1: no torch.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from paratune.base.units import GIB, KIB, MIB
@@ -91,6 +91,16 @@ class Published:
 
     figures: tuple[PublishedFigure, ...] = ()
     claims: tuple[PublishedClaim, ...] = ()
+
+    def with_values(self, change: Callable[[Mapping[str, str]], Mapping[str, str] | None]) -> "Published":
+        """Return the same with other names of values, without what `change` returns None for."""
+        figures = [replace(each, values=new) for each in self.figures if (new := change(each.values)) is not None]
+        claims = []
+        for claim in self.claims:
+            pairs = [(change(pair.of), change(pair.than)) for pair in claim.pairs]
+            known = tuple(ComparedPair(of, than) for of, than in pairs if of is not None and than is not None)
+            claims += [replace(claim, pairs=known)] * (len(known) == len(pairs))
+        return Published(tuple(figures), tuple(claims))
 
 
 def published_of(found: Mapping[str, Any] | None) -> Published | None:

@@ -1,45 +1,43 @@
-"""Several matrices in one report, as the same one run on several machines: which matrix it is becomes an axis."""
+"""Several matrices in one report, such as one that was run on several machines: which matrix it is becomes an axis."""
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from paratune.base.text import plain
 from paratune.errors import CheckpointError, coded
+from paratune.records.published import Published
 from paratune.records.sweep import Axis, SweepRecord
 from paratune.report.sweep.outcomes import SweepReport, groups_of, read_outcomes
+from paratune.report.sweep.shared_axes import identity, with_shared_axes
 from paratune.report.systems.configurations import MATRIX
 
 log = logging.getLogger(__name__)
 
 
 def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepReport:
-    """Read matrices with the same axes as one; a single one as it is, but for the price of a device-hour.
+    """Read several matrices as one; a single one as it is, but for the price of a device-hour.
 
-    Each is chosen within, and has its baseline within: what was run elsewhere does not compare in time.
+    Each is chosen within, and has its baseline within: what was run elsewhere does not compare in time. Axes that all
+    matrices have stay axes. Where matrices have others too, one axis names the values of those together.
 
     Raises:
-        CheckpointError: One is absent, damaged or of another schema version; their axes, baselines or what is chosen
-            among differ, a value of an axis is called the same in two and is not, or one is named twice.
+        CheckpointError: One is absent, damaged, of another schema version, or named twice; matrices with the same axes
+            differ in the baseline or in what is chosen among; a value of an axis is called the same in two and is not.
     """
     reports = [read_outcomes(folder) for folder in folders]
     if len(reports) == 1:
         only = reports[0]
         return only if price is None else replace(only, record=replace(only.record, price_per_device_hour=price))
-    first = reports[0].record
-    for folder, report in zip(folders, reports, strict=True):
-        own, wanted = ([(axis.key, axis.label) for axis in record.axes] for record in (report.record, first))
-        if own != wanted:
-            raise CheckpointError(
-                f"{plain(folder)} has the axes {', '.join(key for key, _ in own)}, and {plain(folders[0])} has "
-                f"{', '.join(key for key, _ in wanted)}; matrices of one report have the same",
-                code="report.matrices_differ",
-                folder=folder,
-            )
-    _refuse_others(folders, [report.record for report in reports])
     names = _names(folders)
+    if len({tuple(identity(axis) for axis in report.record.axes) for report in reports}) > 1:
+        reports = with_shared_axes(reports)
+    else:
+        _refuse_others(folders, [report.record for report in reports])
+    first = reports[0].record
     label = MATRIX if all(axis.label != MATRIX for axis in first.axes) else f"{MATRIX} folder"
     axes = [_joined_axis([report.record.axes[at] for report in reports], folders) for at in range(len(first.axes))]
     outcomes = tuple(
@@ -56,6 +54,7 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         axes=(Axis(label, label, {name: name for name in names}, keys=(MATRIX,)), *axes),
         select_per=(label, *first.select_per),
         cells=tuple(outcome.cell for outcome in outcomes),
+        published=_joined_published([report.record for report in reports], names, label),
         past=(),
         order=(),
     )
@@ -70,6 +69,23 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         record = replace(record, price_per_device_hour=price)
     folder = Path(os.path.commonpath([folder.resolve() for folder in folders]))
     return SweepReport(record, folder, outcomes, groups_of(record, outcomes))
+
+
+def _joined_published(records: Sequence[SweepRecord], names: Sequence[str], label: str) -> Published | None:
+    """Return all figures and claims, each of its own matrix."""
+    found = [
+        record.published.with_values(partial(_beside, {label: name}))
+        for record, name in zip(records, names, strict=True)
+        if record.published is not None
+    ]
+    if not found:
+        return None
+    figures = tuple(figure for each in found for figure in each.figures)
+    return Published(figures, tuple(claim for each in found for claim in each.claims))
+
+
+def _beside(of_matrix: Mapping[str, str], values: Mapping[str, str]) -> Mapping[str, str]:
+    return {**of_matrix, **values}
 
 
 def _refuse_others(folders: Sequence[Path], records: Sequence[SweepRecord]) -> None:

@@ -10,7 +10,7 @@ from paratune.records.sweep import SweepRecord, run_folder_of
 from paratune.report.machine import machine_kinds
 from paratune.report.read import RunRecord
 from paratune.report.systems.cell_runs import CellRun, read_cell_runs
-from paratune.report.systems.configurations import Configuration, configurations_of
+from paratune.report.systems.configurations import MATRIX, Configuration, configurations_of
 from paratune.report.systems.measures import Amount, ReportMeasure, amount
 from paratune.report.systems.sameness import what_differs
 from paratune.verdicts import Differs
@@ -72,7 +72,15 @@ class Systems:
         base = self.baseline
         assert base is not None
         own = {label: one.values[label] for label in self._held if label in one.values}
-        return self._baselines.get(_key({**base.values, **own}, one.is_probe), base)
+        found = self._baselines.get(_key({**base.values, **own}, one.is_probe))
+        # A matrix beside others may have no run with the other values of the baseline: then it is its own first one.
+        of_matrix = {label: name for label, name in own.items() if label in self._matrix_labels}
+        nearest = (each for each in self.measured if of_matrix and of_matrix.items() <= each.values.items())
+        return found or next(nearest, base)
+
+    @cached_property
+    def _matrix_labels(self) -> frozenset[str]:
+        return frozenset(axis.label for axis in self.record.axes if MATRIX in axis.keys)
 
     @cached_property
     def _held(self) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from make_matrix import NPROC, STRATEGY, Made, make_matrix
+from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 from raised import raises_code
 
 from paratune.commands.report import report_command
+from paratune.records.published import ComparedPair, Published, PublishedClaim, PublishedFigure
 from paratune.records.sweep import Axis
 from paratune.report.sweep import make_sweep
 from paratune.report.systems.phase_figures import phase_drawings
@@ -58,11 +59,47 @@ def test_the_price_of_one_machine_is_not_that_of_another(
     assert not caplog.text
 
 
-def test_matrices_with_other_axes_are_refused(tmp_path: Path):
+def test_matrices_with_different_axes_show_what_they_share(tmp_path: Path):
+    offload = Axis("offload", "offload", {"none": "none", "cpu": "cpu"}, keys=("strategy.cpu_offload",))
+
+    def tell(values: Mapping[str, str]) -> Made:
+        size = int(values["nproc"].removeprefix("nproc-"))
+        return Made(step_ms=80.0 / size, world_size=size, kind=values.get("strategy", "ddp"))
+
+    claim = PublishedClaim(
+        "cpu is smaller", "less", "memory", 0.0,
+        (ComparedPair({"nproc": "nproc-1", "offload": "cpu"}, {"nproc": "nproc-1", "offload": "none"}),), "S", "",
+    )  # fmt: skip
+    figure = PublishedFigure({"nproc": "nproc-2", "strategy": "zero3"}, "time", 9.0, "s", "S", "")
+    first = make_matrix(tmp_path / "a", (NPROC, STRATEGY), tell, published=Published((figure,)))
+    record = {"baseline": {"offload": "cpu"}, "published": Published(claims=(claim,))}
+    second = make_matrix(tmp_path / "b", (offload, NPROC, SEED), tell, **record)
+
+    report = make_sweep([first, second], tmp_path / "out")
+
+    labels = [(axis.label, list(axis.values)) for axis in report.record.axes]
+    assert labels == [
+        ("matrix", ["a", "b"]),
+        ("nproc", ["nproc-1", "nproc-2", "nproc-4"]),
+        ("seed", ["as given", "seed-1", "seed-2"]),
+        ("settings", ["strategy ddp", "strategy zero3", "offload none", "offload cpu"]),
+    ]
+    systems = report.systems
+    assert systems is not None
+    assert len(systems.measured) == 6 + 6
+    # Each matrix has its own baseline: the first run, or the one that it names.
+    bases = {one.values["matrix"]: systems.baseline_of(one).values for one in systems.measured}
+    assert bases["a"]["settings"] == "strategy ddp"
+    assert bases["b"] == {"matrix": "b", "nproc": "nproc-1", "settings": "offload cpu"}
+    tables = {table.key: table for section in report.sections for table in section.tables}
+    assert [cell.text for cell in tables["published"].lines[0][:3]] == ["a", "2", "strategy zero3"]
+    assert tables["published"].lines[0][6].value is not None
+    assert tables["claims"].lines[0][2].runs
+    assert {line[0].text for line in tables["configurations"].lines} >= {"b, nproc 1, offload cpu"}
+
+
+def test_a_matrix_that_is_given_twice_is_refused(tmp_path: Path):
     one = _machine(tmp_path, "nvlink", 80.0)
-    other = make_matrix(tmp_path / "other", (STRATEGY,), lambda _: Made())
-    with raises_code("report.matrices_differ", "oakridge"):
-        make_sweep([one, other], None)
     with raises_code("cli.named_twice", "oakridge"):
         make_sweep([one, one], None)
 
