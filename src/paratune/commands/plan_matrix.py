@@ -9,7 +9,7 @@ from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
 from paratune.config.differences import flatten
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError
+from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
 from paratune.report.sweep.planned import GENERATOR, SCHEMA_VERSION
 from paratune.sweep.asked import invalid
 from paratune.sweep.cell import Cell
@@ -30,6 +30,9 @@ _NOT_OF_A_MATRIX = (
     ("--calibrate", "calibrate"),
 )
 """Options that vary what the axes of a matrix say, or choose among ways."""
+
+_NOT_PLANNED = ("run.", "train.learning_rate", "train.schedule", "train.warmup", "train.weight_decay")
+"""Settings that change neither memory nor time."""
 
 
 def plan_matrix(
@@ -86,7 +89,7 @@ def _planned(cells: Sequence[Cell], wanted: "PlanArguments") -> dict[str, dict[s
     with Display(speaks=True).bar("plan", len(cells)) as bar:
         for number, cell in enumerate(cells):
             bar.update(number, cell.name)
-            same = _but_for_the_seed(cell)
+            same = _plan_key(cell)
             if same not in done:
                 done[same] = _plan_of(cell, wanted, make_plan)
             found[cell.name] = done[same]
@@ -103,17 +106,20 @@ def _plan_of(cell: Cell, wanted: "PlanArguments", make_plan: Any) -> dict[str, A
         nodes=cell.num_nodes or wanted.nodes,
         strategies=str(cell.loaded.config.strategy.kind),
     )
-    plan = make_plan(cell.loaded, own)
+    try:
+        plan = make_plan(cell.loaded, own)
+    except (ConfigError, DataError) as error:  # a model or data that is not here; other runs can be planned
+        return {"reason": str(error)}
     if not plan.predictions:
         return {"reason": "; ".join(each.reason for each in plan.impossible)}
     (prediction,) = plan.predictions
     return dict(prediction.as_dict())
 
 
-def _but_for_the_seed(cell: Cell) -> str:
-    """Return what a plan depends on: repetitions with other seeds are planned once."""
+def _plan_key(cell: Cell) -> str:
+    """Return what a plan depends on: repetitions with other seeds or learning rates are planned once."""
     assert cell.loaded is not None
-    values = {key: value for key, value in flatten(cell.loaded.values).items() if not key.startswith("run.")}
+    values = {key: value for key, value in flatten(cell.loaded.values).items() if not key.startswith(_NOT_PLANNED)}
     return repr((cell.num_processes, cell.num_nodes, sorted(values.items(), key=lambda item: item[0])))
 
 

@@ -137,6 +137,8 @@ class SweepRecord:
 
     published: Published | None = None
     """What a study published of it, for reports to show beside what was measured."""
+    groups: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """By label of an axis and heading, the names of the values that the table of chosen runs lists under it."""
 
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
         """Return the record with the cell of that name replaced."""
@@ -182,6 +184,10 @@ def read_sweep(folder: Path) -> SweepRecord:
             key: tuple(map(str, values.get(key, ()))) for key in ("command", "select_per", "past", "order", "listed")
         }
         values["published"] = published_of(values.get("published"))
+        values["groups"] = {
+            label: {heading: tuple(map(str, names)) for heading, names in headings.items()}
+            for label, headings in values.get("groups", {}).items()
+        }
         sweep = SweepRecord(**values)
         labels = {axis.label: axis.values.keys() for axis in sweep.axes}
         for cell in sweep.cells:

@@ -25,8 +25,11 @@ class _Lines:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         bold = console.get_style("bold")
-        marked = set(self.table.marked)
+        marked, groups = set(self.table.marked), dict(self.table.groups)
         for position, row in enumerate(self.table.rows):
+            if position in groups:
+                yield Segment(plain(groups[position]), console.get_style("bold"))
+                yield Segment.line()
             cells = (self._padded(plain(row[at]), at, wide) for at, wide in zip(self.columns, self.widths, strict=True))
             yield Segment((" " * _GAP).join(cells), bold if position in marked else None)
             yield Segment.line()
@@ -95,6 +98,9 @@ def _rich(table: Table, columns: list[int], width: int) -> Iterator[RichTable | 
     if fit is not None:
         yield from (rich, _Lines(table, columns, fit))
         return
+    groups = dict(table.groups)
     for position, row in enumerate(table.rows):
+        if position in groups:
+            rich.add_row(Text(plain(groups[position])), style="bold")
         rich.add_row(*(Text(plain(row[at])) for at in columns), style="bold" if position in table.marked else None)
     yield rich

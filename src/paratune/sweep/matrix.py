@@ -38,6 +38,7 @@ KEYS = {
     "max_nproc": "most processes of a run; those with more are skipped",
     "price_per_device_hour": "of one device, for the cost of runs",
     "select_per": "axes for each of whose values the best is chosen; those that change task, data or model",
+    "groups": "headings under which a table lists values of an axis: {model: {Encoders: [a, b], Decoders: [c]}}",
     "published": "a file of published figures and claims, relative to this one, for reports",
     "select_by": "metric on validation by which to choose; evaluate.best, or the first of the task",
 }
@@ -81,6 +82,8 @@ class Matrix:
     """By label, the name of the value of the runs that tables compare the others with."""
     published: Published | None = None
     """What the study published of it; None where the file names nothing."""
+    groups: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """By label and heading, the names of the values that the table of chosen runs lists under it."""
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -136,6 +139,7 @@ def _read(file: MatrixFile) -> Matrix | None:
         select_by=file.text(found, "select_by", None),
         baseline=dict(_baseline(file, found.get("baseline"), axes, labels)),
         published=published_beside(file, found, name, axes),
+        groups=dict(_groups(file, found.get("groups"), axes, labels)),
     )
 
 
@@ -261,6 +265,33 @@ def _baseline(
             file.refuse(f"baseline: {label} has {len(names)} values; name one", "baseline")
         elif names:
             yield label, names[0]
+
+
+def _groups(
+    file: MatrixFile, found: Any, axes: Sequence[AxisOfValues], labels: Mapping[str, str]
+) -> Iterator[tuple[str, dict[str, tuple[str, ...]]]]:
+    """Yield the label of each axis of `groups`, with the names of its values under each heading."""
+    if found is None:
+        return
+    known = {each.axis.label: each for each in axes}
+    if not isinstance(found, dict):
+        file.refuse(f"groups is {describe_value(found)}; allowed: a mapping of axes to headings", "groups")
+        return
+    for key, headings in found.items():
+        at = f"groups.{key}"
+        if not isinstance(headings, dict):
+            file.refuse(f"{at} is {describe_value(headings)}; allowed: a mapping of headings to values", at)
+            continue
+        names: dict[str, tuple[str, ...]] = {}
+        for heading, values in headings.items():
+            combination = dict(_combination(file, {key: values}, f"{at}.{heading}", known, labels))
+            names[str(heading)] = tuple(name for each in combination.values() for name in each)
+        listed = [name for each in names.values() for name in each]
+        for name in dict.fromkeys(listed):
+            if listed.count(name) > 1:
+                file.refuse(f"{at} lists {name} twice; keep one", at)
+        if key in labels:
+            yield labels[key], names
 
 
 def _select_per(

@@ -86,6 +86,7 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
             cells=tuple(step.record for step in steps),
             baseline=matrix.baseline,
             published=matrix.published,
+            groups=matrix.groups,
             past=tuple(
                 dict.fromkeys(
                     each for each in past if each not in names and run_folder_of(matrix.folder, each).exists()

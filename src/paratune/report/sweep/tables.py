@@ -1,12 +1,16 @@
 """The tables of a matrix of runs, as plain text in cells; terminal, Markdown and page write the same ones."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from paratune.base.units import NOT_AVAILABLE, counted
 from paratune.report.score_rows import metric_name
 from paratune.report.sweep.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
 from paratune.report.systems.configurations import label_of
 from paratune.report.tabular import Table, TableCell, table_of_texts
+
+_OTHERS = "Others"
+"""Heading of the values that no heading of the matrix lists."""
 
 
 def missing(report: SweepReport) -> Iterator[Table]:
@@ -36,13 +40,35 @@ def chosen(report: SweepReport) -> Table:
             column = (name, group.split_shown(), metric)
             columns.setdefault(column, " ".join(filter(None, [name, group.split_shown(), metric_name(metric)])))
             row[column] = _mean(group.chosen, group.split_shown(), metric)
+    headings = [_heading(report, down, name) for name in rows]
+    order = _order_of_groups(report, down, headings)
     cells: list[list[str | TableCell]] = [
         [*(name or (report.record.name,)), *(row.get(column, TableCell("")) for column in (*labels, *columns))]
-        for name, row in rows.items()
+        for name, row in (list(rows.items())[at] for at in order)
     ]
+    listed = [headings[at] for at in order]
+    starts = tuple((at, text) for at, text in enumerate(listed) if text and (at == 0 or listed[at - 1] != text))
     title = "Chosen by validation" if _is_choice(report) else "Results"
     header = (*(down or ["matrix"]), *labels.values(), *columns.values())
-    return table_of_texts("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_about(report)))
+    table = table_of_texts("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_about(report)))
+    return replace(table, groups=starts)
+
+
+def _heading(report: SweepReport, down: Sequence[str], shown: Sequence[str]) -> str:
+    """Return the heading of a row of chosen runs, by the first of its axes that has headings; empty where none has."""
+    label = next((label for label in down if label in report.record.groups), None)
+    if label is None:
+        return ""
+    found = report.record.groups[label].items()
+    value = shown[down.index(label)]
+    return next((text for text, names in found if value in {report.shown(label, name) for name in names}), _OTHERS)
+
+
+def _order_of_groups(report: SweepReport, down: Sequence[str], headings: Sequence[str]) -> list[int]:
+    """Return the rows in the order of their headings; within one, in that of the axes."""
+    order = [text for label in down for text in report.record.groups.get(label, ())]
+    places = {text: at for at, text in enumerate(dict.fromkeys(order))}
+    return sorted(range(len(headings)), key=lambda at: places.get(headings[at], len(places)))
 
 
 def _chosen_name(report: SweepReport, group: CandidateGroup) -> TableCell:

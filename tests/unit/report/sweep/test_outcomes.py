@@ -312,3 +312,23 @@ def test_the_terminal_holds_every_figure_at_any_width(width: int, tmp_path: Path
 def test_a_folder_without_a_matrix(tmp_path: Path):
     with raises_code("run.file_not_found"):
         make_sweep(tmp_path, None)
+
+
+def test_rows_of_chosen_runs_stand_under_their_headings(tmp_path: Path):
+    folder = tmp_path / "m"
+    made = make(folder, (MODEL, TASK, RATE, SEED), ("model", "task"))
+    # The second value of the axis is listed first; what no heading lists comes last.
+    for groups, order, headings in (
+        ({"A": ("small",), "B": ("big",)}, ["<i>small</i>", "big"], ((0, "A"), (1, "B"))),
+        ({"A": ("small",)}, ["<i>small</i>", "big"], ((0, "A"), (1, "Others"))),
+        ({"A": ("big", "small")}, ["big", "<i>small</i>"], ((0, "A"),)),
+    ):
+        write_sweep(folder, replace(made.record, groups={"model": groups}))
+        report = make_sweep(folder, None)
+        table = chosen(report)
+        assert [line[0].text for line in table.lines] == order
+        assert table.groups == headings
+        console = Console(width=200, record=True, file=io.StringIO())
+        console.print(terminal_sweep(report))
+        lines = [line.strip() for line in console.export_text().splitlines()]
+        assert all(text in lines for _, text in headings)
