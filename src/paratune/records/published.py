@@ -29,7 +29,7 @@ SYSTEM_MEASURES: dict[str, tuple[str, Mapping[str, float]]] = {
     "total_time": ("time of the whole run", _SECONDS),
     "memory": ("peak memory per device", _BYTES),
     "total_memory": ("total memory", _BYTES),
-    "state_memory": ("weights, gradients and optimizer states per device", _BYTES),
+    "state_memory": ("model states per device", _BYTES),
     "samples_per_s": ("samples/s", {"": 1.0}),
     "utilisation": ("utilisation", _SHARE),
 }

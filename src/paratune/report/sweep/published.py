@@ -113,7 +113,7 @@ def _figure_of(report: SweepReport, systems: Systems, figure: PublishedFigure) -
     planned, plan_source = (None, "") if plan is None else plan
     planned = None if planned is None else planned / size
     if figure.measure == "state_memory":
-        note = "Of weights, gradients and optimizer states alone runs record nothing; the planned figure is of these."
+        note = "Model states are weights, gradients and optimizer states. Runs do not record their memory; plans do."
         return _OwnFigure(planned=planned, plan_source=plan_source, notes=(note,))
     notes: list[str] = []
     measure = _MEASURES.get(figure.measure)
