@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from paratune.verdicts.estimate import ALPHA, Estimate, paired, unpaired
+from paratune.verdicts.estimate import ALPHA, Estimate, holm, paired, unpaired
+from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.jackknife import Floats, JackknifeScore, of_blocks, of_mean, of_sums
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
 
 SHARED, OWN, NOISE = 1.0, 0.3, 0.8
 """Standard deviations of a sample's effects: of all models, of a configuration's, of one run's."""
 SPREAD = float(np.sqrt(SHARED**2 + OWN**2 + NOISE**2))
+Pooling = Callable[[Sequence[UncorrectedComparison]], list[UncorrectedComparison]]
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
 
 
@@ -261,6 +263,40 @@ def try_speed(speeds: Speeds, num_trials: int, seed: int) -> Rates:
         return (paired if speeds.is_paired else unpaired)(sides[0], sides[1], scope="runs")
 
     return _count(trial, speeds.change, num_trials)
+
+
+def try_family(
+    deviations: Sequence[float], num_runs: int, num_trials: int, seed: int, way: Pooling, change: float = 0.05
+) -> dict[str, float]:
+    """Draw experiments of a baseline, configurations like it and a faster one, and count what is told apart.
+
+    Args:
+        deviations: Of the logarithms of rates: of the baseline, of others, and of the faster one.
+        num_runs: Of each.
+        num_trials: Experiments.
+        seed: Of the random numbers.
+        way: What is done with the comparisons before their outcomes.
+        change: Logarithm of how much faster the last one is.
+
+    Returns:
+        Shares: `found`, of the faster one; `plain`, of false "different" among all others before Holm; `holm`, of
+        experiments with any false "different".
+    """
+    rng = np.random.default_rng(seed)
+    means = np.array([0.0] * (len(deviations) - 1) + [change])
+    found = plain = false = 0
+    for _ in range(num_trials):
+        logs = (means[:, None] + np.array(deviations)[:, None] * rng.normal(size=(len(deviations), num_runs))).tolist()
+        drawn = [unpaired(logs[0], other, scope="runs") for other in logs[1:]]
+        bare = MeasureComparison("speed", True, None, None, (num_runs, num_runs), margin=1e-9)
+        compared = way([UncorrectedComparison(with_interval(bare, estimate), estimate) for estimate in drawn])
+        p_values = [one.estimate.p_different() for one in compared if one.estimate is not None]
+        adjusted = holm(p_values)
+        found += adjusted[-1] <= ALPHA
+        plain += sum(p_value <= ALPHA for p_value in p_values[:-1])
+        false += min(adjusted[:-1]) <= ALPHA
+    num_others = len(deviations) - 2
+    return {"found": found / num_trials, "plain": plain / num_trials / num_others, "holm": false / num_trials}
 
 
 FAR = 1e9

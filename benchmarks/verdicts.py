@@ -24,12 +24,14 @@ from verdict_models import (
     ours,
     seed_deviation,
     true_change,
+    try_family,
     try_quality,
     try_speed,
 )
 
 from paratune.verdicts.estimate import Estimate, holm, paired
 from paratune.verdicts.jackknife import Floats, JackknifeScore
+from paratune.verdicts.pooling import pool
 
 RATIOS = (0.0, 0.5, 2.0)
 SEEDS = (3, 5, 10)
@@ -43,6 +45,15 @@ SPEEDS = {
     "pairs, 1 run of 10 is slowed by 3%": Speeds((0, 0), slow=0.1),
     "no pairs, 1 run of 10 is slowed by 3%": Speeds((0, 0), is_paired=False, slow=0.1),
 }
+FAMILIES = {
+    "all vary alike": (0.01,) * 9,
+    "one of the others 3 times as much": (0.01,) * 4 + (0.03,) + (0.01,) * 4,
+    "the baseline 3 times as much": (0.03,) + (0.01,) * 8,
+    "by factors of 0.5, 1 and 2": (0.005, 0.01, 0.02) * 3,
+    "three configurations": (0.01,) * 3,
+    "three configurations, the baseline 3 times as much": (0.03, 0.01, 0.01),
+}
+"""Standard deviations of the logarithms of rates: of the baseline, of others like it, and of one that is 5% faster."""
 UNEQUAL = ((2, 3), (2, 5), (2, 10), (3, 5), (3, 10))
 """Runs a side."""
 
@@ -112,12 +123,23 @@ def everything(trials: int) -> Iterator[tuple[str, Simulate]]:
             yield f"unpaired|{metric.name}|2|{ratio}", quality_of(setting, trials)
     for ratio in RATIOS:
         yield f"quality|{SPEARMAN.name}|3|{ratio}", quality_of(Setting(SPEARMAN, 3, ratio), min(trials, FEW))
+    for name, deviations in FAMILIES.items():
+        for num in (3, 5):
+            yield f"family|{name}|{num}", family_of(deviations, num, trials)
 
 
 def speed_of(speeds: Speeds, trials: int) -> Simulate:
     return lambda seed: both(
         try_speed(speeds, trials, 2 * seed), try_speed(replace(speeds, change=0.0), trials, 2 * seed + 1)
     )
+
+
+def family_of(deviations: Sequence[float], num_runs: int, trials: int) -> Simulate:
+    return lambda seed: {
+        f"{name}_{figure}": share
+        for name, way in (("pooled", pool), ("each", list))
+        for figure, share in try_family(deviations, num_runs, trials, seed, way).items()
+    }
 
 
 def quality_of(setting: Setting, trials: int) -> Simulate:
@@ -222,7 +244,7 @@ def tables(done: dict[str, dict[str, float]], trials: int) -> str:
             figures = " | ".join(_share(one[key]) for key in ("covered", "different", "equal"))
             lines += [f"| {cells} | {figures} | {100 * one['half_width']:.2f} |"]
         lines += [""]
-    return "\n".join([*lines, *_of_others(done, trials), *_of_several(done)])
+    return "\n".join([*lines, *_of_others(done, trials), *_of_several(done), *_of_families(done)])
 
 
 def _of_others(done: dict[str, dict[str, float]], trials: int) -> Iterator[str]:
@@ -254,6 +276,20 @@ def _of_several(done: dict[str, dict[str, float]]) -> Iterator[str]:
     for num in (2, 4, 9):
         one = done[f"several|{num}"]
         yield f"| {num} | {_share(one['holm'])} | {_share(one['plain'])} |"
+
+
+def _of_families(done: dict[str, dict[str, float]]) -> Iterator[str]:
+    families = {name: one for name, one in done.items() if name.startswith("family|")}
+    if not families:
+        return
+    yield from ("", "## Speed of several configurations, one of them 5% faster", "")
+    columns = ("found", "false, by itself", "any false, Holm")
+    ways = ("pooled", "each pair by itself")
+    yield "| spread of runs | runs each | " + " | ".join(f"{way}: {what}" for way in ways for what in columns) + " |"
+    yield "|---|---:|" + "---:|" * 6
+    for name, one in families.items():
+        keys = [f"{way}_{figure}" for way in ("pooled", "each") for figure in ("found", "plain", "holm")]
+        yield f"| {' | '.join(name.split('|')[1:])} | " + " | ".join(_share(one[key]) for key in keys) + " |"
 
 
 def _share(value: float) -> str:

@@ -24,11 +24,18 @@ class Side:
     """Sample variance over runs, or over differences of pairs (n - 1)."""
     num_runs: int
     """At least 2."""
+    pooled_freedom: int = 0
+    """Degrees of freedom of a variance that is pooled over several configurations; 0 for one of these runs alone."""
 
     @property
     def variance(self) -> float:
         """Of the mean."""
         return self.mean_square / self.num_runs
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """Of the variance."""
+        return self.pooled_freedom or self.num_runs - 1
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,8 @@ class Estimate:
         Of pairs alone it is n - 1, of sides with as many runs Welch's. Beside a variance that was found from n runs the
         shared one counts k^2 times, k = (n - 1)/(n + 1), and that of a side of m > n runs (k (m + 1)/(m - 1))^3 times:
         what few runs give comes out too small as often as not, and an interval that then takes the degrees of freedom
-        of the rest covers as little as 88%.
+        of the rest covers as little as 88%. A pooled variance counts with its own degrees of freedom, once where both
+        sides have it.
 
         Source: Satterthwaite, Biometrics Bulletin 2(6), 1946; Hillis, Statistics in Medicine 26(3), 2007, for runs that
         are scored on the same samples. The factors: docs/explanation/verdicts.md.
@@ -71,15 +79,21 @@ class Estimate:
             return math.inf
         if not self.sides:
             return self.num_samples - 1
-        factors = [(side.num_runs - 1) / (side.num_runs + 1) for side in self.sides]
+        factors = [side.degrees_of_freedom / (side.degrees_of_freedom + 2) for side in self.sides]
         counted = self.shared * min(factors) ** 2
         above = counted
         below = counted**2 / (self.num_samples - 1) if counted else 0.0
         for side, factor in zip(self.sides, factors, strict=True):
             of_side = side.variance * (min(factors) / factor) ** 3
             above += of_side
-            below += of_side**2 / (side.num_runs - 1)
-        return above**2 / below if below else math.inf
+            below += of_side**2 / side.degrees_of_freedom
+        freedom = above**2 / below if below else math.inf
+        return min(freedom, self.sides[0].pooled_freedom) if self._is_pooled else freedom
+
+    @property
+    def _is_pooled(self) -> bool:
+        """Whether all sides have the same pooled variance."""
+        return all(side.pooled_freedom for side in self.sides)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """Return the confidence interval of the change."""
@@ -114,7 +128,15 @@ class Estimate:
 
     def with_runs(self, num_runs: int) -> "Estimate":
         """Return what it would be with at least so many runs on each side that vary as these do."""
-        return replace(self, sides=tuple(replace(side, num_runs=max(num_runs, side.num_runs)) for side in self.sides))
+        counts = [max(num_runs, side.num_runs) for side in self.sides]
+        more = sum(counts) - sum(side.num_runs for side in self.sides) if self._is_pooled else 0
+        sides = zip(self.sides, counts, strict=True)
+        return replace(
+            self,
+            sides=tuple(
+                replace(side, num_runs=count, pooled_freedom=side.pooled_freedom + more) for side, count in sides
+            ),
+        )
 
 
 def paired(first: Sequence[float], second: Sequence[float], *, scope: Scope, shared: float = 0.0, num_samples: int = 0

@@ -14,15 +14,6 @@ class Group:
 
     label: str
     runs: tuple[ComparedRun, ...]
-    repeats: tuple[int, ...] = ()
-    """Which repeat each run is, where that is known; else runs of one seed are counted in their order."""
-
-    @property
-    def keys(self) -> tuple[tuple[Any, int], ...]:
-        """Seed and repeat of each run: what pairs it with a run of another group."""
-        seeds = [run.get("run.seed") for run in self.runs]
-        repeats = self.repeats or tuple(seeds[:place].count(seed) for place, seed in enumerate(seeds))
-        return tuple(zip(seeds, repeats, strict=True))
 
     @property
     def by_seed(self) -> dict[Any, list[ComparedRun]]:

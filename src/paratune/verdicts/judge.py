@@ -10,6 +10,7 @@ from paratune.config.metric_names import METRICS
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, decide
 from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin
+from paratune.verdicts.pooling import pool
 from paratune.verdicts.rates import Rates, rates_of
 from paratune.verdicts.ratios import ratio
 from paratune.verdicts.rows import ComparedRun
@@ -64,7 +65,7 @@ def judge(
         for group in groups
         if group.label != baseline
     ]
-    speeds = decide([pair.speed() for pair in pairs])
+    speeds = decide(pool([pair.speed() for pair in pairs]))
     metrics = list(dict.fromkeys(metric for pair in pairs for metric in pair.metrics))
     scores: dict[tuple[str, str], MeasureComparison] = {}
     for metric in metrics:
@@ -157,10 +158,12 @@ class _Pair:
         return replace(verdict, sentence=sentence_of(verdict))
 
     def _left_out(self) -> Iterator[str]:
-        for group, kept in zip((self.base, self.other), matched(self.base.keys, self.other.keys) or (), strict=False):
-            names = [plain(run.name) for place, run in enumerate(group.runs) if place not in kept]
-            if names:
-                yield f"in no pair, because the other side has no run of that seed: {', '.join(names)}"
+        seeds = [*self.base.by_seed], [*self.other.by_seed]
+        for group, there, kept in zip((self.base, self.other), seeds, matched(*seeds) or (), strict=False):
+            shared = [there[place] for place in kept]
+            names = [plain(run.name) for run in group.runs if run.get("run.seed") not in shared]
+            if names and self.metrics:
+                yield f"not in the scores, because the other side has no run of that seed: {', '.join(names)}"
 
 
 def _bare(finding: MeasureComparison, reason: str) -> MeasureComparison:

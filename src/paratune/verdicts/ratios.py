@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from paratune.base.text import plain
-from paratune.verdicts.estimate import paired, unpaired
+from paratune.verdicts.estimate import unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
-from paratune.verdicts.groups import Group, matched, mean, why_one
+from paratune.verdicts.groups import Group, mean, why_one
 from paratune.verdicts.rows import ComparedRun
 
 
@@ -28,7 +28,7 @@ def change_of(
 def ratio(
     measure: str, base: Group, other: Group, first: Sequence[float | None], second: Sequence[float | None]
 ) -> UncorrectedComparison:
-    """Return the ratio of the geometric means of a figure over runs, over those in pairs where there are pairs.
+    """Return the ratio of the geometric means of a figure over runs.
 
     Args:
         measure: What the figure is called.
@@ -49,14 +49,11 @@ def ratio(
             MeasureComparison(measure, True, None, None, counts, reason=f"not known of {', '.join(unknown[:3])}{more}")
         )
     logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
-    pairs = matched(base.keys, other.keys)
-    if pairs is not None:  # what is in no pair is no part of the change, nor of the figures beside it
-        logs = [[side[place] for place in kept] for side, kept in zip(logs, pairs, strict=True)]
     a, b = mean(logs[0]), mean(logs[1])
-    used = len(logs[0]), len(logs[1])
-    finding = MeasureComparison(measure, True, math.exp(a), math.exp(b), used, change=math.expm1(b - a))
-    one = why_one(*used, "run")
+    finding = MeasureComparison(measure, True, math.exp(a), math.exp(b), counts, change=math.expm1(b - a))
+    one = why_one(*counts, "run")
     if one is not None:
         return UncorrectedComparison(replace(finding, reason=one))
-    estimate = (unpaired if pairs is None else paired)(logs[0], logs[1], scope="runs")
+    # Not paired by seed: the time of a run does not follow from its seed.
+    estimate = unpaired(logs[0], logs[1], scope="runs")
     return UncorrectedComparison(with_interval(finding, estimate), estimate)

@@ -62,8 +62,7 @@ def _of_family(systems: Systems, family: Sequence[Configuration]) -> list[Verdic
     """Return the verdicts of configurations beside the first of them."""
     base, *others = family
     groups = [
-        verdicts.Group(one.label, tuple(map(_without_scores, one.runs)) if one.is_probe else one.runs, _repeats(one))
-        for one in family
+        verdicts.Group(one.label, tuple(map(_without_scores, one.runs)) if one.is_probe else one.runs) for one in family
     ]
     return verdicts.judge(groups, base.label, differs={one.label: systems.differs(one, base) for one in others})
 
@@ -71,7 +70,3 @@ def _of_family(systems: Systems, family: Sequence[Configuration]) -> list[Verdic
 def _without_scores(run: RunRecord) -> RunRecord:
     """Return a probe, which has no quality, without the scores of its few steps."""
     return replace(run, summary={**run.summary, "scores": {}})
-
-
-def _repeats(one: Configuration) -> tuple[int, ...]:
-    return tuple(each.cell.repeat for each in one.cell_runs if each.record is not None)

@@ -260,10 +260,7 @@ def _families(
         found.setdefault(title, {}).setdefault(label_of(compared, cell.values) or record.name, []).append((run, cell))
     is_base = _names_baseline(record, compared, baseline)
     for title, groups in found.items():
-        members = tuple(
-            Group(label, tuple(run for run, _ in of), tuple(cell.repeat for _, cell in of))
-            for label, of in groups.items()
-        )
+        members = tuple(Group(label, tuple(run for run, _ in of)) for label, of in groups.items())
         named = [label for label, of in groups.items() if is_base(label, of[0][1])]
         yield BaselineFamily(title, members, named[0] if named else members[0].label)
 

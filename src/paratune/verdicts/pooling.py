@@ -1,0 +1,66 @@
+"""One variance for the runs of several configurations, where they vary alike.
+
+Two configurations with three runs each have 4 degrees of freedom for their variances; nine of them have 18 for a
+common one, and tell apart what pairs of them cannot.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paratune.verdicts.estimate import Side
+from paratune.verdicts.finding import UncorrectedComparison, with_interval
+
+QUANTILE, BASELINE_QUANTILE = 0.99, 0.95
+"""Of the F distribution: a configuration whose variance is above this many times that of the others keeps its own. The
+baseline's is in all comparisons, so it leaves the pool earlier. Chosen by simulation: docs/explanation/verdicts.md."""
+
+
+def pool(measured: Sequence[UncorrectedComparison]) -> list[UncorrectedComparison]:
+    """Return comparisons with the common variance of the configurations that vary alike; others keep their own.
+
+    Args:
+        measured: Several configurations against one baseline, of one figure or more. Those without two runs on each
+            side stay as they are, and so do those of a figure that fewer than three configurations have.
+    """
+    pooled = list(measured)
+    for measure in {one.finding.measure for one in measured}:
+        places = [place for place, one in enumerate(measured) if one.finding.measure == measure and _has_sides(one)]
+        sides = [one.estimate.sides for one in (measured[place] for place in places) if one.estimate is not None]
+        if len(places) < 2 or any(side[0] != sides[0][0] for side in sides):
+            continue
+        common = _common([sides[0][0], *(side[1] for side in sides)])
+        for place, (base, other) in zip(places, ((common[0], side) for side in common[1:]), strict=True):
+            one = measured[place]
+            assert one.estimate is not None
+            estimate = replace(one.estimate, sides=(base, other))
+            pooled[place] = replace(one, finding=with_interval(one.finding, estimate), estimate=estimate)
+    return pooled
+
+
+def _has_sides(one: UncorrectedComparison) -> bool:
+    return one.estimate is not None and len(one.estimate.sides) == 2
+
+
+def _common(sides: Sequence[Side]) -> list[Side]:
+    """Return the sides, the baseline's first; those that vary alike with their common variance."""
+    from scipy import special
+
+    alike = list(range(len(sides)))
+    while len(alike) > 2:
+        largest = max(alike, key=lambda place: sides[place].mean_square)
+        rest, freedom = _pooled([sides[place] for place in alike if place != largest])
+        limit = special.fdtri(sides[largest].num_runs - 1, freedom, QUANTILE if largest else BASELINE_QUANTILE)
+        if sides[largest].mean_square <= limit * rest:
+            break
+        alike.remove(largest)
+    mean_square, freedom = _pooled([sides[place] for place in alike])
+    common = list(sides)
+    for place in alike:
+        common[place] = replace(sides[place], mean_square=mean_square, pooled_freedom=freedom)
+    return common
+
+
+def _pooled(sides: Sequence[Side]) -> tuple[float, int]:
+    """Return the mean variance of a run, and its degrees of freedom."""
+    freedom = sum(side.num_runs - 1 for side in sides)
+    return sum(side.mean_square * (side.num_runs - 1) for side in sides) / freedom, freedom
