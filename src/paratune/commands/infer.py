@@ -14,7 +14,7 @@ from paratune.base.units import format_number, format_share
 from paratune.commands.confusion import confusion_view
 from paratune.commands.threads import respect_quota
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, coded
+from paratune.errors import EXIT_OK, ConfigError, DataError, coded, os_error_as
 from paratune.records import write_json
 from paratune.records.predictions import SUFFIXES, write_table
 
@@ -203,17 +203,16 @@ def check_output(output: Path, overwrite: bool, *, document: bool = False) -> No
             option="--output",
             value=output,
         )
-    try:
+    with os_error_as(
+        ConfigError,
+        f"--output {output} cannot be written",
+        "choose another folder",
+        code="output.not_writable",
+        option="--output",
+        value=output,
+    ):
         # Asking for permission is not enough: it is granted to root on a disk that is read-only or full.
-        with tempfile.TemporaryFile(dir=output.parent):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"--output {output} cannot be written: {error.strerror}; choose another folder",
-            code="output.not_writable",
-            option="--output",
-            value=output,
-        ) from error
+        tempfile.TemporaryFile(dir=output.parent).close()
 
 
 def apply(trained: Any, split: Any, batch_size: int) -> Any:

@@ -19,7 +19,7 @@ from paratune.config.load import load_config, show_text
 from paratune.config.sections import run_path
 from paratune.config.yaml_tree import read_tree
 from paratune.console import print_json, print_warning
-from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError
+from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError, os_error_as
 from paratune.processes.place import global_batch_size
 from paratune.records import is_finished
 from paratune.records.run_folder import SLURM_FOLDER, check_same_run, check_usable
@@ -385,13 +385,11 @@ def _submit(job: BatchJob, folder: Path, site_path: Path, after: Sequence[str]) 
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with os_error_as(
+        CheckpointError, f"{path} cannot be written", "change run.folder", code="run.not_writable", path=path
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror}; change run.folder", code="run.not_writable", path=path
-        ) from error
 
 
 def _wait(submitted: Sequence[jobs.Submitted], *, as_json: bool) -> int:
