@@ -19,7 +19,7 @@ from paratune.config.load import load_config, show_text
 from paratune.config.sections import run_path
 from paratune.config.yaml_tree import read_tree
 from paratune.console import print_json, print_warning
-from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError, os_error_as
+from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError, option_error, os_error_as
 from paratune.processes.place import global_batch_size
 from paratune.records import is_finished
 from paratune.records.run_folder import SLURM_FOLDER, check_same_run, check_usable
@@ -234,11 +234,11 @@ def _array_jobs(
     if error is not None:
         raise error
     if nodes is not None and (clash := next((cell for cell in asked_cells if cell.num_nodes), None)):
-        raise ConfigError(
-            f"--nodes {nodes}: the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes",
+        raise option_error(
+            "--nodes",
+            nodes,
+            f"the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes",
             code="cli.conflict",
-            option="--nodes",
-            value=nodes,
         )
     asked = {cell.name for cell in asked_cells}
     plan = plan_of(matrix, cells, sys.argv)

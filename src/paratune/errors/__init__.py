@@ -156,6 +156,11 @@ def coded(code: str, **facts: object) -> dict[str, object]:
     return {"code": code, "facts": facts}
 
 
+def option_error(option: str, value: object, reason: str, *, code: str, **facts: object) -> ConfigError:
+    """Return the error of an option of the command line, with option, value and reason in its message and facts."""
+    return ConfigError(f"{option} {value}: {reason}", code=code, faults=(), option=option, value=value, **facts)
+
+
 @contextmanager
 def os_error_as(
     kind: type[ParatuneError], what: str, remedy: str = "", *, code: str, **facts: object
