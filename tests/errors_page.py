@@ -67,7 +67,8 @@ def _of_call(call: ast.Call, place: str) -> Iterator[Site]:
     name = getattr(call.func, "id", getattr(call.func, "attr", ""))
     codes = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
     codes += {"coded": call.args[:1], "print_warning": call.args[1:2], "refuse": call.args[2:3]}.get(name, [])
-    exit_code = EXIT_CODES.get(name, EXIT_CODES["DataError"] if name == "__init__" else None)
+    kind = getattr(call.args[0], "id", "") if name == "os_error_as" else {"option_error": "ConfigError"}.get(name, name)
+    exit_code = EXIT_CODES.get(kind, EXIT_CODES["DataError"] if kind == "__init__" else None)
     if name == "Reason":  # of feasibility; words.error chooses the class
         codes, exit_code = call.args[:1], _ERRORS.get(_constant(call.args[0]), errors.ConfigError).exit_code
     for node in codes:

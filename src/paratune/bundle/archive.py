@@ -20,7 +20,7 @@ from typing import BinaryIO
 from paratune.base.atomic import fill_folder, replace_file
 from paratune.base.units import MIB, format_bytes
 from paratune.bundle.manifest import MANIFEST, Manifest, Packed, parse_manifest
-from paratune.errors import DataError
+from paratune.errors import DataError, os_error_as
 
 BLOCK = tarfile.BLOCKSIZE
 MAX_MANIFEST_BYTES = 64 * MIB
@@ -44,13 +44,8 @@ def hash_file(path: Path, name: str) -> Packed:
     Raises:
         DataError: It cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            return Packed(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
-        ) from error
+    with os_error_as(DataError, f"{path} cannot be read", code="data.unreadable", path=path), path.open("rb") as file:
+        return Packed(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, Path], told: Told = lambda *_: None) -> None:
@@ -144,12 +139,8 @@ def unpack(
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    try:
+    with os_error_as(DataError, f"{path} cannot be read", code="data.unreadable", path=path):
         file = path.open("rb")
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
-        ) from error
     with file:
         yield file
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paratune.base.text import plain
-from paratune.errors import LaunchError, MissingDependency
+from paratune.errors import LaunchError, MissingDependency, os_error_as
 
 PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client"}
 """The programs that are needed, and the Debian package of each."""
@@ -260,7 +260,9 @@ def _check_folder(cluster: ToyCluster) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    try:
+    with os_error_as(
+        LaunchError, f"{plain(folder)} cannot be used", "choose --folder", code="toy_cluster.invalid", folder=folder
+    ):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)  # munge refuses what others may write to
         (folder / "state").mkdir(exist_ok=True)
@@ -268,12 +270,6 @@ def _make_folder(folder: Path) -> None:
         if not key.exists():
             key.touch(mode=0o600)
             key.write_bytes(os.urandom(1024))
-    except OSError as error:
-        raise LaunchError(
-            f"{plain(folder)} cannot be used: {error.strerror}; choose --folder",
-            code="toy_cluster.invalid",
-            folder=folder,
-        ) from error
 
 
 def _free_ports(count: int) -> list[int]:

@@ -32,6 +32,7 @@ from paratune.errors import (
     LaunchError,
     ParatuneError,
     Stopped,
+    os_error_as,
 )
 from paratune.launch.local import launch
 from paratune.processes.place import place_from_environment
@@ -85,12 +86,10 @@ def _own_folder(folder: Path) -> Iterator[Path]:
         CheckpointError: It cannot be made.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
+    with os_error_as(
+        CheckpointError, f"{folder} cannot be made", "change run.folder", code="run.not_writable", folder=folder
+    ):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be made: {error.strerror}; change run.folder", code="run.not_writable", folder=folder
-        ) from error
     try:
         yield folder
     finally:

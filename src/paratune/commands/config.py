@@ -35,18 +35,29 @@ def init_command(path: Path, task: str, *, as_json: bool = False) -> int:
     Raises:
         ConfigError: The file exists, or its folder does not.
     """
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(init_text(task))
-    except FileExistsError as error:
-        raise ConfigError(
-            f"{path} exists and was not touched; name another file", code="output.exists", path=path
-        ) from error
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error}", code="output.not_writable", path=path) from error
+    write_new(path, init_text(task))
     text = f"{path}: fill in the data files, columns and model; then: paratune data {path}"
     if as_json:
         print_json({"path": str(path), "task": task})
     else:
         print(text)  # noqa: T201
     return EXIT_OK
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that must not exist yet.
+
+    Raises:
+        ConfigError: It exists, or its folder does not.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{path} exists and was not touched; name another file", code="output.exists", path=path
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}", code="output.not_writable", path=path
+        ) from error

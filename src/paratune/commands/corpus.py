@@ -27,7 +27,7 @@ from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.spread import ExecutorSpread
 from paratune.corpus.stage import STAGE_FILE, spread_by
 from paratune.corpus.store import run as store
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError, coded, did_you_mean
+from paratune.errors import EXIT_OK, CheckpointError, coded, did_you_mean, option_error
 
 log = logging.getLogger(__name__)
 
@@ -73,16 +73,14 @@ def corpus_command(
     """
     corpus = read_settings(path)
     if only is not None and only not in STAGES:
-        raise ConfigError(
-            f"--only {only}: there is no such stage{did_you_mean(only, STAGES)} ({', '.join(STAGES)})",
+        raise option_error(
+            "--only",
+            only,
+            f"there is no such stage{did_you_mean(only, STAGES)} ({', '.join(STAGES)})",
             code="cli.unknown_name",
-            option="--only",
-            value=only,
         )
     if workers is not None and workers < 1:
-        raise ConfigError(
-            f"--workers {workers}: at least 1", code="cli.out_of_range", option="--workers", value=workers
-        )
+        raise option_error("--workers", workers, "at least 1", code="cli.out_of_range")
     check_named(corpus, list(STAGES) if only is None else [only])
     outlive_readers()
     set_up_logging(speaks=True)

@@ -11,7 +11,7 @@ from paratune.cluster.script import setup_lines
 from paratune.cluster.shell import quoted
 from paratune.cluster.site import Site, read_site
 from paratune.corpus.spread import ExecutorSpread, Start, by_local, by_ray, by_slurm
-from paratune.errors import EXIT_LAUNCH, ConfigError, did_you_mean, require_installed
+from paratune.errors import EXIT_LAUNCH, ConfigError, did_you_mean, option_error, require_installed
 
 EXECUTORS = ("local", "slurm", "ray")
 AT_HOME = ("index", "fetch")
@@ -41,11 +41,11 @@ def spread_of(
     """
     if executor not in EXECUTORS:
         known = ", ".join(EXECUTORS)
-        raise ConfigError(
-            f"--executor {executor}: there is none{did_you_mean(executor, EXECUTORS)} (allowed: {known})",
+        raise option_error(
+            "--executor",
+            executor,
+            f"there is none{did_you_mean(executor, EXECUTORS)} (allowed: {known})",
             code="cli.unknown_name",
-            option="--executor",
-            value=executor,
         )
     if tasks < 1 or (memory_gib is not None and memory_gib < 1):
         raise ConfigError("--tasks and --task-gib: at least 1", code="cli.out_of_range")
@@ -70,11 +70,11 @@ def spread_of(
         return ExecutorSpread(work, tasks, by_ray(memory))
     assert site is not None
     if tasks > MOST_TASKS:
-        raise ConfigError(
-            f"--tasks {tasks}: at most {MOST_TASKS} of a Slurm job; a task makes several shards",
+        raise option_error(
+            "--tasks",
+            tasks,
+            f"at most {MOST_TASKS} of a Slurm job; a task makes several shards",
             code="cli.out_of_range",
-            option="--tasks",
-            value=tasks,
         )
     job = _Job()
     return ExecutorSpread(work, tasks, _slurm(read_site(site), memory, job), job.cancel)

@@ -13,7 +13,7 @@ from paratune.corpus.made import naming_damage
 from paratune.corpus.settings import read_settings
 from paratune.corpus.store.figures import corpus_figures
 from paratune.corpus.store.look import TextFilter, draw_dropped, draw_kept, search
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError
+from paratune.errors import EXIT_OK, CheckpointError, ConfigError, option_error
 from paratune.report.corpus_tables import corpus_tables
 from paratune.report.tabular_terminal import rich_table
 from paratune.report.text import shorten
@@ -40,7 +40,7 @@ def sample_command(
 ) -> int:
     """Print texts of a corpus at random; return the exit code."""
     if num < 1:
-        raise ConfigError(f"--num {num}: at least 1", code="cli.out_of_range", option="--num", value=num)
+        raise option_error("--num", num, "at least 1", code="cli.out_of_range")
     if dropped or reason is not None:
         given = [name for name in ("language", "variety", "year", "host") if getattr(wanted, name) is not None]
         if given:
@@ -62,7 +62,7 @@ def search_command(
 ) -> int:
     """Print where words stand in a corpus; return the exit code."""
     if limit < 1:
-        raise ConfigError(f"--limit {limit}: at least 1", code="cli.out_of_range", option="--limit", value=limit)
+        raise option_error("--limit", limit, "at least 1", code="cli.out_of_range")
     work = work_of(path)
     with naming_damage(work):
         found = search(work, asked, wanted, is_regex=is_regex, limit=limit)

@@ -20,7 +20,7 @@ from paratune.doctor.checkup import describe_machine, judge, judge_setup, lookin
 from paratune.doctor.finding import Finding, MachineFacts
 from paratune.doctor.probe import gather, start_of
 from paratune.doctor.setup import Probes, QueuedRun, Start
-from paratune.errors import ConfigError
+from paratune.errors import option_error
 from paratune.records import CHECKPOINTS_FOLDER
 
 
@@ -41,12 +41,7 @@ def doctor_command(
     """
     check_size(site_path, nodes, gpus_per_node, num_processes)
     if num_processes is not None and num_processes < 1:
-        raise ConfigError(
-            f"--nproc {num_processes}: at least 1 process is needed",
-            code="cli.out_of_range",
-            option="--nproc",
-            value=num_processes,
-        )
+        raise option_error("--nproc", num_processes, "at least 1 process is needed", code="cli.out_of_range")
     set_up_logging(speaks=False)
     with looking(f"Looking at this machine and {path}", silent=as_json), stdout_for_results():
         loaded, problems = check_layer(read_layers(path, overrides), path)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base.text import plain
+from paratune.commands.config import write_new
 from paratune.config.trainer import Conversion, check_text, convert, read_settings
 from paratune.config.trainer.conversion import FILL_IN
 from paratune.console import print_json
-from paratune.errors import EXIT_OK, ConfigError
+from paratune.errors import EXIT_OK
 
 
 def from_trainer_command(path: Path, options: Mapping[str, Any], output: Path | None, *, as_json: bool) -> int:
@@ -23,7 +24,7 @@ def from_trainer_command(path: Path, options: Mapping[str, Any], output: Path | 
     text = found.text(path.name)
     check_text(text, str(path))
     if output is not None:
-        _write(output, text)
+        write_new(output, text)
     if as_json:
         print_json(_as_dict(found, output))
         return EXIT_OK
@@ -31,20 +32,6 @@ def from_trainer_command(path: Path, options: Mapping[str, Any], output: Path | 
         print(text, end="")  # noqa: T201
     _say(found, path, output)
     return EXIT_OK
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise ConfigError(
-            f"{path} exists and was not touched; name another file", code="output.exists", path=path
-        ) from error
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}", code="output.not_writable", path=path
-        ) from error
 
 
 def _say(found: Conversion, path: Path, output: Path | None) -> None:

@@ -14,7 +14,7 @@ from paratune.base.units import format_number, format_share
 from paratune.commands.confusion import confusion_view
 from paratune.commands.threads import respect_quota
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, coded
+from paratune.errors import EXIT_OK, ConfigError, DataError, coded, option_error, os_error_as
 from paratune.records import write_json
 from paratune.records.predictions import SUFFIXES, write_table
 
@@ -111,12 +111,7 @@ def predict_command(
         )
     is_document = output.suffix == DOCUMENT_SUFFIX
     if is_document and (reason := trained.recipe.why_no_document(split)):
-        raise ConfigError(
-            f"--output {output}: {reason}; write {', '.join(SUFFIXES)}",
-            code="output.format",
-            option="--output",
-            value=output,
-        )
+        raise option_error("--output", output, f"{reason}; write {', '.join(SUFFIXES)}", code="output.format")
     _warn_of_unknown_tokens(split)
     evaluation = apply(trained, split, batch_size)
     if is_document:
@@ -166,9 +161,7 @@ def check_batch_size(batch_size: int) -> None:
         ConfigError: It is below 1.
     """
     if batch_size < 1:
-        raise ConfigError(
-            f"--batch-size {batch_size}: at least 1", code="cli.out_of_range", option="--batch-size", value=batch_size
-        )
+        raise option_error("--batch-size", batch_size, "at least 1", code="cli.out_of_range")
 
 
 def check_output(output: Path, overwrite: bool, *, document: bool = False) -> None:
@@ -179,41 +172,29 @@ def check_output(output: Path, overwrite: bool, *, document: bool = False) -> No
     """
     if output.suffix not in (*SUFFIXES, *([DOCUMENT_SUFFIX] if document else [])):
         also = f", or {DOCUMENT_SUFFIX} for the answers of question answering" if document else ""
-        raise ConfigError(
-            f"--output {output}: its suffix must be one of {', '.join(SUFFIXES)}{also}",
-            code="output.format",
-            option="--output",
-            value=output,
+        raise option_error(
+            "--output", output, f"its suffix must be one of {', '.join(SUFFIXES)}{also}", code="output.format"
         )
     if output.is_dir():
-        raise ConfigError(
-            f"--output {output} cannot be written: it is a folder; name a file in it",
-            code="output.not_a_file",
-            option="--output",
-            value=output,
-        )
+        raise option_error("--output", output, "it is a folder; name a file in it", code="output.not_a_file")
     if output.exists() and not overwrite:
         raise ConfigError(
             f"{output} exists; choose another --output, or say --overwrite", code="output.exists", path=output
         )
     if not output.parent.is_dir():
-        raise ConfigError(
-            f"--output {output} cannot be written: {output.parent} is not a folder; make it first",
-            code="output.no_folder",
-            option="--output",
-            value=output,
+        raise option_error(
+            "--output", output, f"{output.parent} is not a folder; make it first", code="output.no_folder"
         )
-    try:
+    with os_error_as(
+        ConfigError,
+        f"--output {output} cannot be written",
+        "choose another folder",
+        code="output.not_writable",
+        option="--output",
+        value=output,
+    ):
         # Asking for permission is not enough: it is granted to root on a disk that is read-only or full.
-        with tempfile.TemporaryFile(dir=output.parent):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"--output {output} cannot be written: {error.strerror}; choose another folder",
-            code="output.not_writable",
-            option="--output",
-            value=output,
-        ) from error
+        tempfile.TemporaryFile(dir=output.parent).close()
 
 
 def apply(trained: Any, split: Any, batch_size: int) -> Any:

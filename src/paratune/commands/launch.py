@@ -19,7 +19,7 @@ from paratune.config.load import load_config, show_text
 from paratune.config.sections import run_path
 from paratune.config.yaml_tree import read_tree
 from paratune.console import print_json, print_warning
-from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError
+from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError, option_error, os_error_as
 from paratune.processes.place import global_batch_size
 from paratune.records import is_finished
 from paratune.records.run_folder import SLURM_FOLDER, check_same_run, check_usable
@@ -234,11 +234,11 @@ def _array_jobs(
     if error is not None:
         raise error
     if nodes is not None and (clash := next((cell for cell in asked_cells if cell.num_nodes), None)):
-        raise ConfigError(
-            f"--nodes {nodes}: the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes",
+        raise option_error(
+            "--nodes",
+            nodes,
+            f"the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes",
             code="cli.conflict",
-            option="--nodes",
-            value=nodes,
         )
     asked = {cell.name for cell in asked_cells}
     plan = plan_of(matrix, cells, sys.argv)
@@ -385,13 +385,11 @@ def _submit(job: BatchJob, folder: Path, site_path: Path, after: Sequence[str]) 
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with os_error_as(
+        CheckpointError, f"{path} cannot be written", "change run.folder", code="run.not_writable", path=path
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror}; change run.folder", code="run.not_writable", path=path
-        ) from error
 
 
 def _wait(submitted: Sequence[jobs.Submitted], *, as_json: bool) -> int:

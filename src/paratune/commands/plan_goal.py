@@ -10,7 +10,7 @@ from paratune.config.layers import Layer, read_overrides
 from paratune.config.load import LoadedConfig
 from paratune.config.metric_names import METRICS
 from paratune.config.plain import yaml_lines
-from paratune.errors import ConfigError, did_you_mean
+from paratune.errors import ConfigError, did_you_mean, os_error_as
 
 if TYPE_CHECKING:
     from paratune.commands.plan import PlanArguments
@@ -165,14 +165,15 @@ def write_probes(path: Path, loaded: LoadedConfig, overrides: Sequence[str], aim
     rate = loaded.config.train.learning_rate
     matrix = probe_matrix(base, values, aimed.verdicts, learning_rate=rate)
     lines = [line.removesuffix("  # ") for line in yaml_lines(matrix, lambda key: "")]
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write("\n".join([f"# paratune plan {loaded.source} --goal", *lines]) + "\n")
-    except OSError as error:
-        raise ConfigError(
-            f"--write-probes {path}: it cannot be written: {error.strerror}",
+    with (
+        os_error_as(
+            ConfigError,
+            f"--write-probes {path}: it cannot be written",
             code="output.not_writable",
             option="--write-probes",
             value=path,
-        ) from error
+        ),
+        path.open("x", encoding="utf-8") as file,
+    ):
+        file.write("\n".join([f"# paratune plan {loaded.source} --goal", *lines]) + "\n")
     return f"{path}: {len(matrix['axes']['try'])} short runs; start them with: paratune sweep {path}"

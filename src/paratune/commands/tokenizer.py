@@ -9,7 +9,7 @@ from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
 from paratune.commands.threads import respect_quota
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.errors import EXIT_OK, ConfigError, DataError, option_error, os_error_as
 from paratune.tokenizer.compare import TokenizerFigures, compare, load_vocabulary
 from paratune.tokenizer.train import RECORD_FILE, TokenizerRecipe, save_tokenizer, train_tokenizer
 
@@ -56,7 +56,7 @@ def compare_command(names: Sequence[str], sources: Sequence[str], *, column: str
     if len(set(names)) < len(names):
         raise ConfigError("a tokenizer is named twice; name each once", code="cli.named_twice")
     if limit < 1:
-        raise ConfigError(f"--limit {limit}: at least 1", code="cli.out_of_range", option="--limit", value=limit)
+        raise option_error("--limit", limit, "at least 1", code="cli.out_of_range")
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
@@ -78,15 +78,15 @@ def compare_command(names: Sequence[str], sources: Sequence[str], *, column: str
 
 def _check_output(output: Path, overwrite: bool) -> None:
     if not output.exists() and not output.is_symlink():
-        try:
+        with os_error_as(
+            ConfigError,
+            f"--output {output} cannot be made",
+            "name another",
+            code="output.not_writable",
+            option="--output",
+            value=output,
+        ):
             output.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"--output {output} cannot be made: {error.strerror or error}; name another",
-                code="output.not_writable",
-                option="--output",
-                value=output,
-            ) from error
         return
     if not overwrite:
         raise ConfigError(

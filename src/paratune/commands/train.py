@@ -20,7 +20,7 @@ from paratune.console import (
     set_up_logging,
     stdout_for_results,
 )
-from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError
+from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError, option_error
 from paratune.launch.smaller import launch_until_it_fits
 from paratune.processes.elastic import mode_of_start, torchrun_of
 from paratune.processes.launcher import idle_tasks, launcher, why_wrong
@@ -52,12 +52,7 @@ def train_command(
             options=("--resume", "--overwrite"),
         )
     if num_processes < 1:
-        raise ConfigError(
-            f"--nproc {num_processes}: at least 1 process is needed",
-            code="cli.out_of_range",
-            option="--nproc",
-            value=num_processes,
-        )
+        raise option_error("--nproc", num_processes, "at least 1 process is needed", code="cli.out_of_range")
     mode: Mode = "resume" if resume else "overwrite" if overwrite else "new"
     loaded = load_config(path, overrides)
     if reason := why_wrong(num_processes):

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 
 from paratune.base.text import plain, plain_lines
-from paratune.errors import CheckpointError, Fault, ParatuneError, Stopped, coded
+from paratune.errors import CheckpointError, Fault, ParatuneError, Stopped, coded, os_error_as
 from paratune.records import finite
 
 Heard = Callable[[str, int, int], None]
@@ -232,12 +232,10 @@ def log_to_file(folder: Path, rank: int) -> None:
         CheckpointError: The file cannot be made.
     """
     path = folder / f"log.rank{rank:04d}.txt"
-    try:
+    with os_error_as(
+        CheckpointError, f"{path} cannot be written", "choose another run.folder", code="run.not_writable", path=path
+    ):
         handler = _LogFile(path, encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror}; choose another run.folder", code="run.not_writable", path=path
-        ) from error
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("paratune")
     logger.addHandler(handler)

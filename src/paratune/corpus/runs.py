@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.base.atomic import replace_file
+from paratune.corpus.shard import writing
 from paratune.corpus.stage import parts
 from paratune.errors import CheckpointError
 
@@ -78,15 +79,8 @@ class RunWriter:
         if not self._num_waiting:
             return
         name = f"run-{self._number:05d}-{len(self.names):03d}.bin"
-        try:
-            with replace_file(self._folder / name) as temporary:
-                in_order(np.concatenate(self._waiting)).tofile(temporary)
-        except OSError as error:
-            raise CheckpointError(
-                f"{self._folder} cannot be written: {error.strerror or error}; change work",
-                code="corpus.not_writable",
-                folder=self._folder,
-            ) from error
+        with writing(folder=self._folder), replace_file(self._folder / name) as temporary:
+            in_order(np.concatenate(self._waiting)).tofile(temporary)
         self.names.append(name)
         self._waiting, self._num_waiting = [], 0
 

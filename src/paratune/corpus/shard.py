@@ -7,6 +7,7 @@ counts-00000.json       numbers of both; written last: its presence means that t
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 
 from paratune.base.atomic import replace_file
 from paratune.corpus.rows import DROPPED_SCHEMA, Lost
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, os_error_as
 from paratune.records import file_sha256, write_json
 
 ROWS_OF_PYTHON = 250
@@ -24,6 +25,14 @@ BYTES_OF_PYTHON = 1 << 20
 ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 4 << 20
 """Rows of a row group, or bytes of texts and payloads in them, which is what a shard takes of memory."""
+
+
+def writing(failed: str = "written", **place: Path) -> AbstractContextManager[None]:
+    """Raise CheckpointError in place of an OSError of the block, which writes to a `path` or `folder` below `work`."""
+    (path,) = place.values()
+    return os_error_as(
+        CheckpointError, f"{path} cannot be {failed}", "change work", code="corpus.not_writable", **place
+    )
 
 
 def part_file(number: int) -> str:
@@ -56,7 +65,7 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[An
     reasons: Counter[str] = Counter()
     num_kept = 0
     tables = (folder / part_file(number), folder / dropped_file(number))
-    try:
+    with writing(folder=folder):
         with (
             replace_file(tables[0]) as kept_path,
             replace_file(tables[1]) as dropped_path,
@@ -71,12 +80,6 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[An
                     num_kept += 1
                     kept.add(result if isinstance(result, Mapping) else vars(result))
         sha256 = [file_sha256(path) for path in tables]
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be written: {error.strerror or error}; change work",
-            code="corpus.not_writable",
-            folder=folder,
-        ) from error
     counts = {"kept": num_kept, "dropped": dict(sorted(reasons.items())), "sha256": sha256}
     write_json(folder / counts_file(number), counts)
     return counts

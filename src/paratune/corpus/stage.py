@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from paratune.base.atomic import delete_remains
 from paratune.console import Display
-from paratune.corpus.shard import counts_file, part_file, write_shard
+from paratune.corpus.shard import counts_file, part_file, write_shard, writing
 from paratune.errors import CheckpointError, DataError, coded
 from paratune.records import read_json, write_json
 
@@ -211,14 +211,8 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
             return
         log.info("%s: the settings or the input are not what they were; made anew", stage.name)
         _empty(stage.folder, keep)
-    try:
+    with writing("made", folder=stage.folder):
         stage.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(
-            f"{stage.folder} cannot be made: {error.strerror}; change work",
-            code="corpus.not_writable",
-            folder=stage.folder,
-        ) from error
     write_json(path, {"fingerprint": fingerprint(stage)})
 
 

@@ -111,7 +111,6 @@ class HostMeter:
     counted_on = 1.0
 
     def __init__(self, num_processes: int) -> None:
-        self._num_processes = num_processes
         self._room = (self.now() or 0) + int(CPU_SHARE * hardware.available_memory_bytes() / num_processes)
 
     def begin(self) -> None:

@@ -7,7 +7,8 @@ import difflib
 import importlib
 import importlib.util
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -153,6 +154,31 @@ class Stopped(ParatuneError):
 def coded(code: str, **facts: object) -> dict[str, object]:
     """Return the `extra` of a logged warning: its code, and values of its message by name."""
     return {"code": code, "facts": facts}
+
+
+def option_error(option: str, value: object, reason: str, *, code: str, **facts: object) -> ConfigError:
+    """Return the error of an option of the command line, with option, value and reason in its message and facts."""
+    return ConfigError(f"{option} {value}: {reason}", code=code, faults=(), option=option, value=value, **facts)
+
+
+@contextmanager
+def os_error_as(
+    kind: type[ParatuneError], what: str, remedy: str = "", *, code: str, **facts: object
+) -> Iterator[None]:
+    """Raise a coded error in place of an OSError of the block.
+
+    Args:
+        kind: Class of the error.
+        what: What failed, such as "PATH cannot be written"; the reason of the operating system follows.
+        remedy: What to do about it.
+        code: As in `ParatuneError`.
+        facts: As in `ParatuneError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = f"{what}: {error.strerror or error}"
+        raise kind(f"{reason}; {remedy}" if remedy else reason, code=code, faults=(), **facts) from error
 
 
 def require(module: str, *, extra: str) -> ModuleType:

@@ -14,7 +14,7 @@ from paratune.config.sections import Columns, text_columns
 from paratune.config.task_sections import ClassificationTask, RegressionTask, Task, class_names
 from paratune.data.duplicates import text_hashes
 from paratune.data.sources import PSEUDO
-from paratune.errors import ConfigError, DataError
+from paratune.errors import ConfigError, DataError, option_error
 from paratune.infer.pseudo import FATES, KEPT, SEEN, asked_of, seen_fate
 from paratune.tasks.answers import scale_of
 
@@ -144,11 +144,11 @@ def check_rule(task: Task, voices: Sequence[Voice], threshold: float, max_per_cl
                 least=least,
             )
     elif max_per_class is not None:
-        raise ConfigError(
-            f"--max-per-class {max_per_class} has no effect in {task.kind}, which has no classes; --limit",
+        raise option_error(
+            "--max-per-class",
+            max_per_class,
+            f"no effect in {task.kind}, which has no classes; --limit",
             code="cli.no_effect",
-            option="--max-per-class",
-            value=max_per_class,
             kind=task.kind,
         )
 

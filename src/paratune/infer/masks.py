@@ -8,7 +8,7 @@ import pyarrow as pa
 from paratune.base.scratch import scratch_folder
 from paratune.config.sections import Columns
 from paratune.data.documents import check_tokenizer
-from paratune.errors import ConfigError, DataError
+from paratune.errors import ConfigError, DataError, option_error
 from paratune.infer.trained import TrainedModel
 from paratune.models.objectives import masked_lm
 
@@ -39,21 +39,14 @@ def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[
         ConfigError: The model is another one, or has fewer words than `top_k`.
         DataError: A text has no mask, or has one beyond the model's most tokens.
     """
-    if trained.task.kind != "mlm":
-        raise ConfigError(
-            f"{trained.model.hf.config.name_or_path or 'the model'} is a model for {trained.task.kind} and fills in no "
-            "masks; take a masked language model (task.kind: mlm)",
-            code="task.unsupported",
-            kind=trained.task.kind,
-        )
-    check_tokenizer(trained.tokenizer)
+    check_masked_lm(trained)
     num_words = int(trained.model.hf.config.get_text_config().vocab_size)
     if not 1 <= top_k <= num_words:
-        raise ConfigError(
-            f"--top-k {top_k}: from 1 to {num_words}, the words that the model knows",
+        raise option_error(
+            "--top-k",
+            top_k,
+            f"from 1 to {num_words}, the words that the model knows",
             code="cli.out_of_range",
-            option="--top-k",
-            value=top_k,
             num_words=num_words,
         )
     mask = trained.tokenizer.mask_token
@@ -84,3 +77,15 @@ def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[
         [[Guess(*guess) for guess in zip(*mask, strict=True)] for mask in zip(words, shares, strict=True)]
         for words, shares in zip(columns["tokens"], columns["scores"], strict=True)
     ]
+
+
+def check_masked_lm(trained: TrainedModel) -> None:
+    """Raise ConfigError where a model fills in no masks, or its tokenizer has none."""
+    if trained.task.kind != "mlm":
+        raise ConfigError(
+            f"{trained.model.hf.config.name_or_path or 'the model'} is a model for {trained.task.kind} and fills in no "
+            "masks; take a masked language model (task.kind: mlm)",
+            code="task.unsupported",
+            kind=trained.task.kind,
+        )
+    check_tokenizer(trained.tokenizer)

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from paratune.batch import Batch
-from paratune.data.documents import check_tokenizer
-from paratune.errors import ConfigError
+from paratune.infer.masks import check_masked_lm
 from paratune.infer.trained import ForwardOnly, TrainedModel
 
 TOKENS_AT_ONCE = 4096
@@ -34,14 +33,7 @@ def pseudo_perplexities(trained: TrainedModel, sentences: Sequence[str]) -> list
     Raises:
         ConfigError: The model is another one, or its tokenizer has no mask.
     """
-    if trained.task.kind != "mlm":
-        raise ConfigError(
-            f"{trained.model.hf.config.name_or_path or 'the model'} is a model for {trained.task.kind} and fills in no "
-            "masks; take a masked language model (task.kind: mlm)",
-            code="task.unsupported",
-            kind=trained.task.kind,
-        )
-    check_tokenizer(trained.tokenizer)
+    check_masked_lm(trained)
     model = ForwardOnly(trained.model, trained.precision, trained.device)
     return [_perplexity(trained, model, sentence) for sentence in sentences]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from paratune.config.problems import Problem, failure
-from paratune.errors import ConfigError, did_you_mean
+from paratune.errors import ConfigError, did_you_mean, option_error
 from paratune.sweep.axes import find_value
 from paratune.sweep.cell import Cell
 from paratune.sweep.matrix import Matrix
@@ -76,11 +76,11 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
             kept = tuple(cell for cell in kept if fnmatchcase(cell.name, word))
         elif key not in by_label:
             known = ", ".join(axis.axis.label for axis in matrix.axes)
-            raise ConfigError(
-                f"--only {word}: {key} is not an axis{did_you_mean(key, by_label)}; there are: {known}",
+            raise option_error(
+                "--only",
+                word,
+                f"{key} is not an axis{did_you_mean(key, by_label)}; there are: {known}",
                 code="sweep.unknown_run",
-                option="--only",
-                value=word,
                 key=key,
             )
         else:
@@ -88,12 +88,12 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
             names = {value: find_value(axis, value) for value in values.split(",")}
             for value, name in names.items():
                 if name is None:
-                    raise ConfigError(
-                        f"--only {word}: {value or 'nothing'} is not on the axis {key}; it has: "
+                    raise option_error(
+                        "--only",
+                        word,
+                        f"{value or 'nothing'} is not on the axis {key}; it has: "
                         f"{', '.join(axis.axis.values.values())}",
                         code="sweep.unknown_run",
-                        option="--only",
-                        value=word,
                         key=key,
                     )
             kept = tuple(cell for cell in kept if cell.values[axis.axis.label] in names.values())

@@ -16,7 +16,7 @@ from paratune.config.plain import one_line
 from paratune.config.problems import Problem, SourceLocation, overlap
 from paratune.config.sources import local_path, split_of
 from paratune.config.validate import describe_value
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, option_error
 from paratune.records.sweep import RUNS_FOLDER
 from paratune.sweep.axes import OURS
 from paratune.sweep.cell import Cell
@@ -138,19 +138,16 @@ def _check_overrides(matrix: Matrix, above: Layer) -> None:
         for axis in matrix.axes:
             own = [each for value in axis.values for each in value.own.places]
             if any(overlap(key, each) for each in (*own, *axis.varied)):
-                raise ConfigError(
-                    f"--set {key}: the axis {axis.axis.key} sets it in each run; see --only, or the axis",
+                raise option_error(
+                    "--set",
+                    key,
+                    f"the axis {axis.axis.key} sets it in each run; see --only, or the axis",
                     code="sweep.override",
-                    option="--set",
-                    value=key,
                     key=axis.axis.key,
                 )
         if key in ("run.name", "run.folder", "run"):
-            raise ConfigError(
-                f"--set {key}: the matrix gives each run its name and folder (name:, folder:)",
-                code="sweep.override",
-                option="--set",
-                value=key,
+            raise option_error(
+                "--set", key, "the matrix gives each run its name and folder (name:, folder:)", code="sweep.override"
             )
 
 

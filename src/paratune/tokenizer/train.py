@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from paratune import records
 from paratune.base.atomic import replace_folder
-from paratune.errors import CheckpointError, ConfigError
+from paratune.errors import CheckpointError, ConfigError, option_error
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 RECORD_FILE = "tokenizer_training.json"
@@ -53,11 +53,11 @@ class TokenizerRecipe:
         least = len(self.special_tokens) + (_BYTES if self.kind == "bpe" else 1)
         if self.vocab_size < least:
             what = "special tokens and 256 bytes" if self.kind == "bpe" else "special tokens and one of its own"
-            raise ConfigError(
-                f"--vocab-size {self.vocab_size}: at least {least} for {self.kind} ({what})",
+            raise option_error(
+                "--vocab-size",
+                self.vocab_size,
+                f"at least {least} for {self.kind} ({what})",
                 code="tokenizer.vocabulary_size",
-                option="--vocab-size",
-                value=self.vocab_size,
                 least=least,
                 kind=self.kind,
             )
@@ -179,12 +179,12 @@ def _train_wordpiece(
     inner = sorted(piece for letter in alphabet if (piece := f"##{letter}") in found)
     least = len(specials) + len(inner) + len(alphabet)
     if least > recipe.vocab_size:
-        raise ConfigError(
-            f"--vocab-size {recipe.vocab_size}: these texts have {len(alphabet)} letters, which need {least} entries "
+        raise option_error(
+            "--vocab-size",
+            recipe.vocab_size,
+            f"these texts have {len(alphabet)} letters, which need {least} entries "
             f"by themselves; give more, or a smaller --limit-alphabet than {recipe.limit_alphabet}",
             code="tokenizer.vocabulary_size",
-            option="--vocab-size",
-            value=recipe.vocab_size,
             least=least,
         )
     tokenizer = _wordpiece(recipe)
@@ -250,11 +250,11 @@ def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: Tokenizer
     except Exception as error:  # the library has no kind of its own
         if "not large enough" not in str(error):
             raise
-        raise ConfigError(
-            f"--vocab-size {recipe.vocab_size}: not enough for all letters of these texts; give more",
+        raise option_error(
+            "--vocab-size",
+            recipe.vocab_size,
+            "not enough for all letters of these texts; give more",
             code="tokenizer.vocabulary_size",
-            option="--vocab-size",
-            value=recipe.vocab_size,
         ) from error
 
 

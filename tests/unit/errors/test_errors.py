@@ -15,6 +15,7 @@ from paratune.errors import (
     ParatuneError,
     did_you_mean,
     is_installed,
+    os_error_as,
     require,
     require_installed,
 )
@@ -155,3 +156,21 @@ def test_folder_of_a_package_s_name_is_no_package(monkeypatch: pytest.MonkeyPatc
     importlib.invalidate_caches()
     assert is_installed("absent_tracker")
     assert not is_installed("absent_around.absent_tracker")
+
+
+def test_an_error_of_the_system_becomes_a_coded_one_with_its_reason(tmp_path: Path):
+    place = tmp_path / "missing" / "file"
+    with (
+        raises_code("run.not_writable", str(place), "No such file or directory", path=place) as raised,
+        os_error_as(
+            CheckpointError, f"{place} cannot be written", "choose another", code="run.not_writable", path=place
+        ),
+    ):
+        place.write_text("")
+    assert type(raised.value) is CheckpointError
+    assert isinstance(raised.value.__cause__, FileNotFoundError)
+
+
+def test_other_errors_pass_unchanged():
+    with pytest.raises(ZeroDivisionError), os_error_as(CheckpointError, "x", code="run.not_writable"):
+        _ = 1 / 0

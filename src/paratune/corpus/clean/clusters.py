@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from paratune.base.atomic import replace_file
-from paratune.errors import CheckpointError
+from paratune.corpus.shard import writing
+from paratune.errors import CheckpointError, os_error_as
 
 ROOTS_FILE = "roots.bin"
 ROOTS_AT_ONCE = 1 << 16
@@ -29,17 +30,12 @@ def write_roots(path: Path, num_documents: int, pairs: Iterable[tuple[int, int]]
     Raises:
         CheckpointError: It cannot be written.
     """
-    try:
-        with replace_file(path) as temporary, temporary.open("w+b", buffering=0) as file:
-            file.truncate(8 * num_documents)
-            forest = _Forest(file.fileno())
-            for one, other in pairs:
-                forest.join(one, other)
-            forest.flatten(num_documents)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror or error}; change work", code="corpus.not_writable", path=path
-        ) from error
+    with writing(path=path), replace_file(path) as temporary, temporary.open("w+b", buffering=0) as file:
+        file.truncate(8 * num_documents)
+        forest = _Forest(file.fileno())
+        for one, other in pairs:
+            forest.join(one, other)
+        forest.flatten(num_documents)
 
 
 def read_roots(path: Path, start: int, count: int) -> list[int]:
@@ -48,12 +44,10 @@ def read_roots(path: Path, start: int, count: int) -> list[int]:
     Raises:
         CheckpointError: The file cannot be read.
     """
-    try:
+    with os_error_as(
+        CheckpointError, f"{path} cannot be read", f"delete {path.parent}", code="corpus.damaged", path=path
+    ):
         parents = np.fromfile(path, "<u8", count, offset=8 * start).astype(np.int64) - 1
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be read: {error.strerror or error}; delete {path.parent}", code="corpus.damaged", path=path
-        ) from error
     roots: list[int] = np.where(parents < 0, np.arange(start, start + count), parents).tolist()
     return roots
 

@@ -20,6 +20,7 @@ from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.clean.quality import run_quality
 from paratune.corpus.clean.variety.run import run_variety
 from paratune.corpus.settings import Corpus
+from paratune.corpus.shard import writing
 from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, finished_record
 from paratune.errors import CheckpointError
 from paratune.records import write_json
@@ -109,10 +110,6 @@ def _begin(folder: Path, wanted: Sequence[str]) -> None:
         if path.name not in wanted and (path / BEGUN_FILE).exists():
             log.info("clean: %s takes no part any more; deleted", path.name)
             delete_folder(path)
-    try:
+    with writing("made", folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be made: {error.strerror}; change work", code="corpus.not_writable", folder=folder
-        ) from error
     write_json(folder / BEGUN_FILE, {"steps": wanted})

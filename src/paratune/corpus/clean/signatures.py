@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from paratune.errors import CheckpointError, require
+from paratune.errors import CheckpointError, os_error_as, require
 
 ID_BYTES = 16
 MAX_OPEN = 64
@@ -122,12 +122,10 @@ class Signatures:
         number = bisect_right(self._starts, position) - 1
         size = self._layout.itemsize
         path = self._folder / signature_file(number)
-        try:
+        with os_error_as(
+            CheckpointError, f"{path} cannot be read", f"delete {path.parent}", code="corpus.damaged", path=path
+        ):
             raw = os.pread(self._handle(number, path), size, (position - self._starts[number]) * size)
-        except OSError as error:
-            raise CheckpointError(
-                f"{path} cannot be read: {error.strerror}; delete {path.parent}", code="corpus.damaged", path=path
-            ) from error
         if len(raw) < size:
             raise CheckpointError(
                 f"{path} is torn; delete {path.parent} to make it again", code="corpus.damaged", path=path

@@ -11,7 +11,7 @@ from paratune.corpus.fetch.payload import Received, sha1
 from paratune.corpus.index.warcs import CHUNK_BYTES, HEAD_BYTES, WITH_PAYLOAD, damage, open_archive, status_of
 from paratune.corpus.rows import Lost
 from paratune.corpus.web.client import Client, TooLarge, Unavailable
-from paratune.errors import DataError, require
+from paratune.errors import DataError, os_error_as, require
 
 MISSING = "missing"
 """Reason of what an archive says that it has not."""
@@ -24,14 +24,9 @@ def from_file(row: Mapping[str, Any], path: Path, max_bytes: int) -> Received | 
     Raises:
         DataError: The file cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            file.seek(row["offset"])
-            return _record(row, file, max_bytes, "file")
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
-        ) from error
+    with os_error_as(DataError, f"{path} cannot be read", code="data.unreadable", path=path), path.open("rb") as file:
+        file.seek(row["offset"])
+        return _record(row, file, max_bytes, "file")
 
 
 def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes: int) -> Received | Lost:

@@ -28,7 +28,7 @@ from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish, is_finished, parts, run_stage
 from paratune.corpus.web.settings import Network
-from paratune.errors import DataError, coded, require_installed
+from paratune.errors import DataError, coded, os_error_as, require_installed
 
 log = logging.getLogger(__name__)
 
@@ -124,12 +124,8 @@ def _identity(each: _Input) -> list[Any]:
     """Return what tells whether a file is still the same, or a query."""
     if isinstance(each.source, Query):
         return ["server", *astuple(each.source)]
-    try:
+    with os_error_as(DataError, f"{each.source.path} cannot be read", code="data.unreadable", path=each.source.path):
         found = each.source.path.stat()
-    except OSError as error:
-        raise DataError(
-            f"{each.source.path} cannot be read: {error.strerror}", code="data.unreadable", path=each.source.path
-        ) from error
     return [each.source.kind, each.source.path.as_posix(), each.source.member, found.st_size, found.st_mtime_ns]
 
 

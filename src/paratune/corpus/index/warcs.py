@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from paratune.corpus.index.cdx import base32_digest
 from paratune.corpus.rows import CaptureRow, Found, Lost
-from paratune.errors import DataError, require
+from paratune.errors import DataError, os_error_as, require
 
 WITH_PAYLOAD = ("response", "resource")
 """Types of records that hold a document."""
@@ -28,30 +28,25 @@ def read_records(path: Path) -> Iterator[Found]:
         MissingDependency: warcio is not installed.
     """
     broken = damage()
-    try:
-        with path.open("rb") as file:
-            records = open_archive(file)
-            num_records = end = 0
-            try:
-                for record in records:
-                    yield from _found(record, records, path.name)
-                    records.read_to_end(record)
-                    records.reader.readline.begin()
-                    end = records.get_record_offset() + records.get_record_length()
-                    num_records += 1
-                # A file that is torn within the headers of a record ends without a word.
-                if path.stat().st_size == 0:
-                    raise EOFError("the file is empty")
-                file.seek(end)
-                if file.read(CHUNK_BYTES).strip(b"\r\n\0 "):
-                    raise EOFError(f"what follows byte {end} is no record")
-            except broken as error:
-                detail = f"after {num_records} whole records: {type(error).__name__}: {error}"
-                yield Lost(url=path.name, reason="damaged WARC", detail=" ".join(detail.split()))
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read: {error.strerror or error}", code="data.unreadable", path=path
-        ) from error
+    with os_error_as(DataError, f"{path} cannot be read", code="data.unreadable", path=path), path.open("rb") as file:
+        records = open_archive(file)
+        num_records = end = 0
+        try:
+            for record in records:
+                yield from _found(record, records, path.name)
+                records.read_to_end(record)
+                records.reader.readline.begin()
+                end = records.get_record_offset() + records.get_record_length()
+                num_records += 1
+            # A file that is torn within the headers of a record ends without a word.
+            if path.stat().st_size == 0:
+                raise EOFError("the file is empty")
+            file.seek(end)
+            if file.read(CHUNK_BYTES).strip(b"\r\n\0 "):
+                raise EOFError(f"what follows byte {end} is no record")
+        except broken as error:
+            detail = f"after {num_records} whole records: {type(error).__name__}: {error}"
+            yield Lost(url=path.name, reason="damaged WARC", detail=" ".join(detail.split()))
 
 
 def open_archive(file: BinaryIO) -> Any:

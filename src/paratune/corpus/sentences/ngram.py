@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from paratune.base.atomic import replace_file
-from paratune.errors import CheckpointError
+from paratune.corpus.shard import writing
 
 UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"
 _UNKNOWN, _BEGIN, _END = range(3)
@@ -206,18 +206,17 @@ def _interpolation(counts: Any, discounts: list[float], starts: Any) -> tuple[An
 
 
 def _write(path: Path, names: list[str], levels: list[_Level], num_left_out: int) -> None:
-    try:
-        with replace_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write("\\data\\\n")
-            file.writelines(f"ngram {number}={len(level.keys)}\n" for number, level in enumerate(levels, start=1))
-            for number, level in enumerate(levels, start=1):
-                file.write(f"\n\\{number}-grams:\n")
-                _write_level(file, names, level, number, num_left_out, is_highest=number == len(levels))
-            file.write("\n\\end\\\n")
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror or error}; change work", code="corpus.not_writable", path=path
-        ) from error
+    with (
+        writing(path=path),
+        replace_file(path) as temporary,
+        temporary.open("w", encoding="utf-8", newline="\n") as file,
+    ):
+        file.write("\\data\\\n")
+        file.writelines(f"ngram {number}={len(level.keys)}\n" for number, level in enumerate(levels, start=1))
+        for number, level in enumerate(levels, start=1):
+            file.write(f"\n\\{number}-grams:\n")
+            _write_level(file, names, level, number, num_left_out, is_highest=number == len(levels))
+        file.write("\n\\end\\\n")
 
 
 def _write_level(

@@ -32,9 +32,9 @@ from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.split import reason_against, sentences_of
 from paratune.corpus.sentences.thresholds import look_at_thresholds
 from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import dropped_file
+from paratune.corpus.shard import dropped_file, writing
 from paratune.corpus.stage import Stage, begin, is_finished, output_of, parts, read_record, run_stage
-from paratune.errors import CheckpointError, coded
+from paratune.errors import coded
 from paratune.records import write_json
 
 log = logging.getLogger(__name__)
@@ -140,13 +140,9 @@ def _models(folder: Path, settings: SentenceSettings, source: list[Any]) -> tupl
     fingerprint = _digest({**made_of, "clean": settings.clean.model_dump()})
     path = folder / MODEL_FILE
     if not path.exists() or read_record(path, "fingerprint")["fingerprint"] != fingerprint:
-        try:
+        with writing("made", folder=folder):
             folder.mkdir(exist_ok=True)
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise CheckpointError(
-                f"{folder} cannot be made: {error.strerror}; change work", code="corpus.not_writable", folder=folder
-            ) from error
         log.info("sentences: training the n-gram model")
         write_json(path, {"fingerprint": fingerprint, "models": train_models(folder, folder.parent, settings)})
     learnt = read_record(path, "models")["models"]
@@ -167,12 +163,8 @@ def _show(folder: Path, found: dict[str, Any], brought: Brought) -> None:
     if brought.page is None:
         return
     path = folder / PAGE_FILE
-    try:
+    with writing(path=path):
         write_text(path, brought.page(found))
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror or error}; change work", code="corpus.not_writable", path=path
-        ) from error
 
 
 def _finish_shard(each: tuple[Path, int, float | None]) -> Iterator[dict[str, Any] | Lost]:

@@ -18,6 +18,7 @@ from paratune.corpus.clean.run import output_folder
 from paratune.corpus.made import finished_stages
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
+from paratune.corpus.shard import writing
 from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, finished_record, output_of, parts, run_stage
 from paratune.corpus.store import database, texts
 from paratune.corpus.store.tables import Documents, SentenceTable, stored_documents, stored_sentences
@@ -63,14 +64,8 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
         log.info("store: done before")
         return finished_record(folder)
     (folder / STAGE_FILE).unlink(missing_ok=True)
-    try:
+    with writing(folder=folder):
         counts = _write_forms(corpus, folder, has_sentences=sentences is not None)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be written: {error.strerror or error}; change work",
-            code="corpus.not_writable",
-            folder=folder,
-        ) from error
     totals = {
         "stage": "store",
         "made": made,
@@ -90,12 +85,8 @@ def _begin(folder: Path) -> None:
         raise CheckpointError(
             f"{folder} holds other files; choose another work", code="run.folder_taken", folder=folder
         )
-    try:
+    with writing("made", folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be made: {error.strerror}; change work", code="corpus.not_writable", folder=folder
-        ) from error
     write_json(folder / BEGUN_FILE, {"format": FORMAT})
 
 

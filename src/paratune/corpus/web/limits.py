@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from paratune.corpus.rate import RateLimit
 from paratune.corpus.web.client import Client
 from paratune.corpus.web.settings import Network
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, os_error_as
 
 
 def client_of(endpoint: str, network: Network) -> Client:
@@ -18,14 +18,14 @@ def client_of(endpoint: str, network: Network) -> Client:
         CheckpointError: The folder of the limits cannot be made.
     """
     folder = limit_folder(network)
-    try:
+    with os_error_as(
+        CheckpointError,
+        f"{folder} cannot be made",
+        "name network.limit_folder",
+        code="corpus.not_writable",
+        folder=folder,
+    ):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be made: {error.strerror}; name network.limit_folder",
-            code="corpus.not_writable",
-            folder=folder,
-        ) from error
     # Not by port: arquivo.pt and arquivo.pt:443 are one archive, and so are its services on several ports.
     host = re.sub(r"[^a-z0-9.-]", "_", (urlsplit(endpoint).hostname or "").rstrip("."))
     return Client(endpoint, network, RateLimit(folder / host, network.requests_per_minute))

@@ -18,8 +18,9 @@ from paratune.corpus.clean.variety.texts import files_of, groups_by_source
 from paratune.corpus.clean.variety.train import train
 from paratune.corpus.rows import Lost
 from paratune.corpus.settings import Corpus
+from paratune.corpus.shard import writing
 from paratune.corpus.stage import read_record
-from paratune.errors import CheckpointError, ConfigError
+from paratune.errors import ConfigError
 from paratune.records import write_json
 
 log = logging.getLogger(__name__)
@@ -89,16 +90,10 @@ def _trained(options: Variety, folder: Path) -> dict[str, Any]:
         return dict(found["evaluation"])
     log.info("variety: the classifier is trained, on %d sources", len(names))
     model, evaluation = train(groups_by_source(sources))
-    try:
+    with writing(folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         save(model, folder)
         write_json(path, {"trained_on": seen, "evaluation": evaluation})
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be written: {error.strerror or error}; change work",
-            code="corpus.not_writable",
-            folder=folder,
-        ) from error
     _model.cache_clear()
     return evaluation
