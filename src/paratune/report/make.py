@@ -6,11 +6,12 @@ from pathlib import Path
 
 from paratune.config.targets import ScoreTarget
 from paratune.report.canvas import can_draw, drawing_files
-from paratune.report.contents import contents
+from paratune.report.contents import contents, reproduced
 from paratune.report.export import to_csv, to_json, to_markdown
 from paratune.report.model import Report, build_report
 from paratune.report.page import to_html
 from paratune.report.read import read_runs
+from paratune.report.reproduce import reproduction_files
 from paratune.report.run_paper import run_pdf
 from paratune.report.table_files import table_files
 from paratune.report.write import MARKER, check_folder, write_files
@@ -60,6 +61,7 @@ def make(
         "report.csv": to_csv(report),
         **table_files(found.tables.values()),
         **drawing_files(found.drawings),
+        **reproduction_files(reproduced(found.report)),
     }
     if can_draw() is None:
         files[PAPER] = run_pdf(report, found)

@@ -8,7 +8,8 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import ConfigError
 from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.make import FILES, PAGE, PAPER
-from paratune.report.sweep.content import sections_of
+from paratune.report.reproduce import reproduction_files
+from paratune.report.sweep.content import reproduced, sections_of
 from paratune.report.sweep.export import to_csv, to_json, to_markdown
 from paratune.report.sweep.joined import read_joined
 from paratune.report.sweep.outcomes import SweepReport
@@ -58,6 +59,7 @@ def make_sweep(
         "report.csv": to_csv(report),
         **table_files(table for section in sections for table in section.tables),
         **drawing_files(drawing for section in sections for drawing in section.drawings),
+        **reproduction_files(reproduced(report), report.record),
     }
     if can_draw() is None:
         files[PAPER] = sweep_pdf(report)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from paratune import __version__
 from paratune.base.units import counted
+from paratune.report.listing import Listing, listing_html
 from paratune.report.page import page, section
 from paratune.report.page_figures import figure
 from paratune.report.section import ReportSection
@@ -31,6 +32,8 @@ def _parts(found: ReportSection) -> Iterator[Html]:
             if part.title != found.heading:
                 yield tag("h3", part.title)
             yield table_html(part)
+        elif isinstance(part, Listing):
+            yield listing_html(part)
         else:
             yield tag("h3", part.title)
             yield figure(part)
