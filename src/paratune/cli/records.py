@@ -7,6 +7,15 @@ from cyclopts import Parameter
 
 from paratune.cli.options import Json
 
+Margins = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--margin",
+        negative=(),
+        help="difference that counts as equal, MEASURE=AMOUNT or PERCENT%: f1=0.01,speed=3%",
+    ),
+]
+
 
 def report(
     *runs: Path,
@@ -21,6 +30,7 @@ def report(
     price: Annotated[
         float | None, Parameter(help="price of a device-hour, in any currency: adds the cost of runs")
     ] = None,
+    margin: Margins = None,
     json: Json = False,
 ) -> int:
     """Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out."""
@@ -29,7 +39,15 @@ def report(
     with collector_off():
         from paratune.commands.report import report_command
 
-        return report_command(runs, out=out, as_json=json, baseline=baseline, targets=target or [], price=price)
+        return report_command(
+            runs,
+            out=out,
+            as_json=json,
+            baseline=baseline,
+            targets=target or [],
+            price=price,
+            margins=margin or [],
+        )
 
 
 def watch(
@@ -55,10 +73,7 @@ def compare(
         str | None, Parameter(help="run, group or value with which the others are compared; default: the first")
     ] = None,
     by: Annotated[list[str] | None, Parameter(negative=(), help="axes of a matrix whose values are compared")] = None,
-    margin: Annotated[
-        list[str] | None,
-        Parameter(negative=(), help="difference that counts as equal, MEASURE=AMOUNT or PERCENT%: f1=0.01,speed=3%"),
-    ] = None,
+    margin: Margins = None,
     allow: Annotated[
         list[str] | None,
         Parameter(negative=(), help="what may differ between the runs: batch,model,train,steps,data,tokens,task,kept"),

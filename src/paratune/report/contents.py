@@ -16,6 +16,7 @@ from paratune.report.pictures import (
 from paratune.report.read import RunRecord
 from paratune.report.reproduce import ReproducedRun, reproduction
 from paratune.report.run_tables import few_runs, run_tables, table_key
+from paratune.report.run_verdicts import tables_of_verdicts
 from paratune.report.section import Part
 from paratune.report.tabular import Table
 
@@ -63,7 +64,7 @@ def contents(report: Report) -> Contents:
     found = {run: one for run, one in read.items() if not isinstance(one, str)}
     return Contents(
         report=few,
-        tables={table.key: table for table in run_tables(report, found)},
+        tables={table.key: table for table in (*tables_of_verdicts(report), *run_tables(report, found))},
         loss=tuple(_said(one, report, few) for one in loss_pictures(few)),
         phases=tuple(_said(one, report, few) for one in speed_pictures(few)),
         memory=tuple(_said(one, report, few) for one in memory_pictures(few)),

@@ -78,6 +78,8 @@ def _text_of(name: str) -> str:
 def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]]:
     """Yield the id, the heading and the content of each section that has something to say."""
     several = len(report.runs) > 1
+    if "verdicts" in found.tables:
+        yield "verdicts", "Verdicts", table_html(found.tables["verdicts"])
     if "comparison" in found.tables:
         yield "comparison", "Comparison" if several else "Results", _comparison(report, found)
     if "runs" in found.tables:

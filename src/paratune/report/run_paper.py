@@ -26,7 +26,7 @@ def run_pdf(report: Report, found: Contents) -> bytes:
 def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:
     """Yield what the page has, in its order."""
     tables = found.tables
-    for key in ("unfinished", "comparison", "runs"):
+    for key in ("unfinished", "verdicts", "comparison", "runs"):
         if key in tables:
             yield PaperSection(tables[key].title, [tables[key]])
     if report.certificates:

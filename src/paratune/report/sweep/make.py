@@ -1,6 +1,6 @@
 """From the folder of a matrix to its tables, written or not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +19,15 @@ from paratune.report.systems.judging import judged
 from paratune.report.systems.model import build_systems
 from paratune.report.table_files import table_files
 from paratune.report.write import MARKER, check_folder, write_files
+from paratune.verdicts import Margin
 
 
 def make_sweep(
-    folder: Path | Sequence[Path], out: Path | None, price: float | None = None, targets: Sequence[ScoreTarget] = ()
+    folder: Path | Sequence[Path],
+    out: Path | None,
+    price: float | None = None,
+    targets: Sequence[ScoreTarget] = (),
+    margins: Mapping[str, Margin] | None = None,
 ) -> SweepReport:
     """Read a matrix of runs, and write its report where `out` says.
 
@@ -31,6 +36,7 @@ def make_sweep(
         out: Folder for the page, the tables and what programs read, made when absent; None writes nothing.
         price: Of a device-hour, in place of the matrix's own.
         targets: Scores; when the configurations reached them is shown.
+        margins: Differences that count as equal, by measure; `default_margin` for those that are absent.
 
     Raises:
         ConfigError: No run was evaluated by the metric of a target.
@@ -41,7 +47,7 @@ def make_sweep(
         check_folder(out, list(FILES))
     report = read_joined([folder] if isinstance(folder, Path) else folder, price)
     systems = build_systems(report.folder, report.record, [outcome.folder for outcome in report.outcomes])
-    found, notes = judged(systems)
+    found, notes = judged(systems, margins)
     if targets and not any(one.scored for one in systems.measured):
         raise ConfigError(
             "--target asks when runs reached a score, and no run of the matrix has scores",

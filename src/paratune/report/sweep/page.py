@@ -9,7 +9,7 @@ from paratune.report.page import page, section
 from paratune.report.page_figures import figure
 from paratune.report.section import ReportSection
 from paratune.report.sweep.content import sections_of
-from paratune.report.sweep.export import subject, title
+from paratune.report.sweep.export import made, subject, title
 from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.tabular import Table
 from paratune.report.tabular_page import table_html
@@ -49,6 +49,7 @@ def _header(report: SweepReport, sections: list[tuple[str, str, Html]]) -> Html:
         "header",
         tag("h1", title(report)),
         tag("p", subject(report), class_="lead"),
+        tag("p", made(report), class_="caption"),
         tag("nav", *(tag("a", heading, href=f"#{key}") for key, heading, _ in sections), aria_label="Sections"),
         tag("div", warning, class_="verdict warn", role="note") if missing else None,
     )
