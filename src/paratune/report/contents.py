@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paratune.report.canvas import Drawing
-from paratune.report.course import by_configuration, course_drawings
+from paratune.report.course import course_drawings
 from paratune.report.model import Report
 from paratune.report.pictures import (
     loss_pictures,
@@ -19,6 +19,7 @@ from paratune.report.run_tables import few_runs, run_tables, table_key
 from paratune.report.run_verdicts import tables_of_verdicts
 from paratune.report.section import Part
 from paratune.report.tabular import Table
+from paratune.report.versus.arrange import by_configuration
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def contents(report: Report) -> Contents:
         memory=tuple(_said(one, report, few) for one in memory_pictures(few)),
         predictions=dict(zip(found, prediction_pictures(found), strict=True)),
         missing={run: one for run, one in read.items() if isinstance(one, str)},
-        course=tuple(course_drawings(by_configuration(report.runs), _reference_batch(report))),
+        course=tuple(course_drawings(_configurations(report), _reference_batch(report))),
         reproduce=reproduction(reproduced(few), report.runs),
     )
 
@@ -78,6 +79,12 @@ def contents(report: Report) -> Contents:
 def reproduced(report: Report) -> list[ReproducedRun]:
     """Return the runs whose configurations are listed."""
     return [ReproducedRun(run.name, run) for run in report.runs]
+
+
+def _configurations(report: Report) -> list[tuple[str, list[RunRecord]]]:
+    """Return the runs of each configuration under the name that verdicts give it."""
+    by_name = {run.name: run for run in report.runs}
+    return [(group.label, [by_name[run.name] for run in group.runs]) for group in by_configuration(report.runs)]
 
 
 def _reference_batch(report: Report) -> float | None:

@@ -15,7 +15,6 @@ from paratune import records
 from paratune.errors import CheckpointError
 from paratune.records.efficiency import statistical_efficiency
 from paratune.report.canvas import Drawing, Key
-from paratune.report.compare import configuration_key
 from paratune.report.figures import run_style
 from paratune.report.read import RunRecord, number_in
 
@@ -60,16 +59,6 @@ class CourseLine:
                 rows.append((step, math.fsum(known) / len(known), min(known), max(known)))
         columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
         return columns[0], columns[1], columns[2], columns[3]
-
-
-def by_configuration(runs: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
-    """Return runs in groups that are equal but for their seed, each under the name of its first run."""
-    groups: dict[str, list[RunRecord]] = {}
-    for run in runs:
-        groups.setdefault(configuration_key(run), []).append(run)
-    return [
-        (group[0].name + (f" and {len(group) - 1} more" if len(group) > 1 else ""), group) for group in groups.values()
-    ]
 
 
 def course_drawings(
