@@ -7,6 +7,15 @@ from cyclopts import Parameter
 
 from paratune.cli.options import Json
 
+Margins = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--margin",
+        negative=(),
+        help="difference that counts as equal, MEASURE=AMOUNT or PERCENT%: f1=0.01,speed=3%",
+    ),
+]
+
 
 def report(
     *runs: Path,
@@ -24,6 +33,7 @@ def report(
     plan: Annotated[
         Path | None, Parameter(help="file of paratune plan MATRIX --write: show it beside the published figures")
     ] = None,
+    margin: Margins = None,
     json: Json = False,
 ) -> int:
     """Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out."""
@@ -33,7 +43,14 @@ def report(
         from paratune.commands.report import report_command
 
         return report_command(
-            runs, out=out, as_json=json, baseline=baseline, targets=target or [], price=price, plan=plan
+            runs,
+            out=out,
+            as_json=json,
+            baseline=baseline,
+            targets=target or [],
+            price=price,
+            plan=plan,
+            margins=margin or [],
         )
 
 
@@ -60,10 +77,7 @@ def compare(
         str | None, Parameter(help="run, group or value with which the others are compared; default: the first")
     ] = None,
     by: Annotated[list[str] | None, Parameter(negative=(), help="axes of a matrix whose values are compared")] = None,
-    margin: Annotated[
-        list[str] | None,
-        Parameter(negative=(), help="difference that counts as equal, MEASURE=AMOUNT or PERCENT%: f1=0.01,speed=3%"),
-    ] = None,
+    margin: Margins = None,
     allow: Annotated[
         list[str] | None,
         Parameter(negative=(), help="what may differ between the runs: batch,model,train,steps,data,tokens,task,kept"),

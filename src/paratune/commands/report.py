@@ -16,6 +16,7 @@ from paratune.report import holds_report, make, terminal_table
 from paratune.report.canvas import can_draw
 from paratune.report.sweep import SweepReport, make_sweep, terminal_sweep
 from paratune.report.sweep.export import as_dict
+from paratune.verdicts import read_margins
 
 
 def report_command(
@@ -27,6 +28,7 @@ def report_command(
     targets: Sequence[str] = (),
     price: float | None = None,
     plan: Path | None = None,
+    margins: Sequence[str] = (),
 ) -> int:
     """Print the comparison, write the files where `out` says; return the exit code."""
     if price is not None and not (math.isfinite(price) and price >= 0):
@@ -41,6 +43,7 @@ def report_command(
             "paratune report needs at least one run folder, such as runs/NAME", code="cli.argument_missing"
         )
     wanted = [parse_target(text) for text in dict.fromkeys(targets)]
+    equal = read_margins(margins)
     sweeps = [run for run in runs if holds_sweep(run)]
     if sweeps and len(sweeps) < len(runs):
         raise ConfigError(
@@ -62,7 +65,11 @@ def report_command(
             option="--plan",
             path=plan,
         )
-    report = make_sweep(sweeps, out, price, wanted, plan) if sweeps else make(runs, out, baseline, wanted, price)
+    report = (
+        make_sweep(sweeps, out, price, wanted, plan=plan, margins=equal)
+        if sweeps
+        else make(runs, out, baseline, wanted, price, equal)
+    )
     if is_replaced:
         print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201
     if as_json:

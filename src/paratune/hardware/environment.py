@@ -7,6 +7,8 @@ import os
 import re
 from collections.abc import Mapping
 
+from paratune.base.secrets import is_secret_name
+
 RECORD_VARIABLE = "PARATUNE_RECORD_ENVIRONMENT"
 """Names of further variables to record, with commas between; `paratune sweep` sets it to those that a matrix gives. A
 minus in front of a name says that the variable was unset, which is told from a default that the launcher gives it."""
@@ -88,7 +90,6 @@ RECORDED = frozenset(f"{first}{rest}" for first, names in _KNOWN.items() for res
 UNSET = "unset"
 """How a variable without a value is shown."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS)$", re.IGNORECASE)
 _LAUNCHER = frozenset(
     {
         *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK"),
@@ -104,7 +105,7 @@ def recorded_environment(environ: Mapping[str, str] = os.environ) -> dict[str, s
 
     Of the latter, what looks like a secret is left out.
     """
-    named = {name for name in environ.get(RECORD_VARIABLE, "").split(",") if not _SECRET.search(name)}
+    named = {name for name in environ.get(RECORD_VARIABLE, "").split(",") if not is_secret_name(name)}
     return {name: environ[name] for name in sorted(environ.keys() & (RECORDED | named))}
 
 
@@ -130,6 +131,6 @@ def why_not_to_set(name: str) -> str | None:
         return "is set by Slurm, and says what a job has been given; leave it out"
     if name == "COLUMNS":
         return "is set by paratune for the logs of a matrix; leave it out"
-    if _SECRET.search(name):
+    if is_secret_name(name):
         return "looks like a secret, and would stand in the record; set it in the shell, runs inherit it"
     return None

@@ -134,6 +134,14 @@ class SweepRecord:
     """Names of the cells that are started one by one by others, as `--list` and `paratune launch` hand them out."""
     baseline: Mapping[str, str] = field(default_factory=dict)
     """By label, the name of the value of the runs that tables compare the others with; the first when empty."""
+    matrix_text: str | None = None
+    """Content of the matrix file at the last start, without secrets; null in records of before it was kept."""
+    directory: str | None = None
+    """Working directory of the command: relative paths start there."""
+    version: str | None = None
+    """Of paratune."""
+    code: Mapping[str, Any] = field(default_factory=dict)
+    """git_commit and git_dirty of paratune, as in run.json."""
 
     published: Published | None = None
     """What a study published of it, for reports to show beside what was measured."""

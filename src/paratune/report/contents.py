@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paratune.report.canvas import Drawing
+from paratune.report.course import course_drawings
 from paratune.report.model import Report
 from paratune.report.pictures import (
     loss_pictures,
@@ -13,8 +14,12 @@ from paratune.report.pictures import (
     speed_pictures,
 )
 from paratune.report.read import RunRecord
+from paratune.report.reproduce import ReproducedRun, reproduction
 from paratune.report.run_tables import few_runs, run_tables, table_key
+from paratune.report.run_verdicts import tables_of_verdicts
+from paratune.report.section import Part
 from paratune.report.tabular import Table
+from paratune.report.versus.arrange import by_configuration
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,15 @@ class Contents:
     """Of each regression whose predictions can be read, by the run's name."""
     missing: Mapping[str, str]
     """Why there is no figure of a run's predictions."""
+    course: tuple[Drawing, ...] = ()
+    """Speed and efficiency over the steps."""
+    reproduce: tuple[Part, ...] = ()
+    """How the runs were made."""
 
     @property
     def drawings(self) -> tuple[Drawing, ...]:
         """All figures, in the order of the page."""
-        return (*self.loss, *self.phases, *self.memory, *self.predictions.values())
+        return (*self.loss, *self.phases, *self.course, *self.memory, *self.predictions.values())
 
     def tables_of(self, kind: str) -> Iterator[Table]:
         """Yield the tables of a kind of which there may be several, such as seeds-1, seeds-2."""
@@ -56,13 +65,32 @@ def contents(report: Report) -> Contents:
     found = {run: one for run, one in read.items() if not isinstance(one, str)}
     return Contents(
         report=few,
-        tables={table.key: table for table in run_tables(report, found)},
+        tables={table.key: table for table in (*tables_of_verdicts(report), *run_tables(report, found))},
         loss=tuple(_said(one, report, few) for one in loss_pictures(few)),
         phases=tuple(_said(one, report, few) for one in speed_pictures(few)),
         memory=tuple(_said(one, report, few) for one in memory_pictures(few)),
         predictions=dict(zip(found, prediction_pictures(found), strict=True)),
         missing={run: one for run, one in read.items() if isinstance(one, str)},
+        course=tuple(course_drawings(_configurations(report), _reference_batch(report))),
+        reproduce=reproduction(reproduced(few), report.runs),
     )
+
+
+def reproduced(report: Report) -> list[ReproducedRun]:
+    """Return the runs whose configurations are listed."""
+    return [ReproducedRun(run.name, run) for run in report.runs]
+
+
+def _configurations(report: Report) -> list[tuple[str, list[RunRecord]]]:
+    """Return the runs of each configuration under the name that verdicts give it."""
+    by_name = {run.name: run for run in report.runs}
+    return [(group.label, [by_name[run.name] for run in group.runs]) for group in by_configuration(report.runs)]
+
+
+def _reference_batch(report: Report) -> float | None:
+    """Return the samples of a step of the baseline, or of the first run."""
+    named = [run for run in report.runs if report.against is not None and run.name == report.against.baseline]
+    return (named or report.runs)[0].number("run.batch.global_batch_size")
 
 
 def _said(drawing: Drawing, report: Report, few: Report) -> Drawing:

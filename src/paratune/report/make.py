@@ -1,19 +1,22 @@
 """From run folders to a report, written or not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from paratune.config.targets import ScoreTarget
 from paratune.report.canvas import can_draw, drawing_files
-from paratune.report.contents import contents
+from paratune.report.contents import contents, reproduced
 from paratune.report.export import to_csv, to_json, to_markdown
 from paratune.report.model import Report, build_report
 from paratune.report.page import to_html
 from paratune.report.read import read_runs
+from paratune.report.reproduce import reproduction_files
 from paratune.report.run_paper import run_pdf
+from paratune.report.run_verdicts import run_verdicts
 from paratune.report.table_files import table_files
 from paratune.report.write import MARKER, check_folder, write_files
+from paratune.verdicts import Margin
 
 PAGE = "index.html"
 PAPER = "report.pdf"
@@ -26,6 +29,7 @@ def make(
     baseline: Path | None = None,
     targets: Sequence[ScoreTarget] = (),
     price: float | None = None,
+    margins: Mapping[str, Margin] | None = None,
 ) -> Report:
     """Compare finished runs, and write the report where `out` says.
 
@@ -36,6 +40,7 @@ def make(
             `runs`.
         targets: Scores; when runs reached them is shown.
         price: Of a device-hour, where it has one.
+        margins: Differences that count as equal, by measure; `default_margin` for those that are absent.
 
     Returns:
         The report; `files` names what was written.
@@ -51,6 +56,8 @@ def make(
     if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
         folders.insert(0, baseline)
     report = build_report(read_runs(folders), baseline, targets, price)
+    verdicts, notes = run_verdicts(report, baseline, margins)
+    report = replace(report, verdicts=verdicts, verdict_notes=notes)
     if out is None:
         return report
     found = contents(report)
@@ -60,6 +67,7 @@ def make(
         "report.csv": to_csv(report),
         **table_files(found.tables.values()),
         **drawing_files(found.drawings),
+        **reproduction_files(reproduced(found.report)),
     }
     if can_draw() is None:
         files[PAPER] = run_pdf(report, found)

@@ -17,6 +17,7 @@ from paratune.report.efficiency_rows import why_unknown
 from paratune.report.read import FoundRuns, RunRecord, Unfinished
 from paratune.report.rows import ReportRow
 from paratune.report.table import ARROW, build_rows
+from paratune.verdicts import Verdict
 
 GENERATOR = "paratune report"
 REPORT_SCHEMA_VERSION = 1
@@ -56,6 +57,10 @@ class Report:
     """What a reader has to know of the figures: how they were taken, and what was left out."""
     against: Against | None = None
     """The changes against a baseline, when one was named."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Of each configuration but the baseline's."""
+    verdict_notes: tuple[str, ...] = ()
+    """Why there is no verdict, where there is none."""
     files: tuple[Path, ...] = field(default=())
     """What was written; empty when no folder was given."""
 
@@ -92,6 +97,7 @@ class Report:
             "seed_groups": [_group_dict(group) for group in self.seed_groups],
             "certificates": [one.as_dict() for one in self.certificates],
             "baseline": None if self.against is None else self.against.as_dict(),
+            "verdicts": [verdict.as_dict() for verdict in self.verdicts],
             "notes": list(self.notes),
             "files": [str(path) for path in self.files],
         }

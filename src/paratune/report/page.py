@@ -8,8 +8,13 @@ from importlib import resources
 from paratune import __version__
 from paratune.report import page_figures, page_tables
 from paratune.report.contents import Contents
+from paratune.report.course import HEADING as COURSE
+from paratune.report.listing import Listing, listing_html
 from paratune.report.model import GENERATOR, Report
 from paratune.report.profile_tables import has_profile
+from paratune.report.reproduce import HEADING
+from paratune.report.section import Part
+from paratune.report.tabular import Table
 from paratune.report.tabular_page import table_html
 from paratune.report.text import Html, escape, join, some_names, tag
 
@@ -73,6 +78,8 @@ def _text_of(name: str) -> str:
 def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]]:
     """Yield the id, the heading and the content of each section that has something to say."""
     several = len(report.runs) > 1
+    if "verdicts" in found.tables:
+        yield "verdicts", "Verdicts", table_html(found.tables["verdicts"])
     if "comparison" in found.tables:
         yield "comparison", "Comparison" if several else "Results", _comparison(report, found)
     if "runs" in found.tables:
@@ -85,6 +92,8 @@ def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]
         yield "seeds", "Spread over seeds", _titled(found, "seeds")
     yield "loss", "Loss", page_figures.loss(found)
     yield "phases", "Where a step's time goes", page_figures.phases(found)
+    if found.course:
+        yield "course", COURSE, join(map(page_figures.figure, found.course))
     if any(has_profile(run) for run in found.report.runs):
         profiles = [_titled(found, kind) for kind in ("operators", "kernels")]
         yield "profile", "Under the profiler", join(profiles)
@@ -93,7 +102,8 @@ def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]
         yield "quality", "Predictions", page_figures.quality(found)
     if several:
         yield "settings", "Settings that differ", _settings(found)
-    yield "machine", "Hardware and software", _machine(found.report, found)
+    yield "machine", "Hardware and software", _machine(found)
+    yield "reproduce", HEADING, join(reproduce_html(found.reproduce))
     yield "notes", "Notes", page_tables.notes(report)
 
 
@@ -120,12 +130,19 @@ def _settings(found: Contents) -> Html:
     return join([table_html(table), tag("p", text, class_="caption")])
 
 
-def _machine(report: Report, found: Contents) -> Html:
-    """Return hardware, versions and commands; what is the same in all runs is said once."""
+def _machine(found: Contents) -> Html:
+    """Return hardware and versions; what is the same in all runs is shown once."""
     tables = [found.tables[key] for key in ("hardware", "software")]
-    beside = (tag("section", tag("h3", table.title), table_html(table)) for table in tables)
-    commands = page_tables.commands(report)
-    return join([tag("div", *beside, class_="beside"), tag("h3", "Commands"), commands])
+    return tag("div", *(tag("section", tag("h3", table.title), table_html(table)) for table in tables), class_="beside")
+
+
+def reproduce_html(parts: Sequence[Part]) -> Iterator[Html]:
+    """Yield the table of facts, and the listings, which open on demand."""
+    for part in parts:
+        if isinstance(part, Table):
+            yield table_html(part)
+        elif isinstance(part, Listing):
+            yield listing_html(part)
 
 
 def section(key: str, heading: str, content: Html) -> Html:

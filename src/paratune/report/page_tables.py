@@ -80,12 +80,6 @@ def run_keys(report: Report) -> dict[int, Html]:
     return {at: run_key(report, run) for at, run in enumerate(report.runs, start=1)}
 
 
-def commands(report: Report) -> Html:
-    """Return the command that each run was made with."""
-    items = (tag("li", tag("strong", run.name), ": ", _commands(run)) for run in report.runs)
-    return tag("ul", *items, class_="plain")
-
-
 def notes(report: Report) -> Html:
     """Return the notes."""
     return tag("ul", *(tag("li", note) for note in shown_notes(report)), class_="plain")
@@ -95,17 +89,6 @@ def shown_notes(report: Report) -> list[str]:
     """Return the notes; of many the first, and how many more report.json has."""
     more = len(report.notes) - _MAX_NOTES
     return [*report.notes[:_MAX_NOTES], *([f"{more} more notes stand in report.json."] if more > 0 else [])]
-
-
-def _commands(run: RunRecord) -> Html:
-    """Return the command of each session in order."""
-    return Html(", then ".join(tag("code", command) for command in command_texts(run)))
-
-
-def command_texts(run: RunRecord) -> list[str]:
-    """Return the commands that a run was made with, in order."""
-    commands = run.course("run.command")
-    return [" ".join(map(str, each)) if isinstance(each, list) else written(each) for each in commands]
 
 
 def _by_value(values: Mapping[str, Any]) -> Html:

@@ -14,6 +14,7 @@ from paratune.base.text import plain
 from paratune.report import canvas
 from paratune.report.canvas import Drawing, figure_style, place_drawing
 from paratune.report.letters import Letters, broken, put_letters, width
+from paratune.report.listing import Listing
 from paratune.report.paper_tables import Grid, grids, note_of_rest
 from paratune.report.tabular import Table
 
@@ -21,6 +22,8 @@ WIDTH, HEIGHT = 8.27, 11.69
 ROOM = canvas.WIDTH
 LEFT, TOP, BOTTOM = (WIDTH - ROOM) / 2, 0.8, 0.85
 _BODY, _SMALL, _HEADING, _TITLE = 9.5, 8.0, 13.0, 19.0
+_CODE, _MAX_LISTED = 7.0, 300
+"""Letters of listings in points, and the most lines of one."""
 _WHOLE = 5.0
 _MANY_RUNS = 200
 """From so many runs on, tables and lists are cut: they would be dozens of sheets, and take most of the time."""
@@ -34,7 +37,7 @@ class PaperSection:
     """A part of the report under its heading; a text is a paragraph."""
 
     heading: str
-    parts: Sequence[str | Table | Drawing]
+    parts: Sequence[str | Table | Drawing | Listing]
 
 
 def is_long(num_runs: int) -> bool:
@@ -47,12 +50,12 @@ def shortened(section: PaperSection) -> PaperSection:
 
     All its figures stay.
     """
-    kept: list[str | Table | Drawing] = []
+    kept: list[str | Table | Drawing | Listing] = []
     num_tables = num_texts = 0
     for part in section.parts:
         num_tables += isinstance(part, Table)
         num_texts += isinstance(part, str)
-        if isinstance(part, Drawing) or (num_tables if isinstance(part, Table) else num_texts) <= _MAX_PARTS:
+        if isinstance(part, Drawing | Listing) or (num_tables if isinstance(part, Table) else num_texts) <= _MAX_PARTS:
             kept.append(_cut(part) if isinstance(part, Table) else part)
     for number, word in ((num_tables, "tables"), (num_texts, "paragraphs")):
         if number > _MAX_PARTS:
@@ -107,6 +110,8 @@ class _Sheets:
                 self._table(part, is_titled=part.title != section.heading)
             elif isinstance(part, Drawing):
                 self._drawing(part)
+            elif isinstance(part, Listing):
+                self._listing(part)
             else:
                 self.paragraph(part, _BODY)
 
@@ -117,6 +122,23 @@ class _Sheets:
             self._y += 1.32 * size / 72
             self._letters[-1].append(Letters(line, LEFT, self._y, size, is_bold, colour))
         self._space(0.4 * size / 72)
+
+    def _listing(self, listing: Listing) -> None:
+        """Put a text below what is there, line by line, each as far from the edge as it is indented."""
+        self._keep(0.6)
+        self._space(0.06)
+        self.paragraph(listing.title, _BODY, is_bold=True)
+        for line in listing.lines[:_MAX_LISTED]:
+            text = line.lstrip()
+            indent = min(width("n", _CODE) * (len(line) - len(text)), ROOM / 2)
+            for piece in broken(text, ROOM - indent, _CODE):
+                self._keep(1.3 * _CODE / 72)
+                self._y += 1.3 * _CODE / 72
+                self._letters[-1].append(Letters(piece, LEFT + indent, self._y, _CODE))
+        if len(listing.lines) > _MAX_LISTED:
+            note = f"The first {_MAX_LISTED} of {len(listing.lines):,} lines; index.html has all."
+            self.paragraph(note, _SMALL, colour=_MUTED)
+        self._space(0.12)
 
     def _table(self, table: Table, *, is_titled: bool) -> None:
         blocks = grids(table, ROOM)
@@ -206,7 +228,7 @@ class _Sheets:
         return file.getvalue()
 
 
-def _need(part: str | Table | Drawing) -> float:
+def _need(part: str | Table | Drawing | Listing) -> float:
     """Return how much room the beginning of a part takes."""
     if isinstance(part, Table):
         return _need_of_grid(grids(part, ROOM)[0])

@@ -11,7 +11,7 @@ from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
 from paratune.report.letters import Letters, broken, width
 from paratune.report.table_files import FOLDER
-from paratune.report.tabular import Table
+from paratune.report.tabular import Column, Table, TableCell
 
 _SIZES = (8.0, 7.5, 7.0, 6.5)
 """Points, the first that fits."""
@@ -21,6 +21,8 @@ _MAX_HEAD = 1.0
 """Names of columns of figures are broken to this width."""
 _LEAST_TEXT = 0.9
 _MAX_LINES, _MAX_BLOCKS = 200, 8
+_MAX_TURNED = 12
+"""Lines of a table that may be beside each other instead."""
 _COLOURS = {True: "#00664f", False: "#a33e00"}
 
 
@@ -120,11 +122,46 @@ def grids(table: Table, room: float) -> list[Grid]:
         widths = _fitted(table, natural, room)
         if widths is not None:
             return [Grid(table, every, widths, size)]
-    return _blocks(table, room, _SIZES[0])[:_MAX_BLOCKS]
+    blocks = _blocks(table, room, _SIZES[0])[:_MAX_BLOCKS]
+    return _turned_grids(table, room, len(blocks)) or blocks
+
+
+def _turned_grids(table: Table, room: float, most: int) -> list[Grid]:
+    """Return a table with its lines beside each other, where that takes fewer blocks of columns than `most`, else none.
+
+    Each column of figures becomes a line, behind its name; a table of a few configurations then fits on the paper.
+    """
+    if table.is_text or table.groups or most < 2 or not 1 < len(table.lines) <= _MAX_TURNED:
+        return []
+    turned = _turned(table)
+    every = tuple(range(len(turned.columns)))
+    for size in _SIZES:
+        widths = _fitted(turned, [_natural(turned, at, size) for at in every], room)
+        if widths is not None:
+            return [Grid(turned, every, widths, size)]
+    blocks = _blocks(turned, room, _SIZES[0])
+    return blocks if len(blocks) < most else []
+
+
+def _turned(table: Table) -> Table:
+    """Return a table whose lines are the columns of another one; names of several columns are joined."""
+    names = [
+        ", ".join(dict.fromkeys(entry.shown for entry in line[: table.num_names] if entry.text)) for line in table.lines
+    ]
+    first = ", ".join(column.label for column in table.columns[: table.num_names])
+    columns = (Column(first, is_text=True), *map(Column, names))
+    rest = range(table.num_names, len(table.columns))
+    lines = tuple((TableCell(table.columns[at].label), *(line[at] for line in table.lines)) for at in rest)
+    return Table(table.key, table.title, columns, lines)
 
 
 def note_of_rest(table: Table, shown: Sequence[Grid]) -> Iterator[str]:
     """Yield what is left out on paper, and where it stands."""
+    if shown and shown[0].table is not table:  # turned: its lines are the columns
+        columns = {at for grid in shown for at in grid.columns}
+        if len(columns) <= len(table.lines):
+            yield f"The first {len(columns) - 1} of {len(table.lines)} lines; {FOLDER}/{table.key}.csv has all."
+        return
     columns = {at for grid in shown for at in grid.columns}
     where = f"{FOLDER}/{table.key}.csv has all"
     if len(columns) < len(table.columns):

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 from paratune.report.canvas import Drawing
 from paratune.report.contents import Contents
+from paratune.report.course import HEADING as COURSE
 from paratune.report.model import Report
-from paratune.report.page_tables import command_texts, shown_notes, subject
+from paratune.report.page_tables import shown_notes, subject
 from paratune.report.paper import PaperSection, is_long, shortened, to_pdf
+from paratune.report.reproduce import HEADING
 from paratune.report.tabular import Table
 
 
@@ -24,7 +26,7 @@ def run_pdf(report: Report, found: Contents) -> bytes:
 def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:
     """Yield what the page has, in its order."""
     tables = found.tables
-    for key in ("unfinished", "comparison", "runs"):
+    for key in ("unfinished", "verdicts", "comparison", "runs"):
         if key in tables:
             yield PaperSection(tables[key].title, [tables[key]])
     if report.certificates:
@@ -35,6 +37,8 @@ def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:
         yield PaperSection("Spread over seeds", list(found.tables_of("seeds")))
     yield PaperSection("Loss", [*found.loss, *found.tables_of("losses")])
     yield PaperSection("Where a step's time goes", [*found.phases, tables["phases"]])
+    if found.course:
+        yield PaperSection(COURSE, found.course)
     if profiles := [*found.tables_of("operators"), *found.tables_of("kernels")]:
         yield PaperSection("Under the profiler", profiles)
     if found.memory:
@@ -45,7 +49,6 @@ def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:
         yield PaperSection("Predictions", predictions)
     if "settings" in tables:
         yield PaperSection(tables["settings"].title, [tables["settings"]])
-    commands = [f"{run.name}: {command}" for run in found.report.runs for command in command_texts(run)]
     yield PaperSection("Hardware and software", [tables["hardware"], tables["software"]])
-    yield PaperSection("Commands", commands)
     yield PaperSection("Notes", shown_notes(report))
+    yield PaperSection(HEADING, found.reproduce)

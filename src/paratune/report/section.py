@@ -1,11 +1,12 @@
-"""A part of a report under its heading: tables and figures that every format takes in the same order."""
+"""A part of a report under its heading: tables, figures and texts that every format takes in the same order."""
 
 from dataclasses import dataclass
 
 from paratune.report.canvas import Drawing
+from paratune.report.listing import Listing
 from paratune.report.tabular import Table
 
-Part = Table | Drawing
+Part = Table | Drawing | Listing
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+CHOSEN = "* "
+"""Stands before the name of a line that is chosen."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -97,9 +100,11 @@ class Table:
     @property
     def num_names(self) -> int:
         """First columns that stand beside every block of a table that is too wide: as many as tell the lines apart."""
-        most = 1 if self.is_text else max(1, self.num_labels)
+        most = max(1, self.num_labels - self.is_text)
         for count in range(1, most):
-            if len({tuple(entry.text for entry in line[:count]) for line in self.lines}) == len(self.lines):
+            # The star of what is chosen tells no line from another.
+            names = {tuple(entry.text.removeprefix(CHOSEN) for entry in line[:count]) for line in self.lines}
+            if len(names) == len(self.lines):
                 return count
         return most
 

@@ -13,6 +13,7 @@ from paratune.report.model import Report
 from paratune.report.profile_tables import has_profile, profile_tables
 from paratune.report.rows import ReportRow
 from paratune.report.run_tables import MAX_RUNS, every_run
+from paratune.report.run_verdicts import tables_of_verdicts
 from paratune.report.tabular import Table as TableOfReport
 from paratune.report.tabular_terminal import rich_table
 from paratune.report.text import shorten, shorten_all
@@ -30,13 +31,15 @@ class TerminalReport:
     report: Report
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in tables_of_verdicts(self.report):
+            yield from rich_table(table, options.max_width)
         if len(self.report.runs) > MAX_RUNS:
             yield from rich_table(every_run(self.report), options.max_width)
         else:
             yield from self._comparison(options.max_width)
             for run in filter(has_profile, self.report.runs):
-                for table in profile_tables(run, "operators"):
-                    yield from rich_table(_first_lines(table), options.max_width)
+                for profile in profile_tables(run, "operators"):
+                    yield from rich_table(_first_lines(profile), options.max_width)
         if self.report.against is not None:
             yield from _changes(self.report.against)
         yield from _remarks(self.report)

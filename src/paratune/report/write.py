@@ -14,7 +14,10 @@ from paratune.report.model import GENERATOR
 MARKER = "report.json"
 """Its presence, with our name in it, says that the report files of a folder are ours to replace."""
 
-_OURS = re.compile(r"index\.html|report\.(md|csv|json|pdf)|tables/[\w.-]+\.(md|tex|csv)|figures/[\w.-]+\.(svg|png)")
+_OURS = re.compile(
+    r"index\.html|report\.(md|csv|json|pdf)|tables/[\w.-]+\.(md|tex|csv)|figures/[\w.-]+\.(svg|png)"
+    r"|reproduce/[\w.-]+\.yaml"
+)
 """What a report may be made of."""
 
 

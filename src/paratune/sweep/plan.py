@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from paratune import records
+from paratune import __version__, hardware, records
+from paratune.base.secrets import hide_in_words, hide_secrets
+from paratune.config.layers import read_text
 from paratune.config.plain import one_line
 from paratune.errors import CheckpointError
 from paratune.hardware.environment import UNSET
@@ -80,7 +82,11 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
             name=matrix.name,
             created=before.created if before else now(),
             matrix=str(matrix.source),
-            command=tuple(command),
+            matrix_text=hide_secrets(read_text(matrix.source)),
+            command=tuple(hide_in_words(command)),
+            directory=str(Path.cwd()),
+            version=__version__,
+            code=hardware.code_version(),
             axes=tuple(each.axis for each in matrix.axes),
             select_per=matrix.select_per,
             cells=tuple(step.record for step in steps),

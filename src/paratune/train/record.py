@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from paratune import hardware, records
+from paratune.base.secrets import hide_in_words
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.differences import flatten
 from paratune.config.glue import headline_metrics
@@ -94,7 +95,8 @@ def session_record(
     return {
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "step": step,
-        "command": sys.argv,
+        "command": hide_in_words(sys.argv),
+        "directory": str(Path.cwd()),
         "config": prepared.loaded.values,
         "config_origin": prepared.loaded.origin,
         "versions": hardware.package_versions(),

@@ -94,8 +94,8 @@ def test_make_writes_every_table_and_figure_in_every_format_and_names_them(tmp_p
     assert {path.relative_to(out).as_posix() for path in made.files} == found
     tables = ("comparison", "losses", "phases", "memory", "confusion", "hardware", "software")
     expected = {f"tables/{name}.{kind}" for name in tables for kind in ("md", "tex", "csv")}
-    expected |= {f"figures/{name}.{kind}" for name in ("loss", "phases", "memory") for kind in ("svg", "png")}
-    assert found == FILES | expected
+    expected |= {f"figures/{name}.{kind}" for name in ("loss", "phases", "memory", "course") for kind in ("svg", "png")}
+    assert found == FILES | expected | {"reproduce/a.yaml"}
 
 
 def test_page_asks_for_nothing_and_runs_its_own_script_alone(tmp_path):

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from make_run import make_run
 
+from paratune.report import paper_tables
 from paratune.report.canvas import Drawing
 from paratune.report.contents import contents
 from paratune.report.letters import broken, width
@@ -81,7 +82,8 @@ def test_no_table_is_cut(num_columns, is_text):
 
 
 @pytest.mark.parametrize(("seconds", "names"), [(("1", "1", "1"), 1), (("1", "2", "1"), 2)])
-def test_what_tells_lines_apart_stands_in_each_block(seconds, names):
+def test_what_tells_lines_apart_stands_in_each_block(seconds, names, monkeypatch):
+    monkeypatch.setattr(paper_tables, "_MAX_TURNED", 1)
     # Names of configurations do it alone; of a family and its devices both are needed.
     first = ("a", "b", "c") if names == 1 else ("a", "a", "b")
     columns = (Column("Of", is_text=True), Column("Devices", is_text=True), Column("Batch", is_text=True),

@@ -227,3 +227,14 @@ def test_a_dry_run_says_that_another_process_trains_a_run_as_long_as_it_does(mat
         assert shown()[-1].split() == [FIRST, "1", "running", "waited", "for"]
         keep(matrix_file)
     assert shown()[-1].split() == [FIRST, "1", "interrupted", "trained"]
+
+
+def test_the_record_keeps_the_file_without_secrets(matrix_file: Path):
+    text = f"# API_KEY=abc\n{matrix_file.read_text()}"
+    matrix_file.write_text(text)
+    matrix = read_matrix(matrix_file)
+    record = plan_of(matrix, cells_of(matrix), ["paratune", "sweep", "--token", "abc"]).record
+    assert record.matrix_text == text.replace("API_KEY=abc", "API_KEY=***")
+    assert record.command == ("paratune", "sweep", "--token", "***")
+    assert record.directory == str(Path.cwd())
+    assert set(record.code) == {"git_commit", "git_dirty"}

@@ -111,7 +111,19 @@ def test_a_session_is_added_and_the_top_stays_that_of_the_first(monkeypatch: pyt
     assert told == [(0, 1, "single", 4, [{"hostname": "a"}]), (5, 2, "ddp", 2, [{"hostname": "b"}])]
     assert found["sessions"][1]["config"]["strategy"]["kind"] == "ddp"
     assert found["sessions"][1]["config_origin"]["strategy.kind"] == "--set"
-    same = {"command", "config", "config_origin", "versions", "code", "hardware", "world_size", "device", "strategy"}
+    same = {
+        "command",
+        "directory",
+        "config",
+        "config_origin",
+        "versions",
+        "code",
+        "hardware",
+        "world_size",
+        "device",
+        "strategy",
+    }
+    assert found["directory"] == str(Path.cwd())
     assert {key: found[key] for key in same} == {key: found["sessions"][0][key] for key in same}
 
 

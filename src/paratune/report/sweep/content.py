@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator
 
+from paratune.report.course import HEADING as COURSE
+from paratune.report.course import MAX_LINES, course_drawings
+from paratune.report.reproduce import HEADING, ReproducedRun, reproduction
 from paratune.report.section import Part, ReportSection
 from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.sweep.published import published_tables
 from paratune.report.sweep.tables import candidates, chosen, missing, runs
 from paratune.report.systems import tables as of_systems
 from paratune.report.systems.judging import verdict_table
+from paratune.report.systems.labels import drawn
 from paratune.report.systems.loss_figures import loss_drawings
 from paratune.report.systems.machines import machine_tables
 from paratune.report.systems.model import Systems
@@ -43,6 +47,24 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     left_out: list[Part] = [*missing(report), *(unreadable(report.systems) if report.systems is not None else ())]
     yield ReportSection("missing", "Runs that are missing", tuple(left_out))
     yield ReportSection("runs", "Every run", (runs(report),), is_short=False)
+    yield ReportSection("reproduce", HEADING, _reproduce(report), is_short=False)
+
+
+def reproduced(report: SweepReport) -> list[ReproducedRun]:
+    """Return a run of each configuration, that of the baseline first."""
+    systems = report.systems
+    if systems is None:
+        return []
+    measured = sorted(systems.measured, key=lambda one: one is not systems.baseline)
+    return [ReproducedRun(one.label, one.runs[0]) for one in measured]
+
+
+def _reproduce(report: SweepReport) -> tuple[Part, ...]:
+    measured = report.systems.measured if report.systems is not None else ()
+    members = [run for one in measured for run in one.runs]
+    # Of several matrices each run lies two folders below its own one.
+    folders = list(dict.fromkeys(outcome.folder.parent.parent for outcome in report.outcomes))
+    return reproduction(reproduced(report), members, report.record, folders)
 
 
 def _of_systems(systems: Systems) -> Iterator[ReportSection]:
@@ -54,4 +76,13 @@ def _of_systems(systems: Systems) -> Iterator[ReportSection]:
     yield ReportSection("efficiency", "Chasing efficiency", tuple(of_systems.efficiency_tables(systems)))
     phases: tuple[Part, ...] = (of_systems.phases_table(systems), *phase_drawings(systems))
     yield ReportSection("phases", "Where the time goes", phases, is_short=False)
+    yield ReportSection("course", COURSE, tuple(_course(systems)), is_short=False)
     yield ReportSection("resources", "What it took", (of_systems.resources_table(systems),), is_short=False)
+
+
+def _course(systems: Systems) -> Iterator[Part]:
+    """Yield speed and efficiency over the steps of the baseline and the fastest configurations."""
+    members, some = drawn(systems, systems.measured, MAX_LINES)
+    base = systems.baseline
+    batch = None if base is None else base.global_batch_size
+    yield from course_drawings([(one.label, one.runs) for one in members], batch, some)

@@ -2,25 +2,34 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from paratune.base.units import counted
 from paratune.report.export import json_text
 from paratune.report.model import GENERATOR
+from paratune.report.read import RunRecord
 from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
 from paratune.report.sweep.tables import score_columns
+from paratune.report.systems import measures
 from paratune.report.table_files import markdown_table
 from paratune.report.text import csv_text, markdown
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
+CSV_MEASURES = (
+    measures.TRAIN_S, measures.TOTAL_S, measures.STEP_MS, measures.SAMPLES_PER_S, measures.TOKENS_PER_S,
+    measures.PEAK_BYTES, measures.SUM_BYTES, measures.UTILISATION, measures.MFU, measures.ENERGY_J,
+    measures.DEVICE_HOURS,
+)  # fmt: skip
+"""What report.csv has of each run beside its scores; the unit is that of the record."""
 
 
 def to_markdown(report: SweepReport) -> str:
     """Return the tables as Markdown (GitHub's flavour)."""
     record = report.record
-    parts = [f"<!-- {GENERATOR} -->", f"# {markdown(title(report))}", markdown(subject(report))]
+    parts = [f"<!-- {GENERATOR} -->", f"# {markdown(title(report))}", markdown(subject(report)), markdown(made(report))]
     for section in sections_of(report):
         parts += [f"## {markdown(section.heading)}"] * bool(section.tables)
         for table in section.tables:
@@ -46,8 +55,18 @@ def subject(report: SweepReport) -> str:
     return f"{finished} What varies: {axes}.{probes}{old}"
 
 
+def made(report: SweepReport) -> str:
+    """Return in a line when and of which file the matrix was run."""
+    record = report.record
+    version = f", paratune {record.version}" if record.version else ""
+    return f"Begun {record.created} from {record.matrix}{version}; the section Reproduce has commands and settings."
+
+
 def to_csv(report: SweepReport) -> str:
-    """Return one line a run: its values, how far it came, all of its scores; unknown values are empty."""
+    """Return one line a run: its values, how far it came, its time, speed and memory, all of its scores.
+
+    Unknown values are empty.
+    """
     columns = score_columns(report.outcomes, all_metrics=True)
     labels = [axis.label for axis in report.record.axes]
     file = io.StringIO()
@@ -55,8 +74,10 @@ def to_csv(report: SweepReport) -> str:
     writer.writerow(
         ["run", "folder", *(csv_text(label) for label in labels), "num_processes", "task", "kind", "repeat", "state"]
         + ["chosen", "reason"]
+        + [measure.key for measure in CSV_MEASURES]
         + [csv_text(f"{split}_{metric}") for split, metric in columns]
     )
+    runs = {each.cell.name: each.record for each in report.systems.cell_runs} if report.systems is not None else {}
     chosen = chosen_names(report)
     for outcome in report.outcomes:
         cell = outcome.cell
@@ -71,10 +92,17 @@ def to_csv(report: SweepReport) -> str:
                 cell.state,
                 int(cell.name in chosen),
                 csv_text(outcome.reason or ""),
+                *_measures(runs.get(cell.name)),
                 *("" if (score := outcome.score(*column)) is None else score for column in columns),
             ]
         )
     return file.getvalue()
+
+
+def _measures(run: RunRecord | None) -> Iterator[float | str]:
+    for measure in CSV_MEASURES:
+        value = None if run is None else measure.read(run)
+        yield "" if value is None else value
 
 
 def chosen_names(report: SweepReport) -> set[str]:
@@ -97,6 +125,11 @@ def as_dict(report: SweepReport) -> dict[str, Any]:
         "sweep": record.name,
         "folder": str(report.folder),
         "matrix": record.matrix,
+        "matrix_text": record.matrix_text,
+        "command": list(record.command),
+        "created": record.created,
+        "version": record.version,
+        "code": dict(record.code),
         "num_runs": len(report.outcomes),
         "num_finished": report.num_finished,
         "axes": [asdict(axis) for axis in record.axes],

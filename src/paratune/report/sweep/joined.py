@@ -51,6 +51,9 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
     record = replace(
         first,
         name=" + ".join(names),
+        matrix=", ".join(report.record.matrix for report in reports),
+        matrix_text="\n".join(f"# {each.record.matrix}\n{each.record.matrix_text or '# n/a'}" for each in reports),
+        command=(),
         axes=(Axis(label, label, {name: name for name in names}, keys=(MATRIX,)), *axes),
         select_per=(label, *first.select_per),
         cells=tuple(outcome.cell for outcome in outcomes),

@@ -1,6 +1,6 @@
 """From the folder of a matrix to its tables, written or not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +8,8 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import ConfigError
 from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.make import FILES, PAGE, PAPER
-from paratune.report.sweep.content import sections_of
+from paratune.report.reproduce import reproduction_files
+from paratune.report.sweep.content import reproduced, sections_of
 from paratune.report.sweep.export import to_csv, to_json, to_markdown
 from paratune.report.sweep.joined import read_joined
 from paratune.report.sweep.outcomes import SweepReport
@@ -19,6 +20,7 @@ from paratune.report.systems.judging import judged
 from paratune.report.systems.model import build_systems
 from paratune.report.table_files import table_files
 from paratune.report.write import MARKER, check_folder, write_files
+from paratune.verdicts import Margin
 
 
 def make_sweep(
@@ -27,6 +29,7 @@ def make_sweep(
     price: float | None = None,
     targets: Sequence[ScoreTarget] = (),
     plan: Path | None = None,
+    margins: Mapping[str, Margin] | None = None,
 ) -> SweepReport:
     """Read a matrix of runs, and write its report where `out` says.
 
@@ -36,6 +39,7 @@ def make_sweep(
         price: Of a device-hour, in place of the matrix's own.
         targets: Scores; when the configurations reached them is shown.
         plan: What `paratune plan MATRIX --write` wrote, to be shown beside published figures; of one matrix alone.
+        margins: Differences that count as equal, by measure; `default_margin` for those that are absent.
 
     Raises:
         ConfigError: No run was evaluated by the metric of a target; or nothing published of the matrix stands beside a
@@ -48,7 +52,7 @@ def make_sweep(
     if plan is not None:
         report = replace(report, plan=_plan(report, plan))
     systems = build_systems(report.folder, report.record, [outcome.folder for outcome in report.outcomes])
-    found, notes = judged(systems)
+    found, notes = judged(systems, margins)
     if targets and not any(one.scored for one in systems.measured):
         raise ConfigError(
             "--target asks when runs reached a score, and no run of the matrix has scores",
@@ -66,6 +70,7 @@ def make_sweep(
         "report.csv": to_csv(report),
         **table_files(table for section in sections for table in section.tables),
         **drawing_files(drawing for section in sections for drawing in section.drawings),
+        **reproduction_files(reproduced(report), report.record),
     }
     if can_draw() is None:
         files[PAPER] = sweep_pdf(report)

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from paratune import __version__
 from paratune.base.units import counted
+from paratune.report.listing import Listing, listing_html
 from paratune.report.page import page, section
 from paratune.report.page_figures import figure
 from paratune.report.section import ReportSection
 from paratune.report.sweep.content import sections_of
-from paratune.report.sweep.export import subject, title
+from paratune.report.sweep.export import made, subject, title
 from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.tabular import Table
 from paratune.report.tabular_page import table_html
@@ -31,6 +32,8 @@ def _parts(found: ReportSection) -> Iterator[Html]:
             if part.title != found.heading:
                 yield tag("h3", part.title)
             yield table_html(part)
+        elif isinstance(part, Listing):
+            yield listing_html(part)
         else:
             yield tag("h3", part.title)
             yield figure(part)
@@ -46,6 +49,7 @@ def _header(report: SweepReport, sections: list[tuple[str, str, Html]]) -> Html:
         "header",
         tag("h1", title(report)),
         tag("p", subject(report), class_="lead"),
+        tag("p", made(report), class_="caption"),
         tag("nav", *(tag("a", heading, href=f"#{key}") for key, heading, _ in sections), aria_label="Sections"),
         tag("div", warning, class_="verdict warn", role="note") if missing else None,
     )

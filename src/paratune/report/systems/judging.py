@@ -1,6 +1,6 @@
 """Verdicts on the configurations of a matrix, each beside its baseline: how much faster, and whether as good."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paratune import verdicts
@@ -10,7 +10,7 @@ from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.labels import drawn
 from paratune.report.systems.model import Systems
 from paratune.report.tabular import Column, Table, TableCell
-from paratune.verdicts import Verdict
+from paratune.verdicts import Margin, Verdict
 from paratune.verdicts.words import head_of
 
 MAX_JUDGED = 24
@@ -19,8 +19,15 @@ MAX_RUNS = 240
 """Whose predictions are read."""
 
 
-def judged(systems: Systems) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
-    """Return the verdicts of a matrix, and what is to be said of those that are left out."""
+def judged(
+    systems: Systems, margins: Mapping[str, Margin] | None = None
+) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    """Return the verdicts of a matrix, and what is to be said of those that are left out.
+
+    Args:
+        systems: The configurations.
+        margins: Differences that count as equal, by measure; `default_margin` for those that are absent.
+    """
     members, some = drawn(systems, systems.measured, MAX_JUDGED)
     while sum(len(one.runs) for one in members) > MAX_RUNS and len(members) > 1:
         members, some = drawn(systems, systems.measured, len(members) - 1)
@@ -33,7 +40,7 @@ def judged(systems: Systems) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     said = [some.replace("Drawn", "Judged")] * bool(some)
     for family in families.values():
         try:
-            found += _of_family(systems, family)
+            found += _of_family(systems, family, margins)
         except CheckpointError as error:
             said.append(f"No verdict against {family[0].label}: {error}")
     return tuple(found), tuple(said)
@@ -58,13 +65,17 @@ def verdict_table(found: Sequence[Verdict], said: Sequence[str]) -> Iterator[Tab
     yield Table("verdicts", "Verdicts", columns, tuple(lines), tuple(filter(None, (against, level, *said, *notes))))
 
 
-def _of_family(systems: Systems, family: Sequence[Configuration]) -> list[Verdict]:
+def _of_family(
+    systems: Systems, family: Sequence[Configuration], margins: Mapping[str, Margin] | None
+) -> list[Verdict]:
     """Return the verdicts of configurations beside the first of them."""
     base, *others = family
     groups = [
         verdicts.Group(one.label, tuple(map(_without_scores, one.runs)) if one.is_probe else one.runs) for one in family
     ]
-    return verdicts.judge(groups, base.label, differs={one.label: systems.differs(one, base) for one in others})
+    return verdicts.judge(
+        groups, base.label, margins, differs={one.label: systems.differs(one, base) for one in others}
+    )
 
 
 def _without_scores(run: RunRecord) -> RunRecord:

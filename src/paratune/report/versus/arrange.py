@@ -82,12 +82,12 @@ def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Ar
     _refuse_twice(expanded)
     found = read_runs([folder for folders in expanded.values() for folder in folders])
     if not is_grouped:
-        groups = _by_configuration(found.runs)
-        return _arrangement(found, (BaselineFamily("", tuple(groups), _baseline(groups, baseline)),))
+        groups = by_configuration(found.runs)
+        return _arrangement(found, (BaselineFamily("", tuple(groups), baseline_of(groups, baseline)),))
     named = _as_named(expanded, found)
     groups = _distinct([_label(runs) for runs in named.values()], list(named), list(named.values()))
     of = next((group.label for word, group in zip(named, groups, strict=True) if word == baseline), baseline)
-    return _arrangement(found, (BaselineFamily("", tuple(groups), _baseline(groups, of)),))
+    return _arrangement(found, (BaselineFamily("", tuple(groups), baseline_of(groups, of)),))
 
 
 def _arrangement(
@@ -157,7 +157,7 @@ def _as_named(expanded: Mapping[str, Sequence[Path]], found: FoundRuns) -> dict[
     return groups
 
 
-def _by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
+def by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
     """Return the groups of runs that are equal but for seed and repeat, on one kind of machine."""
     found: dict[tuple[object, ...], list[RunRecord]] = {}
     for run, machine in zip(runs, machine_kinds(runs), strict=True):
@@ -197,7 +197,7 @@ def _label(group: Sequence[RunRecord]) -> str:
     return stem or names[0]
 
 
-def _baseline(groups: Sequence[Group], wanted: str | None) -> str:
+def baseline_of(groups: Sequence[Group], wanted: str | None) -> str:
     """Return the label of the group that is named by its label, a run of it, or the folder of one."""
     if wanted is None or not groups:
         return groups[0].label if groups else ""

@@ -460,7 +460,7 @@ def test_a_matrix_without_any_run(tmp_path: Path):
     states = {f"nproc-{size}": ("pending", None) for size in (1, 2, 4)}
     make_matrix(tmp_path / "m", (NPROC,), lambda values: Made(world_size=size_of(values)), states=states)
     report = make_sweep(tmp_path / "m", tmp_path / "out")
-    assert [section.key for section in sections_of(report)] == ["chosen", "candidates", "missing", "runs"]
+    assert [section.key for section in sections_of(report)] == ["chosen", "candidates", "missing", "runs", "reproduce"]
 
 
 def test_each_cell_of_report_json_names_its_runs(tmp_path: Path):

@@ -1,0 +1,40 @@
+"""Secrets that must not stand in a record or a report: passwords, keys and tokens in texts and command lines."""
+
+import re
+from collections.abc import Sequence
+
+HIDDEN = "***"
+"""What stands in the place of a secret."""
+_KIND = r"(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS)"
+_NAME = re.compile(rf"(^|[_.-]){_KIND}$", re.IGNORECASE)
+_GIVEN = re.compile(
+    rf"""((?<![\w.-])(?:[\w.-]*[_.-])?{_KIND}["']?(?::[ \t]*|[ \t]*=[ \t]*))("[^"\n]*"|'[^'\n]*'|[^\s,;}}\]"']+)""",
+    re.IGNORECASE,
+)
+_OPTION = re.compile(rf"""(--(?:[\w.-]*[_.-])?{_KIND}[ \t]+)("[^"\n]*"|'[^'\n]*'|[^\s"']+)""", re.IGNORECASE)
+_ADDRESS = re.compile(r"(\w+://[^\s/:@]*:)[^\s/@]+(?=@)")
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a variable or an option of this name probably holds a secret, such as WANDB_API_KEY."""
+    return _NAME.search(name) is not None
+
+
+def hide_secrets(text: str) -> str:
+    """Return a text in which the values of names such as API_KEY, and passwords in addresses, are replaced by ***.
+
+    `NAME=value`, `name: value` and `--name value` are recognised.
+    """
+    for pattern in (_GIVEN, _OPTION, _ADDRESS):
+        text = pattern.sub(rf"\g<1>{HIDDEN}", text)
+    return text
+
+
+def hide_in_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line without the values of secrets."""
+    shown: list[str] = []
+    for number, word in enumerate(words):
+        before = words[number - 1] if number else ""
+        is_value = before.startswith("--") and is_secret_name(before.removeprefix("--"))
+        shown.append(HIDDEN if is_value and not word.startswith("--") else hide_secrets(word))
+    return shown
