@@ -17,6 +17,7 @@ from paratune.config.sections import run_path
 from paratune.console import Display, log_to_file
 from paratune.data.loader import TrainBatches
 from paratune.data.order import steps_per_epoch
+from paratune.data.tokens import cache_folder
 from paratune.data.workers import start_server
 from paratune.engine.evaluate import Interrupted
 from paratune.engine.keeper import RunKeeper
@@ -258,7 +259,9 @@ class _Run:
 
     def _write_record(self, step: int, model: dict[str, Any]) -> dict[str, Any] | None:
         """Write run.json, or add this session to it, and return the session on rank 0. Collective."""
-        nodes = gather_nodes(self._strategy, self._folder, local_rank=self._prepared.place.local_rank)
+        data_folder = cache_folder(self._config.data.cache_dir)
+        local_rank = self._prepared.place.local_rank
+        nodes = gather_nodes(self._strategy, self._folder, data_folder, local_rank=local_rank)
         if not self._is_writer:
             return None
         lines = self._advice(model, nodes)
@@ -276,10 +279,13 @@ class _Run:
         if step > 0:
             add_session(self._folder, session)
             return session
+        num_micro_steps = self._batch.grad_accum_steps
         plan = {
             "num_steps": self._num_steps,
             "steps_per_epoch": self._steps_per_epoch,
             "num_epochs": self._num_steps / self._steps_per_epoch,
+            "batches_per_epoch": num_micro_steps * self._steps_per_epoch,
+            "num_batches": num_micro_steps * self._num_steps * self._strategy.layout.data_world_size,
         }
         record = run_record(self._prepared, self._folder, session=session, model=model, plan=plan)
         records.write_run(self._folder, record)
