@@ -343,7 +343,7 @@ class _Run:
     ) -> dict[str, Any]:
         config, prepared, strategy = self._config, self._prepared, self._strategy
         clock = WatchedClock(make_clock(prepared.device), self._pulse)
-        why_not = why_no_noise(self._batch_layout, self._batch, strategy.layout)
+        why_not = why_no_noise(self._batch, strategy.layout, compiles=config.train.compile)
         self._noise = NoiseMeter(strategy, config.measure.noise_scale_every, why_not)
         sampler = self._sampler(progress)
         with closing(sampler), self._display.bar(config.run.name or "", self._num_steps) as bar:
@@ -435,7 +435,8 @@ class _Run:
         )
 
     def _train_batches(self, sizes: ResolvedBatch) -> TrainBatches:
-        return train_batches(self._prepared, self._strategy.layout, sizes, self._batch_layout)
+        every = None if self._noise.reason is not None else self._config.measure.noise_scale_every
+        return train_batches(self._prepared, self._strategy.layout, sizes, self._batch_layout, compare_every=every)
 
     def _finish(self, model: TaskModel, keeper: RunKeeper, recorder: Recorder) -> Finish:
         return Finish(
