@@ -493,3 +493,12 @@ def test_a_t5_runs_with_the_start_that_the_remedy_gives(t5_folder: Path, by_file
 def test_a_model_without_a_decoder_takes_no_start_of_one(folder: Path):
     with raises_code("model.unknown_override", key="model.overrides.decoder_start_token_id"):
         load_config(ModelOptions(name=str(folder), overrides={"decoder_start_token_id": 0}))
+
+
+def test_memory_that_ran_out_is_not_told_as_a_missing_model(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("Cannot allocate memory (os error 12)")  # what safetensors raises under `ulimit -v`
+
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", fail)
+    with raises_code("memory.out", "os error 12"):
+        load_config(ModelOptions(name=str(folder)), 2)
