@@ -8,7 +8,9 @@ from typing import Any
 
 from paratune.config import traits
 from paratune.config.metric_names import LOWER_IS_BETTER, METRICS
-from paratune.hardware import describe_gpus, describe_node, describe_storage
+from paratune.hardware import describe_node, describe_storage
+from paratune.hardware.gpus import describe_gpus, library_versions
+from paratune.hardware.virtualisation import describe_virtualisation
 from paratune.records import PHASES
 
 
@@ -56,8 +58,10 @@ def _hardware() -> list[str]:
     """Return what the functions that describe a machine return, in the words of their docstrings."""
     parts: dict[str, Callable[..., Any]] = {
         "`hardware[]`": describe_node,
-        "`hardware[].storage`": describe_storage,
+        "`hardware[].storage`, `hardware[].data_storage`": describe_storage,
+        "`hardware[].virtualisation`": describe_virtualisation,
         "`hardware[].gpus[]`": describe_gpus,
+        "`versions` (beside those of packages)": library_versions,
     }
     rows = ((name, _returns(function)) for name, function in parts.items())
     return ["## Hardware of a node", "", *_table(("object", "fields"), rows)]

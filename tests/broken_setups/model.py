@@ -70,7 +70,11 @@ def offline_hub(set_up):
 def hostile(set_up, kind="deberta-v2", gpu=GPU):
     with_gpus(set_up, 1, gpu)
     set_up.set("precision", "fp16")
-    edit_json(set_up.model / "config.json", model_type=kind)
+    edit_json(set_up.model / "config.json", model_type=kind, decoder_start_token_id=0)
+
+
+def no_decoder_start(set_up):
+    edit_json(set_up.model / "config.json", model_type="t5")
 
 
 def bf16_on_t4(set_up):
@@ -143,6 +147,12 @@ CASES = [
         "requires you to execute the configuration file in that repo",
         own_code,
         line="model.trust_remote_code: true",
+    ),
+    Case(
+        "decoder_start",
+        "AttributeError: 'T5Config' object has no attribute 'decoder_start_token_id'",
+        no_decoder_start,
+        line="model.overrides: {decoder_start_token_id: 0}",
     ),
     Case(
         "cache_absent",

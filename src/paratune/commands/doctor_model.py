@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.base.token_ids import num_token_ids
+from paratune.config.feasibility.layers import lacks_decoder_start
 from paratune.config.sections import Config, ModelOptions
 from paratune.doctor.setup import ModelFacts
 from paratune.errors import ParatuneError, did_you_mean
@@ -141,6 +142,7 @@ def _look(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) -> 
         num_layers=config.get("num_hidden_layers"),
         labels=() if all(name.startswith("LABEL_") for name in names) else names,
         needs_code="auto_map" in config,
+        lacks_decoder_start=lacks_decoder_start({**config, **model.overrides}),
         num_parameters=count if not model.from_scratch else None,
     )
 

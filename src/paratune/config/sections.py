@@ -269,8 +269,12 @@ class MeasureOptions(Section):
     log_every: Positive = 10
     """Steps between two writes of the event log and updates of the progress line."""
     noise_scale_every: Positive | None = 20
-    """Steps between two samples of the gradient noise scale, which reads the gradients of each micro-batch of a step;
-    null: no samples."""
+    """Steps between two samples of the gradient noise scale, which reads the gradients of each micro-batch of a step.
+    In a sampled step the rows of a bucketed layout are not sorted, and a single micro-batch is cut into two. null: no
+    samples."""
+    reference_batch: Positive | None = None
+    """Global batch m0, in samples, of which statistical efficiency is 100%; reports and verdicts take that of the
+    baseline. null: the global batch of the baseline."""
     profile_steps: Annotated[int, Field(ge=0)] = 0
     """Number of steps after the warm-up that run under torch.profiler: time of operators and kernels, idle time of the
     device, time of communication. They are left out of medians and rates, and end early at an evaluation or a

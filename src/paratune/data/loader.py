@@ -198,6 +198,10 @@ class TrainBatches:
     num_buckets: int | None = None
     """Sort this rank's samples of a step by length before they become micro-batches, and cut each of these into so many
     parts: little is padded, and the samples of a step stay what they were. None leaves them in their order."""
+    compare_every: int | None = None
+    """Every so many steps, the first one after so many, micro-batches are random parts of the step, at least two over
+    all ranks, so that their gradients tell the noise scale: nothing is sorted, and where one micro-batch is all there
+    is, it is cut into two."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -230,7 +234,9 @@ class TrainBatches:
             micro_batch_size=self.micro_batch_size,
             num_micro_steps=self.num_micro_steps,
         )
-        if self.num_buckets is not None:
+        if self.compare_every is not None and (step + 1) % self.compare_every == 0:
+            shares = self._to_compare(shares)
+        elif self.num_buckets is not None:
             shares = self._in_buckets(shares, self.num_buckets)
         num_rows, length = None, None
         if self.equal_shapes:
@@ -242,7 +248,17 @@ class TrainBatches:
     def _in_buckets(self, shares: list[IntArray], num_parts: int) -> list[IntArray]:
         """Return the samples from the longest to the shortest, in smaller micro-batches; as many on all ranks."""
         samples = np.concatenate(shares)
-        samples = samples[np.argsort(-self.collator.store.lengths_of(samples), kind="stable")]
+        return self._in_parts(samples[np.argsort(-self.collator.store.lengths_of(samples), kind="stable")], num_parts)
+
+    def _to_compare(self, shares: list[IntArray]) -> list[IntArray]:
+        """Return the samples in their random order, in micro-batches as small as those of other steps or smaller."""
+        num_parts = self.num_buckets or 1
+        if self.data_world_size * self.num_micro_steps * num_parts == 1 and not self.equal_shapes:
+            num_parts = 2
+        return self._in_parts(np.concatenate(shares), num_parts)
+
+    def _in_parts(self, samples: IntArray, num_parts: int) -> list[IntArray]:
+        """Return the samples in their order, each micro-batch cut into so many; as many on all ranks."""
         size = -(-self.micro_batch_size // min(num_parts, self.micro_batch_size))
         num_batches = -(-self.micro_batch_size * self.num_micro_steps // size)
         return [samples[start : start + size] for start in range(0, size * num_batches, size)]

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paratune.base.units import format_bytes
+from paratune.config.feasibility.layers import DECODER_START
 from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
+from paratune.config.plain import one_line
 from paratune.doctor.feasible import FP16_HOSTILE
 from paratune.doctor.finding import Finding
 from paratune.doctor.installation import is_offline
@@ -29,6 +31,11 @@ def check_model(setup: QueuedRun) -> Iterator[Finding]:
         what = f"{model.name} brings Python code of its own, which is not run unless you say so"
         why = "transformers has no such model; the code can do all that you can: read it first."
         yield Finding("model_code", "problem", what, why, "", where, "model.trust_remote_code: true")
+    if model.lacks_decoder_start:
+        what = f"the config.json of {model.name} ({model.model_type}) has no {DECODER_START}"
+        why = "The input of its decoder begins with that token; training refuses the model."
+        line = f"model.overrides: {one_line({**setup.config.model.overrides, DECODER_START: 0})}"
+        yield Finding("decoder_start", "problem", what, why, "", where, line)
 
 
 def _judge_cache(setup: QueuedRun, model: ModelFacts, where: str) -> Iterator[Finding]:

@@ -1,6 +1,5 @@
 """Ask the tools and the system what the checks of a run judge. Each answer may be missing; none is waited for long."""
 
-import ctypes
 import importlib.util
 import os
 import re
@@ -28,6 +27,7 @@ from paratune.doctor.processes import resolve
 from paratune.doctor.setup import Probes, Start
 from paratune.doctor.storage import probe_write
 from paratune.hardware.extensions import extensions_folder, is_compiled
+from paratune.hardware.gpus import built_nccl, loaded_nccl
 from paratune.records.run_folder import state_of
 
 PROGRAMS = ("srun", "sbatch", "g++", "ninja")
@@ -154,38 +154,11 @@ def _of_torch(machine: MachineFacts) -> dict[str, Any]:
         return {}
     import torch
 
-    nccl = None
-    if torch.version.cuda is not None:
-        with suppress(Exception):  # a build without NCCL raises what it likes
-            nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     return {
         "torch_cuda": torch.version.cuda,
-        "torch_nccl": nccl,
+        "torch_nccl": None if torch.version.cuda is None else built_nccl(),
         "torch_archs": tuple(torch.cuda.get_arch_list()) if machine.node["gpus"] else (),
     }
-
-
-def loaded_nccl(maps: Path = Path("/proc/self/maps")) -> str | None:
-    """Return the version of the NCCL that this process has loaded with torch; None where it has none.
-
-    Paths say little: torch's own build looks beside itself before LD_LIBRARY_PATH is asked, others do not.
-    """
-    with suppress(OSError):
-        for line in maps.read_text(errors="replace").splitlines():
-            path = line.partition("/")[2]
-            if re.search(r"/libnccl\.so[.\d]*$", f"/{path}"):
-                number = ctypes.c_int()
-                with suppress(OSError, AttributeError):
-                    if ctypes.CDLL(f"/{path}").ncclGetVersion(ctypes.byref(number)) == 0:
-                        return nccl_version(number.value)
-    return None
-
-
-def nccl_version(code: int) -> str:
-    """Return "2.27.7" for 22707: 10000 X + 100 Y + Z, and up to 2.8 1000 X + 100 Y + Z (NCCL_VERSION in nccl.h)."""
-    major = code // (10000 if code >= 10000 else 1000)
-    rest = code - major * (10000 if code >= 10000 else 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def nvcc_version(text: str | None) -> str | None:

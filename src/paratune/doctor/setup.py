@@ -108,6 +108,8 @@ class ModelFacts:
     """Names of the classes that the model was trained for, in their order; none where they say nothing."""
     needs_code: bool = False
     """Whether it brings Python code of its own."""
+    lacks_decoder_start: bool = False
+    """Whether it has a decoder and names no token with which that starts."""
     num_parameters: int | None = None
 
 

@@ -248,4 +248,4 @@ def check_nodes_share(setup: QueuedRun) -> Iterator[Finding]:
 
 def is_local(storage: Mapping[str, Any]) -> bool:
     """Return whether other machines do not see a file system, as its kind or its type says."""
-    return storage.get("kind") in ("memory", "ssd", "hdd") or storage.get("filesystem") in LOCAL_FILESYSTEMS
+    return storage.get("kind") in ("memory", "nvme", "ssd", "hdd") or storage.get("filesystem") in LOCAL_FILESYSTEMS

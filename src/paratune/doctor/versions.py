@@ -8,7 +8,7 @@ from paratune.config.traits import Traits
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import QueuedRun
 from paratune.doctor.torch_builds import NEWEST_CUDA, build_for, has_kernels
-from paratune.hardware import gpu_links
+from paratune.hardware.gpus import gpu_links
 
 BUSY_SHARE = 0.1
 """Of a GPU's memory that others may hold without a word."""

@@ -9,12 +9,16 @@ import platform
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from paratune.hardware.gpus import describe_gpus, gpu_driver
+from paratune.hardware.system_files import command_output as command_output
+from paratune.hardware.system_files import read_text
+from paratune.hardware.virtualisation import describe_virtualisation
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "bf16")
 """Instruction sets that decide how fast matrix products are, in fp32 and in bf16; the last one is ARM's."""
@@ -42,27 +46,35 @@ PACKAGES = (
 
 MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
 NETWORK_FILESYSTEMS = frozenset(
-    {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
+    {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.ceph-fuse", "fuse.gcsfuse", "fuse.glusterfs"}
+    | {"fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "panfs"}
+    | {"pvfs2", "smb3", "wekafs"}
 )
 VIRTUAL_DISKS = ("vd", "xvd")
 """Disks of a virtual machine: what lies behind them is not known, whatever they say."""
+VIRTUAL_NVME = ("Amazon Elastic Block Store", "nvme_card-pd", "MSFT NVMe Accelerator")
+"""Models that clouds give to network disks which a virtual machine sees as NVMe."""
+_KINDS = ("hdd", "ssd", "nvme")
+"""From the slowest to the fastest: a volume over several disks has the kind of the slowest one."""
 _PROC = Path("/proc")
 _SYS = Path("/sys")
 _NO_LIMIT_BYTES = 2**60
 """cgroup v1 says "no limit" with a number near 2^63."""
 
 
-def describe_node(path: Path | None = None) -> dict[str, Any]:
+def describe_node(path: Path | None = None, data_path: Path | None = None) -> dict[str, Any]:
     """Describe the machine that this process runs on.
 
     Args:
         path: Folder whose storage is described, existing or to be made; the working directory when not given.
+        data_path: Folder from which training reads its tokens; None when there is none.
 
     Returns:
         hostname, os, kernel, cpu_model, cpu_flags (those of `CPU_FLAGS` that it has), num_physical_cores,
         num_logical_cores, num_usable_cores (affinity and container quota; a fraction is possible), ram_bytes,
-        ram_limit_bytes (of the container), storage, gpus, python. None where unknown; `gpus` is [] where there are
-        none.
+        ram_limit_bytes (of the container), virtualisation, storage (of the run folder), data_storage (of the folder of
+        the token files), gpus, gpu_driver (version of NVIDIA's driver), python. None where unknown; `gpus` is [] where
+        there are none.
     """
     return {
         "hostname": socket.gethostname(),
@@ -75,8 +87,11 @@ def describe_node(path: Path | None = None) -> dict[str, Any]:
         "num_usable_cores": usable_cores(),
         "ram_bytes": _ram_bytes(),
         "ram_limit_bytes": memory_limit_bytes(),
+        "virtualisation": describe_virtualisation(),
         "storage": describe_storage(path or Path()),
+        "data_storage": None if data_path is None else describe_storage(data_path),
         "gpus": describe_gpus(),
+        "gpu_driver": gpu_driver(),
         "python": platform.python_version(),
     }
 
@@ -105,9 +120,9 @@ def core_quota(proc: Path = _PROC, sys_root: Path = _SYS) -> float | None:
     """Return the cores' worth of time that the container grants, the tightest of all levels; None for no limit."""
     quotas = []
     for folder in _cgroup_folders("cpu", proc, sys_root):
-        words = (_read(folder / "cpu.max") or "").split()
+        words = (read_text(folder / "cpu.max") or "").split()
         if not words:
-            words = [_read(folder / f"cpu.cfs_{part}_us") or "" for part in ("quota", "period")]
+            words = [read_text(folder / f"cpu.cfs_{part}_us") or "" for part in ("quota", "period")]
         with contextlib.suppress(ValueError, ZeroDivisionError):
             quota, period = (int(word) for word in words)
             if quota > 0:
@@ -121,7 +136,7 @@ def memory_limit_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int | None:
     for folder in _cgroup_folders("memory", proc, sys_root):
         for name in ("memory.max", "memory.limit_in_bytes"):
             with contextlib.suppress(ValueError):
-                limits.append(int(_read(folder / name) or ""))
+                limits.append(int(read_text(folder / name) or ""))
     return min((limit for limit in limits if limit < _NO_LIMIT_BYTES), default=None)
 
 
@@ -129,18 +144,18 @@ def describe_storage(path: Path, proc: Path = _PROC, sys_root: Path = _SYS) -> d
     """Describe the file system that holds `path`, or will hold it.
 
     Returns:
-        filesystem (type), kind (ssd, hdd, memory or network), free_bytes, total_bytes; None where unknown, as the kind
-        of a virtual disk is.
+        filesystem (type), kind (nvme, ssd, hdd, memory or network), free_bytes, total_bytes; None where unknown, as the
+        kind of a virtual disk is.
     """
     existing = nearest_existing(path)
-    filesystem, device = _mount_of(existing, proc)
+    filesystem, block = _mount_of(existing, proc, sys_root)
     try:
         usage = shutil.disk_usage(existing)
     except OSError:
         usage = None
     return {
         "filesystem": filesystem,
-        "kind": _storage_kind(filesystem, device, sys_root),
+        "kind": _storage_kind(filesystem, block),
         "free_bytes": None if usage is None else usage.free,
         "total_bytes": None if usage is None else usage.total,
     }
@@ -155,82 +170,6 @@ def nearest_existing(path: Path) -> Path:
             if folder.exists():
                 return folder
     return Path(path.anchor)
-
-
-def describe_gpus() -> list[dict[str, Any]] | None:
-    """Describe the GPUs that torch may use; None when torch cannot be imported (it is imported here).
-
-    Returns:
-        For each: name, memory_bytes, capability ("9.0"), link (how it reaches the other GPUs, such as "NV18" or "PHB",
-        slowest first when there are several; None for a single GPU or when unknown).
-    """
-    try:
-        import torch
-    except (ImportError, OSError):  # OSError: one of its libraries cannot be loaded
-        return None
-    if not torch.cuda.is_available():
-        return []
-    links = gpu_links(command_output("nvidia-smi", "topo", "-m"))
-    gpus = []
-    for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        gpus.append(
-            {
-                "name": properties.name,
-                "memory_bytes": properties.total_memory,
-                "capability": f"{properties.major}.{properties.minor}",
-                # nvidia-smi numbers all GPUs of the machine, torch those that CUDA_VISIBLE_DEVICES leaves.
-                "link": None if os.environ.get("CUDA_VISIBLE_DEVICES") else links.get(index),
-            }
-        )
-    return gpus
-
-
-LINKS = ("SYS", "NODE", "PHB", "PXB", "PIX")
-"""PCIe paths between two GPUs from the slowest to the fastest, as `nvidia-smi topo -m` names them; NV<n> is NVLink."""
-
-
-def gpu_links(topology: str | None) -> dict[int, str]:
-    """Return how each GPU reaches the others, from the text of `nvidia-smi topo -m`.
-
-    Returns:
-        By GPU number, the kinds of link in its row joined by "+", slowest first; GPUs without others are left out.
-    """
-    rows = {}
-    columns: list[str] = []
-    # The terminal form underlines the heading.
-    for line in re.sub(r"\x1b\[[0-9;]*m", "", topology or "").splitlines():
-        words = line.split()
-        if not columns:
-            columns = [word for word in words if re.fullmatch(r"GPU\d+", word)]
-        elif words and words[0] in columns:
-            kinds = set(words[1 : 1 + len(columns)]) - {"X"}
-            if kinds:
-                rows[int(words[0][3:])] = "+".join(sorted(kinds, key=_link_order))
-    return rows
-
-
-def _link_order(kind: str) -> tuple[int, str]:
-    return (LINKS.index(kind) if kind in LINKS else len(LINKS), kind)
-
-
-NVLINK_BYTES_PER_S = {"6": 20e9, "7": 25e9, "8": 25e9, "9": 25e9, "10": 50e9}
-"""Of one link in one direction, by the first number of the GPU's compute capability (NVIDIA's white papers on P100,
-V100, A100, H100 and Blackwell)."""
-
-
-def link_bytes_per_s(link: str | None, capability: str) -> float | None:
-    """Return how fast a GPU reaches the slowest of the others, one direction; None for what is not known, as PCIe.
-
-    Args:
-        link: As `describe_gpus` has it: "NV18", or several joined by "+".
-        capability: Compute capability of the GPU, such as "9.0".
-    """
-    each = NVLINK_BYTES_PER_S.get(capability.partition(".")[0])
-    kinds = [re.fullmatch(r"NV(\d+)", kind) for kind in (link or "").split("+")]
-    if each is None or not all(kinds):
-        return None
-    return each * min(int(kind.group(1)) for kind in kinds if kind)
 
 
 def package_versions() -> dict[str, str | None]:
@@ -266,7 +205,7 @@ def code_version(path: Path | None = None) -> dict[str, Any]:
 def peak_memory_bytes() -> int | None:
     """Return the largest resident memory that this process has had so far."""
     # Not `ru_maxrss` on Linux: a process that was started by a large one begins with the peak of its parent.
-    for line in (_read(_PROC / "self" / "status") or "").splitlines():
+    for line in (read_text(_PROC / "self" / "status") or "").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     try:
@@ -288,7 +227,7 @@ def reset_peak_memory() -> bool:
 
 def resident_memory_bytes() -> int | None:
     """Return the resident memory of this process now."""
-    for line in (_read(_PROC / "self" / "status") or "").splitlines():
+    for line in (read_text(_PROC / "self" / "status") or "").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     return None
@@ -310,7 +249,7 @@ def available_memory_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int:
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
             with contextlib.suppress(ValueError):
-                limit, used = (int(_read(folder / name) or "") for name in (limit_name, used_name))
+                limit, used = (int(read_text(folder / name) or "") for name in (limit_name, used_name))
                 if limit < _NO_LIMIT_BYTES:
                     left.append(max(0, limit - used + _reclaimable_bytes(folder)))
     return min(left)
@@ -318,22 +257,11 @@ def available_memory_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int:
 
 def _reclaimable_bytes(folder: Path) -> int:
     """Return the bytes of a control group's cached files, which the system drops when memory is short."""
-    for line in (_read(folder / "memory.stat") or "").splitlines():
+    for line in (read_text(folder / "memory.stat") or "").splitlines():
         name, _, value = line.partition(" ")
         if name in ("inactive_file", "total_inactive_file"):
             return int(value)
     return 0
-
-
-def command_output(*words: str, environment: Mapping[str, str] | None = None) -> str | None:
-    """Return what a command prints, without the last line end; None when it is absent, fails or takes over 10 s."""
-    try:
-        result = subprocess.run(
-            words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return None
-    return result.stdout.rstrip("\n")
 
 
 def _os_name() -> str | None:
@@ -346,7 +274,7 @@ def _os_name() -> str | None:
 def _cpu_fields(proc: Path) -> Mapping[str, str]:
     """Return the first processor's lines of /proc/cpuinfo, and the machine's that follow the list (Model, on ARM)."""
     fields: dict[str, str] = {}
-    for line in (_read(proc / "cpuinfo") or "").splitlines():
+    for line in (read_text(proc / "cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
         fields.setdefault(name.strip(), value.strip())
     return fields
@@ -367,7 +295,7 @@ def _ram_bytes() -> int:
 
 def _cgroup_folders(controller: str, proc: Path, sys_root: Path) -> Iterator[Path]:
     """Yield the folders of this process's control group and of its parents, of cgroup v2 and of v1."""
-    for line in (_read(proc / "self" / "cgroup") or "").splitlines():
+    for line in (read_text(proc / "self" / "cgroup") or "").splitlines():
         _, controllers, inner = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -379,19 +307,26 @@ def _cgroup_folders(controller: str, proc: Path, sys_root: Path) -> Iterator[Pat
             yield from (top / parent for parent in (relative, *relative.parents) if ".." not in parent.parts)
 
 
-def _mount_of(path: Path, proc: Path) -> tuple[str | None, str | None]:
-    """Return type and device number ("254:0") of the file system that holds an existing path."""
+def _mount_of(path: Path, proc: Path, sys_root: Path) -> tuple[str | None, Path | None]:
+    """Return the type of the file system that holds an existing path, and the folder in /sys of its block device."""
     real = path.resolve()
-    best: tuple[int, str, str] | None = None
-    for line in (_read(proc / "self" / "mountinfo") or "").splitlines():
+    best: tuple[int, str, str, str] | None = None
+    for line in (read_text(proc / "self" / "mountinfo") or "").splitlines():
         # 36 35 98:0 /root /mount/point options [optional]... - type source options
         left, _, right = line.partition(" - ")
-        words = left.split()
+        words, (filesystem, source, *_) = left.split(), [*right.split(), "", ""]
         point = Path(_unescape(words[4]))
         # Of two mounts on one point the later one hides the earlier.
         if real.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
-            best = (len(point.parts), right.split()[0], words[2])
-    return (None, None) if best is None else (best[1], best[2])
+            best = (len(point.parts), filesystem, words[2], source)
+    if best is None:
+        return None, None
+    _, filesystem, number, source = best
+    blocks = [sys_root / "dev" / "block" / number]
+    # btrfs has a device number of its own; the source names one of its disks.
+    if source.startswith("/dev/"):
+        blocks.append(sys_root / "class" / "block" / Path(source).name)
+    return filesystem, next((block.resolve() for block in blocks if block.exists()), None)
 
 
 def _unescape(text: str) -> str:
@@ -399,29 +334,31 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
 
 
-def _storage_kind(filesystem: str | None, device: str | None, sys_root: Path) -> str | None:
+def _storage_kind(filesystem: str | None, block: Path | None) -> str | None:
     if filesystem in MEMORY_FILESYSTEMS:
         return "memory"
     if filesystem in NETWORK_FILESYSTEMS:
         return "network"
-    if device is None:
-        return None
-    block = (sys_root / "dev" / "block" / device).resolve()
-    if block.name.startswith(VIRTUAL_DISKS):
-        return None
-    # A partition has no queue of its own; its disk, the folder above, has.
+    return None if block is None else _disk_kind(block)
+
+
+def _disk_kind(block: Path) -> str | None:
+    """Return the kind of a disk, of a partition, or of a volume (LVM, RAID, encrypted) by the disks under it."""
+    if (block / "slaves").is_dir() and (disks := sorted((block / "slaves").iterdir())):
+        kinds = [_disk_kind(disk.resolve()) for disk in disks]
+        return None if None in kinds else min((kind for kind in kinds if kind), key=_KINDS.index)
+    # A partition has neither a queue nor a model of its own; its disk, the folder above, has.
     for folder in (block, block.parent):
-        rotational = _read(folder / "queue" / "rotational")
-        if rotational is not None:
-            return "hdd" if rotational.strip() == "1" else "ssd"
+        rotational = read_text(folder / "queue" / "rotational")
+        if rotational is None:
+            continue
+        model = (read_text(folder / "device" / "model") or "").strip()
+        if folder.name.startswith(VIRTUAL_DISKS) or model.startswith(VIRTUAL_NVME):
+            return None
+        if rotational.strip() == "1":
+            return "hdd"
+        return "nvme" if folder.name.startswith("nvme") else "ssd"
     return None
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -17,6 +17,7 @@ import torch
 from paratune import hub
 from paratune.base.imports import without_collections
 from paratune.base.token_ids import num_token_ids
+from paratune.config.feasibility.layers import DECODER_START, lacks_decoder_start
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError, MissingDependency, ParatuneError, coded, did_you_mean
 from paratune.errors.system import system_error
@@ -164,7 +165,7 @@ def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
         num_labels: Outputs of the head; None leaves those that it was saved with.
 
     Raises:
-        ConfigError: It cannot be loaded, or an override is not one of its options.
+        ConfigError: It cannot be loaded, an override is not one of its options, or it has a decoder without a start.
     """
     from transformers import AutoConfig
 
@@ -181,7 +182,22 @@ def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
     if model.from_scratch and model.tokenizer is not None:
         _take_vocabulary(config, load_tokenizer(model))
     override(config, model)
+    _check_decoder(config, model.name)
     return config
+
+
+def _check_decoder(config: Any, name: str) -> None:
+    """Refuse a model whose decoder has no start token: transformers ends in a traceback in its first forward."""
+    values = {"model_type": config.model_type, DECODER_START: getattr(config, DECODER_START, None)}
+    if lacks_decoder_start(values):
+        raise ConfigError(
+            f"model.name: the config.json of {name} ({config.model_type}) has no {DECODER_START}, with which the input "
+            f"of its decoder begins; set model.overrides: {{{DECODER_START}: 0}}, the padding token, with which the "
+            "published models of this type were trained",
+            code="model.decoder_start",
+            key="model.overrides",
+            name=name,
+        )
 
 
 def override(config: Any, model: ModelOptions) -> None:
@@ -191,7 +207,9 @@ def override(config: Any, model: ModelOptions) -> None:
         ConfigError: One is not an option of it.
     """
     for key, value in model.overrides.items():
-        if not hasattr(config, key):
+        # A configuration without this one may lack the attribute, and needs it.
+        is_start = key == DECODER_START and getattr(config, "is_encoder_decoder", False)
+        if not (is_start or hasattr(config, key)):
             raise ConfigError(
                 f"model.overrides.{key} is not an option of {config.model_type}{did_you_mean(key, config.to_dict())}",
                 code="model.unknown_override",

@@ -12,6 +12,7 @@ from paratune import hardware
 from paratune.base.units import parse_count
 from paratune.errors import ConfigError, did_you_mean
 from paratune.hardware.devices import DEVICES, Device, find_device
+from paratune.hardware.gpus import describe_gpus
 from paratune.plan.constants import Constants
 from paratune.plan.machine_file import read_machine
 from paratune.plan.uncalibrated import constants_of
@@ -115,7 +116,7 @@ def this_machine() -> Machine:
 
 def unmeasured() -> Machine:
     """Return the machine that this process runs on, as it is known without having been measured."""
-    gpus = hardware.describe_gpus() or []
+    gpus = describe_gpus() or []
     if gpus:
         return _of_gpu(gpus[0]["name"], gpus[0]["memory_bytes"])
     return Machine(

@@ -8,6 +8,7 @@ from paratune.records.efficiency import statistical_efficiency
 from paratune.report.compare import experiment_key
 from paratune.report.read import RunRecord
 from paratune.report.rows import ReportRow, decimals, make_row, number_row, numbers, texts_of
+from paratune.verdicts.rates import reference_batch_of
 
 GROUP = "Efficiency"
 _NOISE, _NOISE_ERROR = "summary.noise_scale.value", "summary.noise_scale.standard_error"
@@ -32,17 +33,17 @@ def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator
 
     Args:
         runs: In the order of the table.
-        reference: Whose global batch statistical efficiency is held against.
+        reference: Whose reference batch statistical efficiency is held against.
     """
     noises = noises_of(runs)
     yield _noise_row(runs, noises)
     efficiencies = [_efficiency(run, noise, reference) for run, noise in zip(runs, noises, strict=True)]
-    batch = "run.batch.global_batch_size"
-    # Of runs with one batch size they are 100% and the samples/s.
-    differ = len({run.number(batch) for run in (*runs, reference)}) > 1
+    batch, base = "run.batch.global_batch_size", reference_batch_of(reference)
+    # Where all batches are the reference batch they are 100% and the samples/s.
+    differ = {run.number(batch) for run in runs} != {base}
     yield make_row(
-        runs, "statistical_efficiency", GROUP, f"Statistical efficiency (against {_batch_text(reference)})",
-        f"(phi + m0) / (phi + m): phi {_NOISE}, m {batch}, m0 that of {reference.name}",
+        runs, "statistical_efficiency", GROUP, f"Statistical efficiency (against {_batch_text(base)})",
+        f"(phi + m0) / (phi + m): phi {_NOISE}, m {batch}, m0 {_base_source(reference)} of {reference.name}",
         efficiencies, [format_share(value) for value in efficiencies], shown=differ,
     )  # fmt: skip
     rate = "summary.throughput.samples_per_s"
@@ -110,7 +111,7 @@ def _noise_row(runs: Sequence[RunRecord], noises: Sequence[RunNoise]) -> ReportR
 
 
 def _efficiency(run: RunRecord, noise: RunNoise, reference: RunRecord) -> float | None:
-    size, of_reference = (one.number("run.batch.global_batch_size") for one in (run, reference))
+    size, of_reference = run.number("run.batch.global_batch_size"), reference_batch_of(reference)
     if not size or not of_reference:
         return None
     if size == of_reference:
@@ -120,8 +121,12 @@ def _efficiency(run: RunRecord, noise: RunNoise, reference: RunRecord) -> float 
     return statistical_efficiency(noise.value, size, of_reference)
 
 
-def _batch_text(reference: RunRecord) -> str:
-    size = reference.number("run.batch.global_batch_size")
+def _base_source(reference: RunRecord) -> str:
+    is_own = reference.number("run.config.measure.reference_batch") is not None
+    return "measure.reference_batch" if is_own else "that"
+
+
+def _batch_text(size: float | None) -> str:
     return NOT_AVAILABLE if size is None else f"{size:,.0f} samples"
 
 

@@ -1,7 +1,7 @@
 """Hardware, software and settings of a run in words."""
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paratune.base.units import GIB, NOT_AVAILABLE, format_bytes
@@ -10,7 +10,16 @@ from paratune.report.read import RunRecord
 from paratune.report.table import ARROW
 
 NO_SUCH_SETTING = "no such setting"
-_NAMES = {"hostname": "host", "cpu_model": "CPU", "cpu_flags": "CPU flags", "ram_bytes": "memory", "gpus": "GPUs"}
+_NAMES = {
+    "hostname": "host",
+    "cpu_model": "CPU",
+    "cpu_flags": "CPU flags",
+    "ram_bytes": "memory",
+    "gpus": "GPUs",
+    "gpu_driver": "GPU driver",
+}
+_LIBRARIES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
+"""Of a run on GPUs these are shown also where their version is unknown."""
 _LEFT_OUT = {"python", "free_bytes"}
 """Told with the software; and what changes from hour to hour. The record has them."""
 _NODE = ("cpu_model", "num_physical_cores", "num_logical_cores")
@@ -35,15 +44,22 @@ def machine_kinds(runs: Sequence[RunRecord]) -> list[Hashable]:
     count, nor do host names: a queue that lends one GPU of a node to a run and four to another lends the same machine.
 
     Args:
-        runs: All runs that are compared. A run with one GPU per node records no link: it counts as having the link of
-            the other runs with the same nodes, when these have one link.
+        runs: All runs that are compared. A run records the links between its own GPUs, so one with fewer GPUs may miss
+            some links of the node, and one with a single GPU has none: it counts as having the links of another run
+            with the same nodes that has these and more, when there is just one such set of links.
     """
     nodes = [_node_kinds(run) for run in runs]
     links: dict[Hashable, set[frozenset[str]]] = {}
     for run, kind in zip(runs, nodes, strict=True):
         links.setdefault(kind, set()).add(_links(run))
-    is_told = {kind: len(known - {frozenset()}) > 1 for kind, known in links.items()}
-    return [(kind, _links(run) if is_told[kind] else frozenset()) for run, kind in zip(runs, nodes, strict=True)]
+    return [(kind, _widest(_links(run), links[kind])) for run, kind in zip(runs, nodes, strict=True)]
+
+
+def _widest(own: frozenset[str], known: Iterable[frozenset[str]]) -> frozenset[str]:
+    """Return the only set of links that has all of `own` and is in no larger one; `own` where there are several."""
+    wider = [links for links in known if own <= links]
+    largest = [links for links in wider if not any(links < other for other in wider)]
+    return largest[0] if len(largest) == 1 else own
 
 
 def on_same_machines(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> bool:
@@ -75,7 +91,8 @@ def _node_kind(node: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _links(run: RunRecord) -> frozenset[str]:
-    return frozenset(str(link) for node in nodes_of(run) for gpu in gpus_of(node) if (link := gpu.get("link")))
+    texts = [str(link) for node in nodes_of(run) for gpu in gpus_of(node) if (link := gpu.get("link"))]
+    return frozenset(kind for text in texts for kind in text.split("+"))
 
 
 def _nodes(run: RunRecord) -> dict[str, str]:
@@ -101,7 +118,12 @@ def software_facts(run: RunRecord) -> dict[str, str]:
 def _software(run: RunRecord) -> dict[str, str]:
     versions = run.get("run.versions")
     known = versions.items() if isinstance(versions, dict) else ()
-    facts = {str(name): written(version) for name, version in known if version is not None}
+    always = _LIBRARIES if run.get("run.device") == "cuda" else {}
+    facts = {
+        _LIBRARIES.get(name, str(name)): written(version)
+        for name, version in known
+        if version is not None or name in always
+    }
     commit, dirty = run.get("run.code.git_commit"), run.get("run.code.git_dirty")
     if commit is not None:
         facts["git commit"] = f"{commit}{' with changes' if dirty else ''}"

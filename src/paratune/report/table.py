@@ -88,6 +88,16 @@ def _setup(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     workers = _course_row(runs, "loader_workers", "Loader workers of each rank", "run.loader.workers", count_text)
     yield replace(workers, shown=len({cell.text for cell in workers.cells}) > 1 or ARROW in workers.cells[0].text)
     yield from _training_rows(runs)
+    megabytes = texts_of(lambda value: NOT_AVAILABLE if value is None else f"{value / 1e6:,.1f}")
+    yield number_row(runs, "model_size_bytes", "Setup", "Model size (MB)", "run.model.size_bytes", megabytes)
+    yield number_row(
+        runs,
+        "batches_per_epoch",
+        "Setup",
+        "Batches per epoch and rank",
+        "run.plan.batches_per_epoch",
+        texts_of(count_text),
+    )
     yield number_row(runs, "num_steps", "Setup", "Optimizer steps", "summary.num_steps", texts_of(count_text))
     yield number_row(
         runs,

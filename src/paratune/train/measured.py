@@ -2,25 +2,27 @@
 
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.sections import MeasureOptions
-from paratune.models.batch_layout import BatchLayout
 from paratune.strategies.protocol import Layout
 
 
-def why_no_noise(batch_layout: BatchLayout, batch: ResolvedBatch, layout: Layout) -> str | None:
-    """Return why the gradients of a step's micro-batches do not tell how noisy they are; None where they do."""
-    if batch_layout.kind == "bucketed":
-        return (
-            "bucketed micro-batches are sorted by length, so that they differ by more than noise; batch.layout: packed "
-            "or padded leaves them in random order"
-        )
+def why_no_noise(batch: ResolvedBatch, layout: Layout, *, compiles: bool) -> str | None:
+    """Return why a step has no two micro-batches whose gradients can be compared; None where it has, or can have.
+
+    Args:
+        batch: Of a step on each rank.
+        layout: Of the ranks.
+        compiles: `train.compile`: a micro-batch of a new shape would be compiled in the middle of the run.
+    """
     if batch.grad_accum_steps * layout.data_world_size > 1:
         return None
     half = batch.halved()
     if half is None:
         return "one sample a step: two micro-batches are needed to compare their gradients"
+    if not compiles:
+        return None  # `TrainBatches.compare_every` cuts it into two
     return (
-        "one micro-batch a step: two are needed to compare their gradients; set batch.micro_batch_size: "
-        f"{half.micro_batch_size}, or with batch.per_device batch.grad_accum_steps: 2"
+        "one micro-batch a step: two are needed to compare their gradients, and train.compile leaves it whole; set "
+        f"batch.micro_batch_size: {half.micro_batch_size}, or with batch.per_device batch.grad_accum_steps: 2"
     )
 
 

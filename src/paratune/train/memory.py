@@ -27,6 +27,7 @@ from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
 from paratune.engine.recorder import Recorder
 from paratune.errors import OutOfMemory, coded
 from paratune.hangs.pulse import Pulse
+from paratune.hardware.gpus import link_bytes_per_s
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.elastic import note_micro_batch, noted_micro_batch, will_restart
 from paratune.processes.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE, local_world_size
@@ -358,7 +359,7 @@ def device_facts(prepared: Prepared, nodes: Sequence[Mapping[str, Any]]) -> dict
         part = hardware.total_memory_bytes() // local_world_size(prepared.place)
         return {"device_bytes": part, "device_name": "memory a process has here", "link_bytes_per_s": None}
     gpus = [gpu for node in nodes for gpu in node["gpus"] or []]
-    links = [hardware.link_bytes_per_s(gpu["link"], gpu["capability"]) for gpu in gpus]
+    links = [link_bytes_per_s(gpu["link"], gpu["capability"]) for gpu in gpus]
     known = [link for link in links if link is not None]
     return {
         "device_bytes": min((gpu["memory_bytes"] for gpu in gpus), default=None),

@@ -340,8 +340,15 @@ def check_micro_batches(sizes: ResolvedBatch, num_samples: int) -> None:
         )
 
 
-def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch, batch_layout: BatchLayout) -> TrainBatches:
-    """Return the micro-batches of this rank, for any step."""
+def train_batches(
+    prepared: Prepared,
+    layout: Layout,
+    sizes: ResolvedBatch,
+    batch_layout: BatchLayout,
+    *,
+    compare_every: int | None = None,
+) -> TrainBatches:
+    """Return the micro-batches of this rank, for any step; `compare_every` as in `TrainBatches`."""
     return TrainBatches(
         collator_of(prepared, "train", batch_layout),
         seed=prepared.config.run.seed,
@@ -352,6 +359,7 @@ def train_batches(prepared: Prepared, layout: Layout, sizes: ResolvedBatch, batc
         data_world_size=layout.data_world_size,
         equal_shapes=prepared.traits.equal_shapes,
         num_buckets=batch_layout.num_buckets,
+        compare_every=compare_every,
     )
 
 

@@ -19,6 +19,7 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
 from paratune.data.load import split_records
 from paratune.hardware.environment import recorded_environment, unset_variables
+from paratune.hardware.gpus import library_versions
 from paratune.models.batch_layout import BatchLayout
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
 from paratune.processes.elastic import torchrun_of
@@ -28,27 +29,33 @@ from paratune.train.prepare import Prepared
 
 
 def model_facts(model: TaskModel, name: str) -> dict[str, Any]:
-    """Return architecture, size and the fingerprint of the initial weights."""
+    """Return architecture, size and the fingerprint of the initial weights.
+
+    size_bytes is that of all parameters and buffers, each tied one once, in the dtype in which training holds them.
+    """
     num_parameters, num_trainable = count_parameters(model)
     return {
         "name": name,
         "architecture": type(model.hf).__name__,
         "num_parameters": num_parameters,
         "num_trainable": num_trainable,
+        "size_bytes": sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())),
         "init_fingerprint": weights_fingerprint(model),
     }
 
 
-def gather_nodes(strategy: Strategy, folder: Path, *, local_rank: int) -> list[dict[str, Any]]:
+def gather_nodes(strategy: Strategy, folder: Path, data_folder: Path, *, local_rank: int) -> list[dict[str, Any]]:
     """Describe each machine of the run once, in the order of its first rank. Collective.
 
     Args:
         strategy: Brings the descriptions together.
         folder: The run's; the storage under it is described.
+        data_folder: Of the token files; the storage under it is described.
         local_rank: This process's number on its machine; the first one looks.
     """
     nodes: dict[str, dict[str, Any]] = {}
-    for text in gather_texts(strategy, json.dumps(hardware.describe_node(folder)) if local_rank == 0 else ""):
+    own = json.dumps(hardware.describe_node(folder, data_folder)) if local_rank == 0 else ""
+    for text in gather_texts(strategy, own):
         if text:
             node = json.loads(text)
             # Some launchers show every process as the first of its machine.
@@ -99,7 +106,7 @@ def session_record(
         "directory": str(Path.cwd()),
         "config": prepared.loaded.values,
         "config_origin": prepared.loaded.origin,
-        "versions": hardware.package_versions(),
+        "versions": hardware.package_versions() | library_versions(),
         "code": hardware.code_version(),
         "hardware": nodes,
         "world_size": prepared.place.world_size,
@@ -173,7 +180,7 @@ def run_record(
         folder: The run's folder.
         session: The first, of `session_record`; what it says is also said on top.
         model: Of `model_facts`.
-        plan: num_steps, steps_per_epoch, num_epochs.
+        plan: num_steps, steps_per_epoch, num_epochs, batches_per_epoch, num_batches.
     """
     return {
         "schema_version": records.SCHEMA_VERSION,

@@ -17,6 +17,7 @@ from paratune.config.sections import run_path
 from paratune.console import Display, log_to_file
 from paratune.data.loader import TrainBatches
 from paratune.data.order import steps_per_epoch
+from paratune.data.tokens import cache_folder
 from paratune.data.workers import start_server
 from paratune.engine.evaluate import Interrupted
 from paratune.engine.keeper import RunKeeper
@@ -258,7 +259,9 @@ class _Run:
 
     def _write_record(self, step: int, model: dict[str, Any]) -> dict[str, Any] | None:
         """Write run.json, or add this session to it, and return the session on rank 0. Collective."""
-        nodes = gather_nodes(self._strategy, self._folder, local_rank=self._prepared.place.local_rank)
+        data_folder = cache_folder(self._config.data.cache_dir)
+        local_rank = self._prepared.place.local_rank
+        nodes = gather_nodes(self._strategy, self._folder, data_folder, local_rank=local_rank)
         if not self._is_writer:
             return None
         lines = self._advice(model, nodes)
@@ -276,10 +279,13 @@ class _Run:
         if step > 0:
             add_session(self._folder, session)
             return session
+        num_micro_steps = self._batch.grad_accum_steps
         plan = {
             "num_steps": self._num_steps,
             "steps_per_epoch": self._steps_per_epoch,
             "num_epochs": self._num_steps / self._steps_per_epoch,
+            "batches_per_epoch": num_micro_steps * self._steps_per_epoch,
+            "num_batches": num_micro_steps * self._num_steps * self._strategy.layout.data_world_size,
         }
         record = run_record(self._prepared, self._folder, session=session, model=model, plan=plan)
         records.write_run(self._folder, record)
@@ -337,7 +343,7 @@ class _Run:
     ) -> dict[str, Any]:
         config, prepared, strategy = self._config, self._prepared, self._strategy
         clock = WatchedClock(make_clock(prepared.device), self._pulse)
-        why_not = why_no_noise(self._batch_layout, self._batch, strategy.layout)
+        why_not = why_no_noise(self._batch, strategy.layout, compiles=config.train.compile)
         self._noise = NoiseMeter(strategy, config.measure.noise_scale_every, why_not)
         sampler = self._sampler(progress)
         with closing(sampler), self._display.bar(config.run.name or "", self._num_steps) as bar:
@@ -429,7 +435,8 @@ class _Run:
         )
 
     def _train_batches(self, sizes: ResolvedBatch) -> TrainBatches:
-        return train_batches(self._prepared, self._strategy.layout, sizes, self._batch_layout)
+        every = None if self._noise.reason is not None else self._config.measure.noise_scale_every
+        return train_batches(self._prepared, self._strategy.layout, sizes, self._batch_layout, compare_every=every)
 
     def _finish(self, model: TaskModel, keeper: RunKeeper, recorder: Recorder) -> Finish:
         return Finish(

@@ -14,6 +14,7 @@ from paratune.verdicts.rows import ComparedRun
 GOODPUT = "goodput"
 _BATCH = "run.batch.global_batch_size"
 _RATE = "summary.throughput.samples_per_s"
+_REFERENCE = "run.config.measure.reference_batch"
 _SAMPLED = "summary.noise_scale"
 _NOISE = f"{_SAMPLED}.value"
 
@@ -41,7 +42,7 @@ def rates_of(baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, 
     first, second = (tuple(run.number(_RATE) for run in side) for side in (baseline, others))
     if is_same_batch:
         return Rates(SPEED, first, second)
-    reference = baseline[0].number(_BATCH)
+    reference = reference_batch_of(baseline[0])
     goodputs, reasons, notes = [], [], []
     for side in (baseline, others):
         stand_in = pooled_noise(side)
@@ -59,6 +60,15 @@ def rates_of(baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, 
     if reasons:
         return Rates(GOODPUT, first, second, "; ".join(reasons))
     return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
+
+
+def reference_batch_of(baseline: ComparedRun) -> float | None:
+    """Return m0, the batch of which efficiency is 1: `measure.reference_batch` of the baseline, else its global batch.
+
+    Source: Qiao et al., Pollux, OSDI 2021, whose m0 is the batch size with which a user submits a job.
+    """
+    own = baseline.number(_REFERENCE)
+    return baseline.number(_BATCH) if own is None else own
 
 
 def pooled_noise(runs: Sequence[ComparedRun]) -> float | None:

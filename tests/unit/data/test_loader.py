@@ -12,6 +12,7 @@ from paratune.batch.packing import pack
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
 from paratune.data.tokens import Tokenizing, tokenize
+from paratune.records.efficiency import GradientSums, noise_estimates
 
 TEXTS = [" ".join(["good"] * (1 + number * 7 % 11)) for number in range(23)]
 
@@ -286,3 +287,86 @@ def test_equal_shapes_pad_all_micro_batches_of_a_step_alike(collator):
                 assert torch.equal(now.attention_mask[:rows, :length], was.attention_mask)
         # A filler row has something to attend to.
         assert all(bool(batch.attention_mask.any(1).all()) for batch in after)
+
+
+def cuts(batches: TrainBatches, step: int) -> list[list[int]]:
+    """Return the samples of each micro-batch of a step, without filler."""
+    return [[index for index in batch.index.tolist() if index >= 0] for batch in batches.step(step)]
+
+
+def test_every_third_step_of_sorted_rows_is_in_random_order_for_the_noise_scale(collator):
+    plain = train_batches(collator, micro_batch_size=4, num_micro_steps=2)
+    in_buckets = replace(plain, num_buckets=2)
+    compared = replace(in_buckets, compare_every=3)
+    # Steps are counted from 1: the third and the sixth, of which the third is the rest of an epoch, of 7 samples.
+    for step in (0, 1, 3, 4, 6):
+        assert cuts(compared, step) == cuts(in_buckets, step)
+    for step in (2, 5):
+        order = plain.indices(step).tolist()
+        assert cuts(compared, step) == [order[start : start + 2] for start in range(0, 8, 2)]
+        assert cuts(compared, step) != cuts(in_buckets, step)
+        assert kept(compared.step(step)) == kept(in_buckets.step(step))
+
+
+@pytest.mark.parametrize(("micro_batch_size", "sizes"), [(8, [4, 4]), (9, [5, 3])])
+def test_a_single_micro_batch_is_cut_into_two_for_the_noise_scale(collator, micro_batch_size, sizes):
+    whole = train_batches(collator, micro_batch_size=micro_batch_size)
+    compared = replace(whole, compare_every=2)
+    assert [len(cut) for cut in cuts(compared, 0)] == [8]
+    assert [len(cut) for cut in cuts(compared, 1)] == sizes
+    assert np.concatenate(cuts(compared, 1)).tolist() == whole.indices(1).tolist()
+    assert {batch.loss_denominator for batch in compared.step(1)} == {8.0}
+
+
+def test_micro_batches_stay_whole_for_the_noise_scale_where_there_are_two(collator):
+    ranks = [train_batches(collator, rank, 2, micro_batch_size=4) for rank in range(2)]
+    accumulated = train_batches(collator, micro_batch_size=4, num_micro_steps=2)
+    for batches in (*ranks, accumulated):
+        assert cuts(replace(batches, compare_every=1), 1) == cuts(batches, 1)
+
+
+def test_the_parts_of_a_step_with_equal_shapes_are_not_cut(collator):
+    batches = replace(train_batches(collator), equal_shapes=True)
+    assert cuts(replace(batches, compare_every=1), 1) == cuts(batches, 1)
+
+
+@pytest.mark.parametrize(("num_buckets", "micro_batch_size"), [(1, 2), (4, 8), (1, 8)])
+def test_the_noise_of_sorted_rows_is_that_of_random_parts(collator, num_buckets, micro_batch_size):
+    """The gradient of a sample is its length here, so that all noise is explained by what rows are sorted by.
+
+    For samples drawn without replacement the estimate of tr(Sigma) has the variance of all samples (with N - 1) as its
+    mean: of g and of each g_i, the part of |G|^2 that N limits is the same. A step of 8 in 4 parts has 3 degrees of
+    freedom, one in 2 parts 1: over 1,000 steps 2.6% and 4.5% of a normal distribution; twice that is allowed and more.
+    """
+    random = np.random.default_rng(7)
+    lengths = random.integers(1, 30, 8000)
+    store = replace(
+        collator.store,
+        tokens=np.zeros(lengths.sum(), np.uint16),
+        type_ids=None,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        full_lengths=lengths.astype(np.int32),
+    )
+    batches = TrainBatches(
+        Collator(store, None, 0),
+        seed=3,
+        global_batch_size=8,
+        micro_batch_size=micro_batch_size,
+        num_micro_steps=8 // micro_batch_size,
+        data_rank=0,
+        data_world_size=1,
+        num_buckets=num_buckets,
+    )
+
+    def traces(made: TrainBatches) -> list[float]:
+        found = []
+        for step in range(1000):
+            parts = [lengths[cut].sum() / 8 for cut in cuts(made, step)]
+            weights = sum((len(cut) / 8) ** 2 for cut in cuts(made, step))
+            estimates = noise_estimates(GradientSums(sum(parts) ** 2, sum(part**2 for part in parts), weights, 8))
+            found += [] if estimates is None else [estimates[0]]
+        return found
+
+    assert np.mean(traces(replace(batches, compare_every=1))) == pytest.approx(lengths.var(ddof=1), rel=0.12)
+    ordered = traces(batches)
+    assert not ordered or np.mean(ordered) > 1.5 * lengths.var(ddof=1)

@@ -9,7 +9,8 @@ from paratune.doctor import probe
 from paratune.doctor.batch_script import ScriptFacts, look_into, read_called, read_in_tasks, wrong_rank_line
 from paratune.doctor.torch_builds import build_for
 from paratune.doctor.versions import linked_groups, numa_nodes
-from paratune.hardware import gpu_links
+from paratune.hardware import gpus
+from paratune.hardware.gpus import gpu_links
 
 # nvidia-smi, from DataDog/datadog-agent#33120 and sgl-project/sglang#27487: the words changed with series 610.
 HEADINGS = {
@@ -74,7 +75,7 @@ def test_the_version_of_nvcc():
 # NCCL_VERSION in nccl.h: (X) <= 2 && (Y) <= 8 ? X * 1000 + Y * 100 + Z : X * 10000 + Y * 100 + Z.
 @pytest.mark.parametrize(("code", "version"), [(2408, "2.4.8"), (2708, "2.7.8"), (20908, "2.9.8"), (22707, "2.27.7")])
 def test_the_number_of_an_nccl(code, version):
-    assert probe.nccl_version(code) == version
+    assert gpus.nccl_version(code) == version
 
 
 def test_the_nccl_that_is_loaded_says_its_version(tmp_path, monkeypatch):
@@ -90,10 +91,10 @@ def test_the_nccl_that_is_loaded_says_its_version(tmp_path, monkeypatch):
     maps = tmp_path / "maps"
     at = "7f0000000000-7f0000001000 r-xp 00000000 08:01 131 "
     maps.write_text(f"{at} /usr/lib/libc.so.6\n{at} /opt/nccl/lib/libnccl-net.so\n{at} [heap]\n")
-    assert probe.loaded_nccl(maps) is None
+    assert gpus.loaded_nccl(maps) is None
     maps.write_text(f"{maps.read_text()}{at} /opt/nccl/lib/libnccl.so.2.18.3\n")
-    assert probe.loaded_nccl(maps) == "2.18.3"
-    assert probe.loaded_nccl(tmp_path / "none") is None
+    assert gpus.loaded_nccl(maps) == "2.18.3"
+    assert gpus.loaded_nccl(tmp_path / "none") is None
 
 
 # nvidia-smi topo -m, with the heading underlined as in a terminal; two tabs before the last column.

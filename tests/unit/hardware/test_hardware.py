@@ -8,6 +8,7 @@ import pytest
 from patience import PATIENCE_S
 
 from paratune import hardware
+from paratune.hardware import gpus
 
 CPUINFO = """processor\t: 0
 model name\t: AMD EPYC 9654 96-Core Processor
@@ -173,6 +174,41 @@ def test_what_a_virtual_disk_says_is_not_believed(tmp_path):
     assert storage_of(tmp_path, ROOT)["kind"] is None
 
 
+def disk(tmp_path: Path, name: str, files: dict[str, str]) -> Path:
+    """Make a disk in /sys; return its folder."""
+    (tmp_path / "sys" / "dev" / "block").mkdir(parents=True, exist_ok=True)
+    return make_files(tmp_path / "sys" / "devices" / name, files)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [("SAMSUNG MZWLJ3T8HBLS-00007\n", "nvme"), ("Amazon Elastic Block Store\n", None), ("nvme_card-pd\n", None)],
+)
+def test_nvme_is_told_from_other_disks_and_from_network_disks_of_clouds(tmp_path, model, kind):
+    found = disk(tmp_path, "nvme0n1", {"queue/rotational": "0\n", "device/model": model, "nvme0n1p1/partition": "1\n"})
+    (tmp_path / "sys" / "dev" / "block" / "8:1").symlink_to(found / "nvme0n1p1")
+    assert storage_of(tmp_path, ROOT)["kind"] == kind
+
+
+@pytest.mark.parametrize(("others", "kind"), [("0\n", "ssd"), ("1\n", "hdd")])
+def test_a_volume_is_as_its_slowest_disk(tmp_path, others, kind):
+    fast = disk(tmp_path, "nvme0n1", {"queue/rotational": "0\n"})
+    slow = disk(tmp_path, "sda", {"queue/rotational": others})
+    volume = disk(tmp_path, "dm-0", {"queue/rotational": "0\n", "slaves/.keep": ""})
+    (volume / "slaves" / ".keep").unlink()
+    for one in (fast, slow):
+        (volume / "slaves" / one.name).symlink_to(one)
+    (tmp_path / "sys" / "dev" / "block" / "8:1").symlink_to(volume)
+    assert storage_of(tmp_path, ROOT)["kind"] == kind
+
+
+def test_btrfs_has_a_device_number_of_its_own_and_the_source_names_the_disk(tmp_path):
+    found = disk(tmp_path, "nvme1n1", {"queue/rotational": "0\n"})
+    (tmp_path / "sys" / "class" / "block").mkdir(parents=True)
+    (tmp_path / "sys" / "class" / "block" / "nvme1n1").symlink_to(found)
+    assert storage_of(tmp_path, "27 1 0:31 / / rw - btrfs /dev/nvme1n1 rw\n")["kind"] == "nvme"
+
+
 def test_storage_is_unknown_where_the_system_does_not_say(tmp_path):
     storage = hardware.describe_storage(tmp_path, tmp_path / "proc", tmp_path / "sys")
     assert (storage["filesystem"], storage["kind"]) == (None, None)
@@ -197,16 +233,16 @@ Legend:
 
 
 def test_gpu_links_are_between_gpus_slowest_first():
-    assert hardware.gpu_links(TOPOLOGY) == {0: "SYS+NV18", 1: "SYS+NV18", 2: "SYS"}
+    assert gpus.gpu_links(TOPOLOGY) == {0: "SYS+NV18", 1: "SYS+NV18", 2: "SYS"}
 
 
 def test_a_single_gpu_has_no_link():
-    assert hardware.gpu_links("\tGPU0\tCPU Affinity\nGPU0\t X \t0-31\n") == {}
-    assert hardware.gpu_links(None) == {}
+    assert gpus.gpu_links("\tGPU0\tCPU Affinity\nGPU0\t X \t0-31\n") == {}
+    assert gpus.gpu_links(None) == {}
 
 
 def test_node_has_all_that_a_record_wants(tmp_path):
-    node = hardware.describe_node(tmp_path / "runs")
+    node = hardware.describe_node(tmp_path / "runs", tmp_path / "cache")
     assert set(node) == {
         "hostname",
         "os",
@@ -218,12 +254,17 @@ def test_node_has_all_that_a_record_wants(tmp_path):
         "num_usable_cores",
         "ram_bytes",
         "ram_limit_bytes",
+        "virtualisation",
         "storage",
+        "data_storage",
         "gpus",
+        "gpu_driver",
         "python",
     }
     assert node["num_usable_cores"] <= node["num_logical_cores"]
     assert node["ram_bytes"] > 2**28
+    assert node["data_storage"]["filesystem"] == node["storage"]["filesystem"]
+    assert hardware.describe_node()["data_storage"] is None
     assert not (tmp_path / "runs").exists()
 
 
@@ -338,7 +379,7 @@ def test_a_command_that_fails_or_hangs_says_nothing(monkeypatch):
     ],
 )
 def test_link_speeds_are_those_of_nvlink_or_unknown(link, capability, expected):
-    assert hardware.link_bytes_per_s(link, capability) == expected
+    assert gpus.link_bytes_per_s(link, capability) == expected
 
 
 def test_memory_that_is_left_minds_the_containers_limit(tmp_path):

@@ -13,7 +13,7 @@ from raised import raises_code
 from safetensors.torch import load_file, save_file
 from tiny import VOCABULARY, tiny_model, tiny_tokenizer
 from tokenizers import Tokenizer, models
-from transformers import ModernBertConfig, PreTrainedTokenizerFast
+from transformers import ModernBertConfig, PreTrainedTokenizerFast, T5Config
 
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError
@@ -460,6 +460,39 @@ def test_the_demo_model_is_found_or_the_extra_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with raises_code("dependency.missing", "paratune[demo]"):
         locate(load.DEMO_MODEL)
+
+
+@pytest.fixture
+def t5_folder(tmp_path: Path) -> Path:
+    """The folder of a T5 as its configuration class makes it: without the start token of the decoder."""
+    config = T5Config(vocab_size=len(VOCABULARY), d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    config.save_pretrained(tmp_path / "t5")
+    tiny_tokenizer(tmp_path / "t5")
+    return tmp_path / "t5"
+
+
+def test_a_t5_without_the_start_of_its_decoder_is_refused_before_anything_is_read(t5_folder: Path):
+    model = ModelOptions(name=str(t5_folder), from_scratch=True)
+    with raises_code("model.decoder_start", "decoder_start_token_id", "t5", key="model.overrides", name=str(t5_folder)):
+        load_config(model)
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_a_t5_runs_with_the_start_that_the_remedy_gives(t5_folder: Path, by_file: bool):
+    overrides = {"eos_token_id": VOCABULARY.index("[SEP]")}
+    if by_file:
+        path = t5_folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "decoder_start_token_id": 0}))
+    else:
+        overrides["decoder_start_token_id"] = 0
+    model = loaded(t5_folder, from_scratch=True, overrides=overrides)
+    ids = torch.tensor([[5, 6, overrides["eos_token_id"]], [7, 8, overrides["eos_token_id"]]])
+    assert model.hf(input_ids=ids).logits.shape == (2, 2)
+
+
+def test_a_model_without_a_decoder_takes_no_start_of_one(folder: Path):
+    with raises_code("model.unknown_override", key="model.overrides.decoder_start_token_id"):
+        load_config(ModelOptions(name=str(folder), overrides={"decoder_start_token_id": 0}))
 
 
 def test_memory_that_ran_out_is_not_told_as_a_missing_model(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -55,6 +55,22 @@ def test_runs_of_one_batch_size_do_not_show_that_they_are_equal(tmp_path: Path):
     assert values(report, "statistical_efficiency") == [1.0, 1.0]
 
 
+def test_a_reference_batch_of_the_users_own_shows_efficiency_at_equal_batches(tmp_path: Path):
+    changes = {"batch.global_batch_size": 32, "config.measure.reference_batch": 16}
+    folders = [
+        make_run(tmp_path / name, run_changes=changes, summary_changes={"noise_scale": {**NOISE, "value": value}})
+        for name, value in (("a", 96.0), ("b", 32.0))
+    ]
+    report = make(folders, None)
+    # (96 + 16) / (96 + 32) and (32 + 16) / (32 + 32).
+    assert values(report, "statistical_efficiency") == pytest.approx([0.875, 0.75])
+    rates = values(report, "samples_per_s")
+    assert values(report, "goodput") == pytest.approx([rates[0] * 0.875, rates[1] * 0.75])
+    assert "Statistical efficiency (against 16 samples)" in [row.label for row in report.shown_rows]
+    (row,) = (row for row in report.rows if row.key == "statistical_efficiency")
+    assert row.cells[0].source.endswith("m0 measure.reference_batch of a")
+
+
 def test_the_noise_scale_is_taken_from_a_run_that_trained_the_same_thing(tmp_path: Path):
     report = make([of(tmp_path / "a", noise_scale=NOISE), of(tmp_path / "b", noise_scale=UNKNOWN)], None)
     assert texts(report, "noise_scale") == ["96.0 ± 12.0", "96.0 ± 12.0 †"]

@@ -3,7 +3,7 @@
 from make_run import GIB, make_run
 
 from paratune.report.compare import config_differences
-from paratune.report.machine import hardware_facts, setting_text, software_facts
+from paratune.report.machine import hardware_facts, machine_kinds, setting_text, software_facts
 from paratune.report.read import read_runs
 
 
@@ -39,3 +39,51 @@ def test_setting_text_tells_null_from_a_setting_that_is_not_there(tmp_path):
     found = {one.key: one for one in config_differences(read_runs([first, second]).runs)}
     texts = [setting_text(found["strategy.bucket_cap_mb"], run) for run in "ab"]
     assert texts == ["no such setting", "null"]
+
+
+def test_libraries_of_the_gpu_are_shown_also_where_unknown(tmp_path):
+    changes = {"versions": {"torch": "2.13.0", "cuda": "13.0", "cudnn": "9.13.0", "nccl": None}, "device": "cuda"}
+    facts = software_facts(_run(tmp_path, **changes))
+    assert facts == {"torch": "2.13.0", "CUDA": "13.0", "cuDNN": "9.13.0", "NCCL": "n/a"}
+
+
+def test_virtualisation_storage_of_tokens_and_driver_are_told(tmp_path):
+    node = {
+        "virtualisation": {"hypervisor": "kvm", "container": None},
+        "data_storage": {"filesystem": "xfs", "kind": "nvme", "free_bytes": 1, "total_bytes": GIB},
+        "gpu_driver": None,
+    }
+    assert hardware_facts(_run(tmp_path, hardware=[node])) == {
+        "virtualisation": "hypervisor kvm",
+        "data storage": "filesystem xfs, kind nvme, total 1 GiB",
+        "GPU driver": "n/a",
+    }
+
+
+def test_driver_virtualisation_and_storage_make_no_other_machine(tmp_path):
+    node = {"cpu_model": "EPYC", "ram_bytes": GIB, "gpus": [{"name": "A100", "memory_bytes": GIB, "link": None}]}
+    more = {
+        "virtualisation": {"hypervisor": "kvm"},
+        "data_storage": {"kind": "nvme"},
+        "storage": {"kind": "hdd"},
+        "gpu_driver": "550.54.15",
+    }
+    folders = [
+        make_run(tmp_path / name, run_changes={"hardware": [facts]})
+        for name, facts in (("a", node), ("b", {**node, **more}))
+    ]
+    assert len(set(machine_kinds(read_runs(folders).runs))) == 1
+
+
+def test_a_run_with_some_gpus_of_a_node_misses_some_links(tmp_path):
+    # Pairs of an A100 PCIe node are bridged, and pairs reach each other by the processors.
+    def kinds(*links):
+        folders = []
+        for number, of_gpus in enumerate(links):
+            gpus = [{"name": "A100", "memory_bytes": GIB, "link": link} for link in of_gpus]
+            changes = {"hardware": [{"cpu_model": "EPYC", "ram_bytes": GIB, "gpus": gpus}]}
+            folders.append(make_run(tmp_path / f"{len(links)}-{number}", run_changes=changes))
+        return len(set(machine_kinds(read_runs(folders).runs)))
+
+    assert kinds([None], ["NV12"] * 2, ["SYS+NV12"] * 4) == 1
+    assert kinds(["NV12"] * 2, ["PHB"] * 2) == 2

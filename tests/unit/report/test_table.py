@@ -33,6 +33,13 @@ def test_throughput_is_compared_with_the_first_run(tmp_path):
     assert [cell.text for cell in rows["tokens_per_s_to_first"].cells] == ["1.00×", "2.50×"]
 
 
+def test_the_size_of_the_model_is_in_million_bytes_and_batches_are_counted(tmp_path):
+    changes = {"model.size_bytes": 437_951_488, "plan.batches_per_epoch": 1250}
+    rows = _rows(make_run(tmp_path / "a", run_changes=changes), make_run(tmp_path / "b"))
+    assert [cell.text for cell in rows["model_size_bytes"].cells] == ["438.0", "n/a"]
+    assert [cell.text for cell in rows["batches_per_epoch"].cells] == ["1,250", "n/a"]
+
+
 def test_memory_is_the_largest_rank_and_the_sum(tmp_path):
     rows = _rows(make_run(tmp_path / "a", kind="ddp", world_size=2))
     # 1.2 GiB and 1.25 GiB, cut to whole bytes.

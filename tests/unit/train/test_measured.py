@@ -4,7 +4,6 @@ import pytest
 
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.sections import MeasureOptions
-from paratune.models.batch_layout import BatchLayout
 from paratune.strategies.protocol import Layout
 from paratune.train.measured import why_no_communication, why_no_noise, why_no_profile
 
@@ -13,25 +12,23 @@ PAIR = Layout(rank=1, world_size=2, data_rank=1, data_world_size=2)
 STAGES = Layout(rank=1, world_size=2, data_rank=0, data_world_size=1)
 
 
+@pytest.mark.parametrize("compiles", [False, True])
 @pytest.mark.parametrize(
     ("layout", "accumulation"), [(ALONE, 2), (PAIR, 1), (STAGES, 4)], ids=["accumulation", "ranks", "stages"]
 )
-@pytest.mark.parametrize("kind", ["packed", "padded"])
-def test_two_micro_batches_in_random_order_are_enough(layout: Layout, accumulation: int, kind: str):
-    assert why_no_noise(BatchLayout(kind), ResolvedBatch(32, 8, accumulation), layout) is None
+def test_two_micro_batches_are_enough(layout: Layout, accumulation: int, compiles: bool):
+    assert why_no_noise(ResolvedBatch(32, 8, accumulation), layout, compiles=compiles) is None
 
 
-def test_one_micro_batch_is_too_few():
-    reason = why_no_noise(BatchLayout("packed"), ResolvedBatch(12, 12, 1), ALONE)
-    assert reason.startswith("one micro-batch a step")
+def test_one_micro_batch_is_cut_into_two_but_not_where_it_is_compiled():
+    assert why_no_noise(ResolvedBatch(12, 12, 1), ALONE, compiles=False) is None
+    reason = why_no_noise(ResolvedBatch(12, 12, 1), ALONE, compiles=True)
+    assert "train.compile" in reason
     assert "batch.micro_batch_size: 6," in reason
     # 9 samples cannot be halved: three micro-batches of 3.
-    assert "batch.micro_batch_size: 3," in why_no_noise(BatchLayout("padded"), ResolvedBatch(9, 9, 1), ALONE)
-    assert why_no_noise(BatchLayout("padded"), ResolvedBatch(1, 1, 1), ALONE).startswith("one sample a step")
-
-
-def test_sorted_micro_batches_are_no_random_parts_of_a_step():
-    assert "sorted by length" in why_no_noise(BatchLayout("bucketed"), ResolvedBatch(32, 8, 2), PAIR)
+    assert "batch.micro_batch_size: 3," in why_no_noise(ResolvedBatch(9, 9, 1), ALONE, compiles=True)
+    for compiles in (False, True):
+        assert why_no_noise(ResolvedBatch(1, 1, 1), ALONE, compiles=compiles).startswith("one sample a step")
 
 
 def test_why_nothing_is_profiled():

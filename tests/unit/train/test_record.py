@@ -20,7 +20,15 @@ from paratune.records import EventLog, read_events, read_json
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.single import SingleStrategy
 from paratune.train import record
-from paratune.train.record import add_session, gather_nodes, num_requeued, num_restarts, run_record, session_record
+from paratune.train.record import (
+    add_session,
+    gather_nodes,
+    model_facts,
+    num_requeued,
+    num_restarts,
+    run_record,
+    session_record,
+)
 from paratune.train.resume import note_resume
 
 FILE = """
@@ -56,16 +64,25 @@ def node(name: str) -> bytes:
 
 
 def test_each_machine_is_described_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(hardware, "describe_node", lambda folder: {"hostname": "a", "folder": str(folder)})
+    monkeypatch.setattr(hardware, "describe_node", lambda run, data: {"hostname": "a", "folders": f"{run} {data}"})
+    data, own = tmp_path / "cache", {"hostname": "a", "folders": f"{tmp_path} {tmp_path / 'cache'}"}
     # Rank 1 is a second process of a; rank 2 is the first of b; rank 3 a process of b that was not told its number.
-    nodes = gather_nodes(Gathered(b"", node("b"), node("b")), tmp_path, local_rank=0)
-    assert nodes == [{"hostname": "a", "folder": str(tmp_path)}, {"hostname": "b", "cpu_model": "Prozessor ä"}]
-    assert gather_nodes(single(), tmp_path, local_rank=0) == [{"hostname": "a", "folder": str(tmp_path)}]
+    nodes = gather_nodes(Gathered(b"", node("b"), node("b")), tmp_path, data, local_rank=0)
+    assert nodes == [own, {"hostname": "b", "cpu_model": "Prozessor ä"}]
+    assert gather_nodes(single(), tmp_path, data, local_rank=0) == [own]
 
 
 def test_a_process_that_is_not_the_first_of_its_machine_does_not_look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(hardware, "describe_node", lambda folder: pytest.fail("looked"))
-    assert gather_nodes(Gathered(node("b")), tmp_path, local_rank=1) == [json.loads(node("b"))]
+    monkeypatch.setattr(hardware, "describe_node", lambda *_: pytest.fail("looked"))
+    assert gather_nodes(Gathered(node("b")), tmp_path, tmp_path, local_rank=1) == [json.loads(node("b"))]
+
+
+def test_the_size_of_a_model_counts_buffers_and_tied_weights_once():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3)).double()
+    model[2].weight = model[0].weight
+    model.hf = None
+    # Weights of 9 + 3 + 3 + 3 + 3 numbers and buffers of 3 + 3, each of 8 bytes; one counter of 8 bytes.
+    assert model_facts(model, "m")["size_bytes"] == 8 * (21 + 6) + 8
 
 
 def prepared(folder: Path, *, settings: list[str], world_size: int, strategy: Any) -> Any:

@@ -251,6 +251,22 @@ def test_other_batches_are_compared_by_goodput():
     assert verdict.notes == ("the noise scale of all runs together stands for that of b1, not told by itself",)
 
 
+def test_goodput_is_held_against_the_reference_batch_of_the_baseline():
+    # m0 = 16: with a noise scale of 100 a sample is worth 116/132 in batches of 32 and 116/164 in those of 64.
+    base = runs_of(
+        "a", [100.0, 101.0, 99.0], summary__noise_scale__value=100.0, run__config__measure__reference_batch=16
+    )
+    other = runs_of("b", [160.0, 163.0, 158.0], run__batch__global_batch_size=64, summary__noise_scale__value=100.0)
+    verdict = judge([base, other], "a", differs={"b": Differs(allowed=("the batch",), batch=True)})[0]
+    rate = (160 * 163 * 158 / (100 * 101 * 99)) ** (1 / 3)
+    assert verdict.speed.change == pytest.approx(rate * (116 / 164) / (116 / 132) - 1)
+    # Of a baseline with another noise scale it is another change: 316/332 instead of 116/132.
+    for run in base.runs:
+        run.values["summary.noise_scale.value"] = 300.0
+    verdict = judge([base, other], "a", differs={"b": Differs(allowed=("the batch",), batch=True)})[0]
+    assert verdict.speed.change == pytest.approx(rate * (116 / 164) / (316 / 332) - 1)
+
+
 def test_other_batches_without_a_noise_scale_are_not_compared():
     # That of the baseline is of no use: the others may have trained another model.
     base = runs_of("a", [100, 101], summary__noise_scale__value=100.0)

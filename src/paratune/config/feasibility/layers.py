@@ -1,14 +1,29 @@
-"""The number of layers of a model that lies in a folder, read without torch."""
+"""What the configuration of a model says before the model is loaded, without torch: layers, start of a decoder."""
 
 import importlib.util
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from paratune.config.feasibility.rules import DEMO_MODEL, DEMO_PACKAGE
 from paratune.config.sections import ModelOptions
 
 _KEYS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
 """How configurations of models call the number of their layers."""
+DECODER_START = "decoder_start_token_id"
+_SHIFTED = frozenset({"t5", "mt5", "umt5"})
+"""Values of `model_type` whose heads read a decoder: its inputs are those of the encoder behind the start token
+(`_shift_right` of transformers' modeling_t5.py)."""
+
+
+def lacks_decoder_start(values: Mapping[str, Any]) -> bool:
+    """Return whether a model cannot be run because its configuration names no start token of its decoder.
+
+    Args:
+        values: Of config.json, with `model.overrides` applied.
+    """
+    return values.get("model_type") in _SHIFTED and values.get(DECODER_START) is None
 
 
 def num_layers(model: ModelOptions) -> int | None:

@@ -1,9 +1,9 @@
 """Statistical efficiency and goodput of configurations.
 
-Efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch size, m0 that of the baseline.
-Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times efficiency. Both are those of each run,
-as verdicts have them; over runs they are totals over totals: what all samples were worth, over their number and over
-their time.
+Efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch size, m0 the reference batch of
+the baseline. Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times efficiency. Both are those
+of each run, as verdicts have them; over runs they are totals over totals: what all samples were worth, over their
+number and over their time.
 """
 
 import statistics
@@ -13,7 +13,7 @@ from paratune.report.compare import experiment_key
 from paratune.report.systems.configurations import Configuration
 from paratune.report.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure, measured_samples
 from paratune.report.systems.model import Systems
-from paratune.verdicts.rates import efficiency_of, pooled_noise
+from paratune.verdicts.rates import efficiency_of, pooled_noise, reference_batch_of
 
 NOISE_SCALE = ReportMeasure(
     "noise_scale", "Noise scale (samples)", "count", 0, "summary.noise_scale: all traces over all squared norms",
@@ -64,15 +64,23 @@ def _find_noise(systems: Systems, one: Configuration) -> ConfigurationNoise:
     return ConfigurationNoise(None, (), f"noise scale unknown: {said}")
 
 
+def reference_words(systems: Systems, one: Configuration) -> str:
+    """Return what m0 of a configuration is, in words."""
+    base = systems.baseline_of(one)
+    is_own = reference_batch_of(base.runs[0]) != base.global_batch_size
+    return "measure.reference_batch of the baseline" if is_own else "the baseline's"
+
+
 def efficiency(systems: Systems, one: Configuration) -> Amount:
-    """Return the statistical efficiency of a configuration against the baseline's batch."""
+    """Return the statistical efficiency of a configuration against the reference batch of the baseline."""
     noise = noise_of(systems, one)
-    base = systems.baseline_of(one).global_batch_size
+    base = reference_batch_of(systems.baseline_of(one).runs[0])
     size = one.global_batch_size
     if size is not None and size == base:
         # Whatever the noise scale is, at the reference batch it is 1.
         runs = dict.fromkeys((run.name for run in one.runs), 1.0)
-        return Amount(EFFICIENCY, runs, 1.0, len(runs), "1 by definition: the batch is the baseline's", is_of_all=True)
+        remark = f"1 by definition: the batch is {reference_words(systems, one)}"
+        return Amount(EFFICIENCY, runs, 1.0, len(runs), remark, is_of_all=True)
     found = {run.name: efficiency_of(run, noise.value, base) for run in one.runs}
     values = {name: value for name, value in found.items() if value is not None}
     if not values:

@@ -19,6 +19,7 @@ _MODEL = (
     ("Architecture", "run.model.architecture"),
     ("Parameters", "run.model.num_parameters"),
     ("Trained parameters", "run.model.num_trainable"),
+    ("Model size (MB)", "run.model.size_bytes"),
     ("Task", "run.task.kind"),
     ("Training data", "run.data.train.source"),
     ("Training rows", "run.data.train.num_rows"),
@@ -26,6 +27,8 @@ _MODEL = (
     ("Global batch", "run.batch.global_batch_size"),
     ("Micro-batch", "run.batch.micro_batch_size"),
     ("Optimizer steps", "run.plan.num_steps"),
+    ("Batches per epoch and rank", "run.plan.batches_per_epoch"),
+    ("Batches of all ranks", "run.plan.num_batches"),
     ("Epochs", "run.plan.num_epochs"),
     ("Learning rate", "run.config.train.learning_rate"),
     ("Schedule", "run.config.train.schedule"),
@@ -90,7 +93,7 @@ def _names(kind: Kind) -> tuple[str, ...]:
 
 
 def _hardware(runs: Sequence[RunRecord]) -> dict[str, str]:
-    """Return GPUs, link, processor, memory and storage of the nodes of runs, each value once."""
+    """Return GPUs, link, processor, memory, storage and the like of the nodes of runs, each value once."""
     nodes = [node for run in runs for node in nodes_of(run)]
     hosts = dict.fromkeys(written(node.get("hostname")) for node in nodes)
     num_nodes = sorted({len(nodes_of(run)) for run in runs})
@@ -101,7 +104,10 @@ def _hardware(runs: Sequence[RunRecord]) -> dict[str, str]:
         "GPUs per node": ", ".join(map(str, num_gpus)) or NOT_AVAILABLE,
         "GPU memory": _each(nodes, lambda node: _of_gpus(node, "memory_bytes")),
         "Link of GPUs": _each(nodes, lambda node: _of_gpus(node, "link")),
-        "Storage": _each(nodes, _storage),
+        "Storage of the run": _each(nodes, lambda node: _storage(node.get("storage"))),
+        "Storage of the tokens": _each(nodes, lambda node: _storage(node.get("data_storage"))),
+        "Virtualisation": _each(nodes, _virtualisation),
+        "GPU driver": _each(nodes, lambda node: written(node.get("gpu_driver"))),
         "CPU": _each(nodes, lambda node: written(node.get("cpu_model"))),
         "CPU cores": _each(nodes, _cores),
         "RAM": _each(nodes, lambda node: _bytes(node.get("ram_bytes"))),
@@ -122,11 +128,17 @@ def _of_gpus(node: Mapping[str, Any], key: str) -> str:
     return ", ".join(dict.fromkeys(texts)) or ("none" if key == "name" else NOT_AVAILABLE)
 
 
-def _storage(node: Mapping[str, Any]) -> str:
-    found = node.get("storage")
+def _storage(found: Any) -> str:
     if not isinstance(found, Mapping):
         return written(found)
     return ", ".join(str(found[key]) for key in _STORAGE if found.get(key) is not None) or NOT_AVAILABLE
+
+
+def _virtualisation(node: Mapping[str, Any]) -> str:
+    found = node.get("virtualisation")
+    if not isinstance(found, Mapping):
+        return written(found)
+    return ", ".join(f"{key} {value}" for key, value in found.items() if value is not None) or NOT_AVAILABLE
 
 
 def _cores(node: Mapping[str, Any]) -> str:
@@ -146,7 +158,7 @@ def _models(runs: Sequence[RunRecord]) -> Table:
     for name, source in _MODEL:
         of: dict[str, list[str]] = {}
         for run in runs:
-            of.setdefault(_fact(run.get(source)), []).append(run.name)
+            of.setdefault(_fact(source, run.get(source)), []).append(run.name)
         some = list(of)[:_MAX_VALUES]
         more = f" and {len(of) - len(some)} others" if len(of) > len(some) else ""
         lines.append(
@@ -156,7 +168,9 @@ def _models(runs: Sequence[RunRecord]) -> Table:
     return Table("models", "Model and batch", columns, tuple(lines))
 
 
-def _fact(value: Any) -> str:
+def _fact(source: str, value: Any) -> str:
+    if source.endswith("_bytes") and isinstance(value, int):
+        return f"{value / 1e6:,.1f}"
     if type(value) is float:  # learning rates too: six digits are more than anyone sets
         return f"{value:.6g}"
     return f"{value:,}" if type(value) is int else written(value)

@@ -6,7 +6,15 @@ from paratune.report.systems import measures as of
 from paratune.report.systems import subjects
 from paratune.report.systems.building import Figured, Labels, build, column_of, memory_notes, names
 from paratune.report.systems.configurations import Configuration
-from paratune.report.systems.efficiency import EFFICIENCY, GOODPUT, NOISE_SCALE, efficiency, goodput, noise_of
+from paratune.report.systems.efficiency import (
+    EFFICIENCY,
+    GOODPUT,
+    NOISE_SCALE,
+    efficiency,
+    goodput,
+    noise_of,
+    reference_words,
+)
 from paratune.report.systems.measures import Amount, ReportMeasure
 from paratune.report.systems.model import Systems
 from paratune.report.systems.subjects import Scaling, SubjectFamily
@@ -170,11 +178,12 @@ def chasing_efficiency(systems: Systems) -> Table:
     ]
     bases = list(dict.fromkeys(systems.baseline_of(one).label for one in members))
     against = f"against {bases[0]}" if len(bases) == 1 else "against the baseline of its kind, which is set off"
+    references = dict.fromkeys(reference_words(systems, one) for one in members)
     notes = [
         f"In brackets: the change {against}; ↑ and ↓ behind a figure say that it rose or fell, in the head of a column "
         "which of them is better.",
-        "Statistical efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch, m0 the "
-        "baseline's. Goodput is samples/s times statistical efficiency.",
+        "Statistical efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch, m0 "
+        f"{' or '.join(references)}. Goodput is samples/s times statistical efficiency.",
         *_utilisation_kind(members),
     ]
     return build(systems, "efficiency", "Chasing efficiency", labels, members, figures, notes, compares=True)

@@ -234,6 +234,22 @@ def test_chasing_efficiency_against_the_baseline(tmp_path: Path):
     assert table.marked == (0,)
 
 
+def test_efficiency_against_a_reference_batch_of_the_users_own(tmp_path: Path):
+    # m0 = 16, noise scale 96: (96 + 16) / (96 + 32) = 87.5% of the baseline's samples; zero3 at the same batch with a
+    # noise scale of 32 has (32 + 16) / (32 + 32) = 75%. Both make 400 samples/s.
+    def tell(values: Mapping[str, str]) -> Made:
+        value = 96.0 if values["strategy"] == "ddp" else 32.0
+        noise = {"noise_scale": {"value": value, "trace": 2 * value, "squared_norm": 2.0, "num_steps": 10}}
+        run = {"config.measure.reference_batch": 16}
+        return Made(kind=values["strategy"], batch=32, summary=noise, run=run)
+
+    make_matrix(tmp_path / "m", (STRATEGY,), tell)
+    table = chasing_efficiency(systems_of(tmp_path / "m"))
+    assert [cell.value for cell in column(table, "statistical_efficiency")] == pytest.approx([0.875, 0.75])
+    assert [cell.value for cell in column(table, "goodput_samples_per_s")] == pytest.approx([350.0, 300.0])
+    assert any("measure.reference_batch of the baseline" in note for note in table.notes)
+
+
 def test_the_noise_scale_comes_from_a_run_that_trained_the_same(tmp_path: Path):
     def tell(values: Mapping[str, str]) -> Made:
         noise = {"noise_scale": {"value": 96.0, "trace": None, "squared_norm": None, "num_steps": None}}

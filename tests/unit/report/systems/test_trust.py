@@ -29,9 +29,11 @@ def test_a_column_for_each_kind_of_machine(tmp_path: Path):
         node = {
             "hostname": values["strategy"], "cpu_model": "CPU", "num_physical_cores": 8, "num_logical_cores": 16,
             "ram_bytes": 64 * GIB, "storage": {"kind": "ssd", "filesystem": "ext4"}, "gpus": gpus[values["strategy"]],
+            "data_storage": {"kind": "nvme", "filesystem": "xfs"}, "gpu_driver": "550.54.15",
+            "virtualisation": {"hypervisor": "kvm", "container": "none"},
         }  # fmt: skip
-        plan = {"num_steps": 2, "steps_per_epoch": 3, "num_epochs": 2 / 3}
-        return Made(run={"hardware": [node], "plan": plan})
+        plan = {"num_steps": 2, "steps_per_epoch": 3, "num_epochs": 2 / 3, "batches_per_epoch": 6, "num_batches": 16}
+        return Made(run={"hardware": [node], "plan": plan, "model.size_bytes": 437_951_488})
 
     folder = make_matrix(tmp_path / "m", (STRATEGY,), tell)
     systems, models, software = machine_tables(build_systems(folder, read_sweep(folder)))
@@ -41,10 +43,16 @@ def test_a_column_for_each_kind_of_machine(tmp_path: Path):
     assert facts["GPUs per node"] == ("4", "0")
     assert facts["GPU memory"] == ("40 GiB", "n/a")
     assert facts["Link of GPUs"] == ("NV18", "n/a")
-    assert facts["Storage"] == ("ssd, ext4", "ssd, ext4")
+    assert facts["Storage of the run"] == ("ssd, ext4", "ssd, ext4")
+    assert facts["Storage of the tokens"] == ("nvme, xfs", "nvme, xfs")
+    assert facts["Virtualisation"] == ("hypervisor kvm, container none",) * 2
+    assert facts["GPU driver"] == ("550.54.15", "550.54.15")
     assert facts["CPU cores"] == ("8 physical, 16 logical", "8 physical, 16 logical")
     assert facts["RAM"] == ("64 GiB", "64 GiB")
     assert facts["Hosts"] == ("ddp", "zero3")
     assert dict(models.rows)["Parameters"] == "22,713,986"
+    assert dict(models.rows)["Model size (MB)"] == "438.0"  # 437,951,488 bytes
+    assert dict(models.rows)["Batches per epoch and rank"] == "6"
+    assert dict(models.rows)["Batches of all ranks"] == "16"
     assert dict(models.rows)["Epochs"] == "0.666667"
     assert dict(software.rows)["torch"] == "2.13.0"

@@ -1,0 +1,272 @@
+"""GPUs of this machine: what they are, how they reach each other, and the versions of driver and libraries.
+
+torch is imported inside the functions that need it. What cannot be found out is None.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paratune.hardware.system_files import command_output, read_text
+
+LINKS = ("SYS", "NODE", "PHB", "PXB", "PIX")
+"""PCIe paths between two GPUs from the slowest to the fastest, as `nvidia-smi topo -m` names them; NV<n> is NVLink."""
+NVLINK_BYTES_PER_S = {"6": 20e9, "7": 25e9, "8": 25e9, "9": 25e9, "10": 50e9}
+"""Of one link in one direction, by the first number of the GPU's compute capability (NVIDIA's white papers on P100,
+V100, A100, H100 and Blackwell)."""
+_PCIE_LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""nvmlGpuTopologyLevel_t of nvml.h in the words of `nvidia-smi topo -m`; 0 is two GPUs on one board."""
+_IS_SWITCH = 2
+"""NVML_NVLINK_DEVICE_TYPE_SWITCH of nvml.h."""
+_PROC = Path("/proc")
+_SYS = Path("/sys")
+
+
+def describe_gpus() -> list[dict[str, Any]] | None:
+    """Describe the GPUs that torch may use; None when torch cannot be imported (it is imported here).
+
+    Returns:
+        For each: name, memory_bytes, capability ("9.0"), link (how it reaches the others in the list, such as "NV18" or
+        "PHB", slowest first when there are several; None for a single GPU or when unknown).
+    """
+    try:
+        import torch
+    except (ImportError, OSError):  # OSError: one of its libraries cannot be loaded
+        return None
+    if not torch.cuda.is_available():
+        return []
+    found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    # CUDA_VISIBLE_DEVICES may hide and reorder devices, by number or by UUID; the UUID that torch knows stays the same.
+    links = links_between([str(getattr(properties, "uuid", "")) for properties in found])
+    return [
+        {
+            "name": properties.name,
+            "memory_bytes": properties.total_memory,
+            "capability": f"{properties.major}.{properties.minor}",
+            "link": link,
+        }
+        for properties, link in zip(found, links, strict=True)
+    ]
+
+
+def links_between(uuids: Sequence[str]) -> list[str | None]:
+    """Return how each GPU reaches the others of `uuids`, by NVML, or by nvidia-smi where pynvml is not installed.
+
+    Args:
+        uuids: As PyTorch has them, without the prefix "GPU-".
+
+    Returns:
+        For each GPU the kinds of its links joined by "+", slowest first; None for a single GPU or when unknown.
+    """
+    if len(uuids) < 2:
+        return [None] * len(uuids)
+    nvml = _import_nvml()
+    if nvml is not None:
+        with contextlib.suppress(Exception):  # of NVML: no driver, no permission, a slice of a GPU
+            return nvml_links(nvml, uuids)
+    numbers = gpu_numbers(command_output("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"))
+    own = [numbers.get(uuid) for uuid in uuids]
+    links = gpu_links(command_output("nvidia-smi", "topo", "-m"), [number for number in own if number is not None])
+    return [None if number is None else links.get(number) for number in own]
+
+
+def gpu_numbers(rows: str | None) -> dict[str, int]:
+    """Return the number that nvidia-smi gives each GPU, by UUID without prefix, from rows of `index, uuid`."""
+    found = (re.fullmatch(r"\s*(\d+)\s*,\s*GPU-(\S+)\s*", line) for line in (rows or "").splitlines())
+    return {match[2]: int(match[1]) for match in found if match}
+
+
+def gpu_links(topology: str | None, numbers: Sequence[int] | None = None) -> dict[int, str]:
+    """Return how each GPU reaches the others, from the text of `nvidia-smi topo -m`.
+
+    Args:
+        topology: The text; None for none.
+        numbers: The GPUs that count, by their numbers; all when not given.
+
+    Returns:
+        By GPU number, the kinds of link in its row joined by "+", slowest first; GPUs without others are left out.
+    """
+    rows = {}
+    columns: list[str] = []
+    wanted = None if numbers is None else {f"GPU{number}" for number in numbers}
+    # The terminal form underlines the heading.
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", topology or "").splitlines():
+        words = line.split()
+        if not columns:
+            columns = [word for word in words if re.fullmatch(r"GPU\d+", word)]
+        elif words and words[0] in columns and (wanted is None or words[0] in wanted):
+            pairs = zip(columns, words[1 : 1 + len(columns)], strict=False)
+            kinds = {kind for column, kind in pairs if wanted is None or column in wanted} - {"X"}
+            if kinds:
+                rows[int(words[0][3:])] = _joined(kinds)
+    return rows
+
+
+def nvml_links(nvml: Any, uuids: Sequence[str]) -> list[str | None]:
+    """Return how each GPU reaches the others of `uuids`, in the words of `nvidia-smi topo -m`.
+
+    Args:
+        nvml: The module `pynvml` of the package nvidia-ml-py.
+        uuids: Of two GPUs or more, without the prefix "GPU-".
+
+    Raises:
+        Exception: What NVML raises when there is no driver, no such device, or no permission.
+    """
+    nvml.nvmlInit()
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}") for uuid in uuids]
+        ends = [_nvlink_ends(nvml, handle) for handle in handles]
+        addresses = [_text(nvml.nvmlDeviceGetPciInfo(handle).busId) for handle in handles]
+        kinds: list[set[str]] = [set() for _ in uuids]
+        for one, other in itertools.combinations(range(len(uuids)), 2):
+            # Links to switches reach all GPUs that have such links.
+            num_links = ends[one].get(addresses[other]) or min(end.get("switch", 0) for end in (ends[one], ends[other]))
+            if num_links:
+                kind = f"NV{num_links}"
+            else:
+                kind = _PCIE_LEVELS[nvml.nvmlDeviceGetTopologyCommonAncestor(handles[one], handles[other])]
+            kinds[one].add(kind)
+            kinds[other].add(kind)
+        return [_joined(each) for each in kinds]
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _nvlink_ends(nvml: Any, handle: Any) -> dict[str, int]:
+    """Return how many active NVLinks of a GPU end at each PCI address, or at a "switch"."""
+    ends: dict[str, int] = {}
+    for number in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            if not nvml.nvmlDeviceGetNvLinkState(handle, number):
+                continue
+            is_switch = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, number) == _IS_SWITCH
+            end = "switch" if is_switch else _text(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, number).busId)
+        except nvml.NVMLError:  # a GPU without NVLink, or with fewer links
+            continue
+        ends[end] = ends.get(end, 0) + 1
+    return ends
+
+
+def _text(value: str | bytes) -> str:
+    """Return a text of NVML, which older versions of pynvml leave as bytes."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _joined(kinds: set[str]) -> str:
+    return "+".join(sorted(kinds, key=lambda kind: (LINKS.index(kind) if kind in LINKS else len(LINKS), kind)))
+
+
+def link_bytes_per_s(link: str | None, capability: str) -> float | None:
+    """Return how fast a GPU reaches the slowest of the others, one direction; None for what is not known, as PCIe.
+
+    Args:
+        link: As `describe_gpus` has it: "NV18", or several joined by "+".
+        capability: Compute capability of the GPU, such as "9.0".
+    """
+    each = NVLINK_BYTES_PER_S.get(capability.partition(".")[0])
+    kinds = [re.fullmatch(r"NV(\d+)", kind) for kind in (link or "").split("+")]
+    if each is None or not all(kinds):
+        return None
+    return each * min(int(kind.group(1)) for kind in kinds if kind)
+
+
+def gpu_driver(proc: Path = _PROC, sys_root: Path = _SYS) -> str | None:
+    """Return the version of NVIDIA's driver, such as "550.54.15", by files of the kernel or by NVML; None for none."""
+    version = (read_text(sys_root / "module" / "nvidia" / "version") or "").strip()
+    line = (read_text(proc / "driver" / "nvidia" / "version") or "").partition("\n")[0]
+    if found := re.fullmatch(r"[\d.]+", version) or re.search(r"\d+\.\d+(\.\d+)?", line):
+        return found[0]
+    nvml = _import_nvml()
+    if nvml is not None:
+        with contextlib.suppress(Exception):  # of NVML: no driver
+            nvml.nvmlInit()
+            try:
+                return _text(nvml.nvmlSystemGetDriverVersion())
+            finally:
+                nvml.nvmlShutdown()
+    return None
+
+
+def _import_nvml() -> Any:
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError:
+        return None
+
+
+def library_versions() -> dict[str, str | None]:
+    """Return the versions of CUDA's runtime, cuDNN and NCCL that this process uses; None without a GPU of NVIDIA.
+
+    Returns:
+        cuda, cudnn, nccl: of the loaded library, which need not be the one that a package of the same name brings;
+        where none is loaded, of the one that torch was built with.
+    """
+    unknown: dict[str, str | None] = {"cuda": None, "cudnn": None, "nccl": None}
+    try:
+        import torch
+    except (ImportError, OSError):
+        return unknown
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        return unknown
+    cudnn = None
+    with contextlib.suppress(Exception):  # cuDNN raises where its version does not fit torch
+        cudnn = cudnn_version(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    return {"cuda": loaded_cuda() or torch.version.cuda, "cudnn": cudnn, "nccl": loaded_nccl() or built_nccl()}
+
+
+def built_nccl() -> str | None:
+    """Return the version of NCCL that torch was built with; None for a build without NCCL."""
+    import torch
+
+    with contextlib.suppress(Exception):  # a build without NCCL raises what it likes
+        return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    return None
+
+
+def loaded_nccl(maps: Path = _PROC / "self" / "maps") -> str | None:
+    """Return the version of the NCCL that this process has loaded with torch; None where it has none.
+
+    Paths say little: torch's own build looks beside itself before LD_LIBRARY_PATH is asked, others do not.
+    """
+    return _loaded("libnccl", "ncclGetVersion", nccl_version, maps)
+
+
+def loaded_cuda(maps: Path = _PROC / "self" / "maps") -> str | None:
+    """Return the version of the CUDA runtime that this process has loaded; None where it has none."""
+    return _loaded("libcudart", "cudaRuntimeGetVersion", cuda_version, maps)
+
+
+def _loaded(library: str, function: str, version: Callable[[int], str], maps: Path) -> str | None:
+    for line in (read_text(maps) or "").splitlines():
+        path = line.partition("/")[2]
+        if re.search(rf"/{library}\.so[.\d]*$", f"/{path}"):
+            number = ctypes.c_int()
+            with contextlib.suppress(OSError, AttributeError):
+                if getattr(ctypes.CDLL(f"/{path}"), function)(ctypes.byref(number)) == 0:
+                    return version(number.value)
+    return None
+
+
+def nccl_version(code: int) -> str:
+    """Return "2.27.7" for 22707: 10000 X + 100 Y + Z, and up to 2.8 1000 X + 100 Y + Z (NCCL_VERSION in nccl.h)."""
+    return _of_digits(code, 10000 if code >= 10000 else 1000)
+
+
+def cuda_version(code: int) -> str:
+    """Return "12.8" for 12080: 1000 X + 10 Y (CUDART_VERSION in cuda_runtime_api.h)."""
+    return f"{code // 1000}.{code % 1000 // 10}"
+
+
+def cudnn_version(code: int | None) -> str | None:
+    """Return "9.10.2" for 91002: 10000 X + 100 Y + Z, and up to 8 1000 X + 100 Y + Z (cudnn_version.h)."""
+    return None if code is None else _of_digits(code, 10000 if code >= 90000 else 1000)
+
+
+def _of_digits(code: int, of_major: int) -> str:
+    major, rest = divmod(code, of_major)
+    return f"{major}.{rest // 100}.{rest % 100}"
