@@ -1,6 +1,6 @@
 """How long an optimizer step takes: each term by itself, what it is bound by, and between which times it should lie.
 
-Times of operations are those of `plan.kernels`; what the strategy adds is in `plan.schedules` and `plan.sharded`.
+Times of operations are those of `plan.kernels`; what the strategy adds is in `plan.kinds`.
 """
 
 import math
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from paratune.plan.constants import BoundedConstant, Constants, UnknownFigure
 from paratune.plan.kernels import PassTime, pass_time
+from paratune.plan.kinds import spread
 from paratune.plan.machine import Machine, threads_of_rank
 from paratune.plan.profile import Profile, Weights
-from paratune.plan.schedules import spread
 from paratune.plan.setup import PredictionSetup
 from paratune.plan.work import Work
 

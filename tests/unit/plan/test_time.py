@@ -26,12 +26,12 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import Traits, traits_of
 from paratune.plan.constants import BoundedConstant, Constants, UnknownFigure
 from paratune.plan.kernels import pass_time
+from paratune.plan.kinds.replicated import ddp_buckets
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.profile import Parameter, Profile, Shape, Weights, profile
 from paratune.plan.setup import PredictionSetup
 from paratune.plan.time import TERMS, TimeInputs, step_time, why_no_time
 from paratune.plan.trace import Operation, Phase
-from paratune.plan.traffic import ddp_buckets
 from paratune.plan.work import exposed_s
 from paratune.precision import POLICIES
 
