@@ -26,7 +26,7 @@ KINDS: dict[str, PlanFunctions] = {
 
 
 def kind_of(setup: PredictionSetup) -> PlanFunctions:
-    """Return what plans know of the strategy of a setup; of one from outside this package, what its traits tell."""
+    """Return what plans know of the strategy of a setup; of one from outside this package, what its traits imply."""
     return KINDS.get(setup.strategy.kind, BY_TRAITS)
 
 
@@ -58,9 +58,6 @@ def step_transfers(profile: Profile, setup: PredictionSetup, rank: int = 0) -> l
         profile: Of one micro-batch of the setup; of a pipeline with its division.
         setup: The way of running the job.
         rank: From 0; the ranks of a pipeline differ.
-
-    Raises:
-        KeyError: The strategy is one of the user's own.
     """
     transfers = kind_of(setup).transfers(profile, setup, rank)
     return [each for each in transfers if each.num_ranks > 1 and each.num_bytes > 0]
@@ -70,6 +67,6 @@ def spread(work: Work) -> StepSeconds:
     """Return what the strategy of the setup makes of the step.
 
     Raises:
-        UnknownFigure: The machine has no figure for a link that is needed, or the strategy is one of the user's own.
+        UnknownFigure: The machine has no figure for a link that is needed.
     """
     return kind_of(work.setup).seconds(work)

@@ -13,7 +13,7 @@ from paratune.plan.work import StepSeconds, Work
 
 @dataclass(frozen=True)
 class PlanFunctions:
-    """Four functions, of which each module of this package has its own."""
+    """What each module of this package has of its own."""
 
     states: Callable[[Profile, PredictionSetup, int], States]
     """Gives the states of a rank."""
@@ -23,3 +23,7 @@ class PlanFunctions:
     """Gives the seconds of a step."""
     course: Callable[[View], Course] | None
     """Gives what the engine takes in passes; None for a pipeline, whose stages `plan.stage_memory` counts."""
+    why_no_seconds: Callable[[PredictionSetup], str | None] = lambda setup: None
+    """Gives the reason why `seconds` cannot be computed for a setup; None where they can."""
+    note: str | None = None
+    """What a reader of the figures has to know."""
