@@ -1,4 +1,4 @@
-"""What the ranks of the tests of `plan.states` do: a step and the gradients of another; then they count storages."""
+"""What ranks do in the tests of the states that plans count: a step, gradients of another; then they count storages."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""What `plan.states` counts is what the ranks of a real run hold: the bytes of the storages behind their tensors.
+"""What `plan.kinds` counts is what the ranks of a real run hold: the bytes of the storages behind their tensors.
 
 Each rank takes one step, so that optimizer states are there, and the gradients of another; then storages are counted,
 each once.
@@ -19,7 +19,8 @@ from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import traits_of
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import PredictionSetup
-from paratune.plan.states import States, states_of_rank
+from paratune.plan.kinds import states_of_rank
+from paratune.plan.states import States
 from paratune.precision import Precision
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,8 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.plan.profile import Shape, profile
 from paratune.plan.setup import PredictionSetup
-from paratune.plan.traffic import Transfer, step_transfers
+from paratune.plan.kinds import step_transfers
+from paratune.plan.traffic import Transfer
 from paratune.precision import POLICIES
 
 pytestmark = [

@@ -40,6 +40,8 @@ def test_own_strategy_gets_what_those_of_the_package_get(world: Path, cli: Cli):
     options = {option["num_ranks"]: option for option in planned.json["options"]}
     assert set(options) == {1, 2}
     assert all(option["strategy"] == KIND and option["fits"] for option in options.values())
+    assert all(option["step_s"] for option in options.values())
+    assert options[2]["terms_s"]["communication_exposed"] > options[1]["terms_s"]["communication_exposed"] == 0
     states = options[2]["memory"]["terms"]
     # Nothing is sharded: moments are two numbers a weight, with four bytes for the steps of each parameter.
     assert 2 * states["weights"] <= states["optimizer"] < 2.1 * states["weights"]

@@ -1,6 +1,6 @@
 """Bytes of weights, gradients and optimizer states on a rank, from what the traits of a strategy say.
 
-The one count that advice, the doctor, and plans for strategies from outside make; `plan.states` refines it by what each
+The one count that advice, the doctor, and plans for strategies from outside make; `plan.kinds` refines it by what each
 engine pads, aligns and copies.
 """
 

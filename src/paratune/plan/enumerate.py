@@ -16,7 +16,7 @@ from paratune.config.feasibility.target import Ranks, Target
 from paratune.config.feasibility.words import PLAN, text
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
-from paratune.config.strategy_sections import OutsideStrategy, strategy_options
+from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, traits_of
 from paratune.config.validate import validate
 from paratune.errors import ConfigError
@@ -222,10 +222,7 @@ def _option(
 
 def _precision(config: Config) -> Precision:
     """Return the policy of a configuration, with the weights that its strategy's passes read."""
-    policy = POLICIES[config.precision]
-    if isinstance(config.strategy, OutsideStrategy):
-        return policy
-    return policy.with_weights(strategy_options(config.strategy).get("param_dtype", "fp32"))
+    return POLICIES[config.precision].with_weights(getattr(config.strategy, "param_dtype", "fp32"))
 
 
 def resized(option: JobOption, micro_batch_size: int) -> JobOption:

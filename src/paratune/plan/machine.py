@@ -4,7 +4,7 @@ No torch at import.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -89,8 +89,10 @@ def find_known_device(name: str) -> Device:
     if device is None:
         keys = [each.key for each in DEVICES]
         asked = name.lower().replace("_", "-")
-        kinds = [key for key in keys if asked and key.startswith(f"{asked}-")]
-        meant = f"; there are {', '.join(kinds)}" if kinds else did_you_mean(asked, keys)
+        kinds = _keys_of(asked, keys)
+        meant = "" if kinds else did_you_mean(asked, keys)
+        kinds = kinds or ([] if meant else _keys_of(asked.rpartition("-")[0], keys))
+        meant = f"; there are {', '.join(kinds)}" if kinds else meant
         raise ConfigError(
             f"{name} is no device that is listed{meant}; listed: "
             f"{', '.join(keys)}; describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) "
@@ -98,8 +100,14 @@ def find_known_device(name: str) -> Device:
             code="plan.unknown_device",
             name=name,
             keys=keys,
+            similar=kinds,
         )
     return device
+
+
+def _keys_of(family: str, keys: Sequence[str]) -> list[str]:
+    """Return the keys that begin with the words of a name, such as a100-40gb of a100."""
+    return [key for key in keys if family and key.startswith(f"{family}-")]
 
 
 def this_machine() -> Machine:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paratune.base.units import MIB
-from paratune.plan.engines import ENGINES, GRADIENTS, Course, View, replicated
+from paratune.plan.engines import GRADIENTS, Course, View
+from paratune.plan.kinds import kind_of, states_of_rank
 from paratune.plan.profile import Profile
 from paratune.plan.setup import PredictionSetup
 from paratune.plan.stage_memory import stage_terms
-from paratune.plan.states import States, ranks_that_differ, states_of_rank
+from paratune.plan.states import States, ranks_that_differ
 from paratune.plan.timeline import Delta, fullest, rounded
 from paratune.plan.trace import CUDA_ROUNDING
 
@@ -72,11 +73,12 @@ def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memo
 def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: bool = True) -> Memory:
     """Return the memory of one rank; see `peak`."""
     view = View(profile, setup, states_of_rank(profile, setup, rank), CUDA_ROUNDING if on_cuda else 1)
-    if setup.traits.cuts_blocks:
+    kind = kind_of(setup)
+    if kind.course is None:
         passes, update = stage_terms(view, rank % setup.traits.ranks_per_replica)
         when: When = "backward"
     else:
-        course = ENGINES.get(view.setup.strategy.kind, replicated)(view)
+        course = kind.course(view)
         passes, when = _in_passes(view, course)
         update = _at_update(view, course)
     update = {**update, "update": update_bytes(view)}

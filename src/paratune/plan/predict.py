@@ -11,6 +11,7 @@ from typing import Any
 from paratune.base.units import format_bytes
 from paratune.plan.enumerate import JobOption, resized
 from paratune.plan.job import PlannedJob
+from paratune.plan.kinds import kind_of
 from paratune.plan.machine import Machine
 from paratune.plan.memory import Memory, peak
 from paratune.plan.profile import Profile, Shape
@@ -219,7 +220,9 @@ class JobPredictor:
     def _approximations(self, option: JobOption) -> list[str]:
         setup = self._job.passes(option.setup, option.layout)
         why = self._profile_of(self._job.largest(option.setup, option.layout), setup).why_approximate
-        return [] if why is None else [f"activations are a formula's: the model cannot be traced ({why})"]
+        notes = [] if why is None else [f"activations are a formula's: the model cannot be traced ({why})"]
+        note = kind_of(option.setup).note
+        return notes if note is None else [*notes, note]
 
     def _sizes(self, option: JobOption) -> list[int]:
         """Return the micro-batches that keep the step, ascending, and leave a pipeline enough of them."""

@@ -1,6 +1,6 @@
 """How long an optimizer step takes: each term by itself, what it is bound by, and between which times it should lie.
 
-Times of operations are those of `plan.kernels`; what the strategy adds is in `plan.schedules` and `plan.sharded`.
+Times of operations are those of `plan.kernels`; what the strategy adds is in `plan.kinds`.
 """
 
 import math
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from paratune.plan.constants import BoundedConstant, Constants, UnknownFigure
 from paratune.plan.kernels import PassTime, pass_time
+from paratune.plan.kinds import kind_of, spread
 from paratune.plan.machine import Machine, threads_of_rank
 from paratune.plan.profile import Profile, Weights
-from paratune.plan.schedules import spread
 from paratune.plan.setup import PredictionSetup
 from paratune.plan.work import Work
 
@@ -84,10 +84,11 @@ def step_time(profile: Profile, setup: PredictionSetup, machine: Machine, figure
         figures: Of the job.
 
     Returns:
-        The time; None where a figure of the machine is not known that is needed (see `why_no_time`).
+        The time; None where a figure of the machine is not known that is needed, or where the traits of a strategy
+        from outside do not tell enough (see `why_no_time`).
     """
     constants = machine.constants_for(setup.ranks_per_node)
-    if constants is None:
+    if constants is None or kind_of(setup).why_no_seconds(setup) is not None:
         return None
     case = _Case(profile, profile.blocks, profile.rest, setup, machine, figures)
     try:
@@ -112,6 +113,8 @@ def step_time(profile: Profile, setup: PredictionSetup, machine: Machine, figure
 
 def why_no_time(profile: Profile, setup: PredictionSetup, machine: Machine, figures: TimeInputs) -> str | None:
     """Return why `step_time` knows nothing, None where it does."""
+    if (why := kind_of(setup).why_no_seconds(setup)) is not None:
+        return why
     constants = machine.constants_for(setup.ranks_per_node)
     if constants is None:
         return f"nothing is known of the speed of {machine.name}; measure it there: paratune plan --calibrate"

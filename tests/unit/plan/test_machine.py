@@ -50,8 +50,11 @@ def test_a_bridge_is_hoped_for_and_not_counted_on() -> None:
 
 
 def test_an_unknown_device_is_answered_with_the_known_ones() -> None:
-    with raises_code("plan.unknown_device", "a100-41gb", "h100-80gb"):
+    of_a100 = ["a100-40gb", "a100-80gb", "a100-40gb-pcie", "a100-80gb-pcie"]
+    with raises_code("plan.unknown_device", "a100-41gb", "h100-80gb", similar=of_a100):
         machine_of("a100-41gb")
+    with raises_code("plan.unknown_device", "nonsense", similar=[]):
+        machine_of("nonsense")
     with raises_code("plan.unknown_device", "v100s"):
         machine_of("v100ss")
     with raises_code("plan.unknown_device", "a100-40gb, a100-80gb"):

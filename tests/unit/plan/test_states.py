@@ -19,10 +19,11 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import traits_of
 from paratune.models.task_model import find_blocks
 from paratune.plan.build import build_model
-from paratune.plan.engines import ENGINES, GRADIENTS, View
+from paratune.plan.engines import GRADIENTS, View
+from paratune.plan.kinds import KINDS, states, states_of_rank
 from paratune.plan.profile import Parameter, Profile, parameters_of
 from paratune.plan.setup import PredictionSetup
-from paratune.plan.states import States, states, states_of_rank
+from paratune.plan.states import States
 from paratune.plan.trace import Phase
 from paratune.precision import POLICIES
 
@@ -104,7 +105,7 @@ def test_the_zero_paper():
         strategy = DeepSpeedOptions(kind="deepspeed", stage=stage, param_dtype="fp16")
         setup = replace(setup_of(strategy, num_ranks), precision=policy, grad_accum_steps=2)
         held = states(found, setup)
-        gradients = ENGINES["deepspeed"](View(found, setup, held, 1)).always[GRADIENTS]
+        gradients = KINDS["deepspeed"].course(View(found, setup, held, 1)).always[GRADIENTS]
         ways.append(held.weights + gradients + held.optimizer)
     billions = [size / found.num_parameters * 7.5 for size in ways]
     # Of weights that a part reaches into, stage 2 keeps the gradient whole: 0.23 GB are a 64th of the model, and here

@@ -26,12 +26,12 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import Traits, traits_of
 from paratune.plan.constants import BoundedConstant, Constants, UnknownFigure
 from paratune.plan.kernels import pass_time
+from paratune.plan.kinds.replicated import ddp_buckets
 from paratune.plan.machine import Machine, machine_of
 from paratune.plan.profile import Parameter, Profile, Shape, Weights, profile
 from paratune.plan.setup import PredictionSetup
 from paratune.plan.time import TERMS, TimeInputs, step_time, why_no_time
 from paratune.plan.trace import Operation, Phase
-from paratune.plan.traffic import ddp_buckets
 from paratune.plan.work import exposed_s
 from paratune.precision import POLICIES
 
@@ -199,6 +199,42 @@ def test_zero1_updates_a_share_and_sends_it_around() -> None:
     num_bytes = 4 * 109_483_778
     assert found["communication_exposed"] == pytest.approx((1.5 + 0.75) * num_bytes / 1e11)
     assert found["optimizer"] == pytest.approx((1 + 8 / 4) * num_bytes / 1e12)
+
+
+def outside(num_ranks: int, steps: int = 1, ranks_per_node: int | None = None, **traits: Any) -> PredictionSetup:
+    strategy = OutsideStrategy(kind="mine:Mine")
+    return replace(setup(strategy, num_ranks, ranks_per_node, steps), traits=Traits("mine:Mine", {}, **traits))
+
+
+def test_a_strategy_from_outside_takes_what_its_traits_imply() -> None:
+    num_bytes = 4 * 109_483_778
+    assert terms(outside(1)) == terms(SINGLE)
+    # Nothing is sharded: an all-reduce, 2 (N - 1) / N of the gradients, that no computing hides; the update is whole.
+    whole = terms(outside(4))
+    assert whole["communication_exposed"] == pytest.approx(1.5 * num_bytes / 1e11)
+    assert whole["optimizer"] == pytest.approx(terms(SINGLE)["optimizer"])
+    twice = terms(outside(4, steps=2, reduces_each_micro_step=True))
+    assert twice["communication_exposed"] == pytest.approx(2 * 1.5 * num_bytes / 1e11)
+    # Only moments are sharded: trained weights are gathered after the update, (N - 1) / N of them.
+    moments = terms(outside(4, shards=("optimizer",)))
+    assert moments["communication_exposed"] == pytest.approx((1.5 + 0.75) * num_bytes / 1e11)
+    # All is sharded: weights gathered twice, gradients scattered once, each (N - 1) / N.
+    everything = ("weights", "gradients", "optimizer")
+    sharded = terms(outside(4, shards=everything, gathers_per_micro_step=2))
+    assert sharded["communication_exposed"] == pytest.approx(3 * 0.75 * num_bytes / 1e11)
+    # A quarter of the update, whose gradients are divided in a pass of their own.
+    assert sharded["optimizer"] == pytest.approx(10 * num_bytes / 4 / 1e12)
+    # On two nodes of 4 with shards within a node: the quarter of the gradients, summed over 2 ranks, crosses a network
+    # of 1e10 bytes/s that the 4 ranks of a node share.
+    grouped = terms(outside(8, ranks_per_node=4, shards=everything, gathers_per_micro_step=2, shards_within_node=True))
+    between = num_bytes / 4 / (1e10 / 4)
+    assert grouped["communication_exposed"] == pytest.approx(3 * 0.75 * num_bytes / 1e11 + between, rel=1e-3)
+
+
+def test_no_time_where_traits_do_not_tell_what_is_sent() -> None:
+    stages = outside(4, ranks_per_replica=2)
+    assert step_time(bert_base(), stages, machine(), JOB) is None
+    assert "mine:Mine" in (why_no_time(bert_base(), stages, machine(), JOB) or "")
 
 
 def test_zero3_gathers_twice_and_reduces_once() -> None:
@@ -404,8 +440,6 @@ def test_what_is_not_known_is_not_guessed() -> None:
     assert step_time(bert_base("bf16"), bf16, machine_of("v100-16gb"), JOB) is None
     assert "product.bf16" in (why_no_time(bert_base("bf16"), bf16, machine_of("v100-16gb"), JOB) or "")
     assert why_no_time(bert_base(), SINGLE, machine(), JOB) is None
-    own = setup(OutsideStrategy(kind="my.module:Strategy"))
-    assert step_time(bert_base(), own, machine(), JOB) is None
 
 
 def test_errors_of_our_own_are_no_unknown_time(monkeypatch):

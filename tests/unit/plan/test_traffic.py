@@ -15,9 +15,9 @@ from tiny import tiny_config
 from paratune.config import strategy_sections as sections
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import traits_of
+from paratune.plan.kinds import step_transfers
 from paratune.plan.profile import Profile, Shape, profile
 from paratune.plan.setup import PredictionSetup
-from paratune.plan.traffic import step_transfers
 from paratune.precision import POLICIES
 
 SECTIONS = {
