@@ -7,6 +7,7 @@ from paratune.report.contents import Contents
 from paratune.report.model import Report
 from paratune.report.page_tables import command_texts, shown_notes, subject
 from paratune.report.paper import PaperSection, is_long, shortened, to_pdf
+from paratune.report.slice_tables import KIND as SLICES
 from paratune.report.tabular import Table
 
 
@@ -43,6 +44,8 @@ def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:
     predictions += [*found.tables_of("errors"), *found.tables_of("confusion")]
     if predictions:
         yield PaperSection("Predictions", predictions)
+    if slices := list(found.tables_of(SLICES)):
+        yield PaperSection("Scores by slice", slices)
     if "settings" in tables:
         yield PaperSection(tables["settings"].title, [tables["settings"]])
     commands = [f"{run.name}: {command}" for run in found.report.runs for command in command_texts(run)]
