@@ -56,8 +56,9 @@ def evaluate_command(
     if data is None:
         if not by:
             raise ConfigError(
-                f"evaluate {target}: --data FILE is required; a finished run also takes --by COLUMN alone",
-                code="cli.option_missing",
+                f"--data is missing; for example: paratune evaluate {target} --data reviews.csv (of a finished run "
+                "--by COLUMN is enough)",
+                code="cli.argument_missing",
                 option="--data",
                 target=target,
             )

@@ -267,7 +267,7 @@ def test_slices_are_looked_at_before_anything_is_computed(model: str, tmp_path: 
     data = write(tmp_path / "data.csv")
     with raises_code("data.column_missing", "topic", "text", name="topic"):
         sliced(model, data, "topic")
-    with raises_code("cli.option_missing", "--data", option="--data"):
+    with raises_code("cli.argument_missing", "--data", option="--data"):
         sliced(model, None)
     with raises_code("run.not_a_run", "--data", target=model):
         sliced(model, None, "topic")
