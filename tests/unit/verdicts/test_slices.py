@@ -126,6 +126,17 @@ def test_rows_with_one_target_have_no_correlation(tmp_path):
     assert {one["scores"][name]["value"] for one in found for name in ("r2", "pearson", "spearman")} == {None}
 
 
+def test_rows_with_one_label_have_no_kappa(tmp_path):
+    # scikit-learn's kappa of them is 0 whatever was predicted, which is no score of this class.
+    columns = {"label": ["low"] * 4 + ["high"] * 4, "prediction": ["low", "high"] * 4}
+    write_predictions(tmp_path, "test", rows=np.arange(8), ids=None, columns=columns)
+    task = ScoredTask("run", tmp_path, "ordinal", ("low", "middle", "high"))
+    found = slice_records(task, "test", ["label"], {})["label"]
+    assert [one["scores"].get("qwk", {}).get("value") for one in found] == [None] * 3
+    # Half of the rows are two classes off.
+    assert [one["scores"].get("mae", {}).get("value") for one in found] == [1.0, None, 1.0]
+
+
 def test_questions_have_scores_from_0_to_100(tmp_path):
     columns = {"label": ["x"] * 10 + [""] * 10, "exact": [0.0] * 10 + [1.0] * 10, "f1": [0.5] * 10 + [1.0] * 10}
     columns["prediction"] = ["y"] * 10 + [""] * 10
