@@ -212,7 +212,6 @@ def test_json_names_the_code_and_the_facts_of_an_error(
         ("train", "error: CONFIG is missing; for example: paratune train my.yaml (paratune train --help"),
         ("train --resume", "error: CONFIG is missing"),
         ("config show", "error: CONFIG is missing; for example: paratune config show my.yaml"),
-        ("evaluate runs/a", "error: --data is missing; for example: paratune evaluate runs/NAME --data reviews.csv"),
         ("evaluate runs/a --data", "--data requires an argument; for example: paratune evaluate runs/NAME --data"),
         ("predict", "error: MODEL is missing; for example: paratune predict runs/NAME --input"),
         (

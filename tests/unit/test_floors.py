@@ -9,7 +9,7 @@
 1  config, records, hardware           no torch at import; above them: console, demo, hangs, hub, processes
 0  base, errors                        standard library only
 side rooms, on floors 0 and 1: cluster, report, launch, sweep, corpus, doctor, submission, tokenizer, watch (and
-plan, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by report)
+plan, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by report and train)
 """
 
 import ast
@@ -55,7 +55,7 @@ ALLOWED: dict[str, Set[str]] = {
     "engine": LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 - {"tasks"},
     "trackers": LOW,
     **dict.fromkeys(FLOOR_6, BELOW_6),
-    "train": BELOW_6 | {"plan"},
+    "train": BELOW_6 | {"plan", "verdicts"},
     **dict.fromkeys(SIDE, LOW),
     "verdicts": LOW | {"metrics"},
     "report": LOW | {"verdicts"},

@@ -11,7 +11,17 @@ from paratune.cli.options import BatchSize, Device, Json, LabelColumn, PairColum
 def evaluate(
     model: str,
     *,
-    data: str,
+    data: Annotated[
+        str | None, Parameter(help="labelled file; without it, --by shows the scores of a finished run")
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        Parameter(
+            negative=(),
+            help="column by whose values scores are also shown, label, or length (quartiles of the number of tokens); "
+            "may be repeated",
+        ),
+    ] = None,
     text: TextColumn = None,
     text_pair: PairColumn = None,
     label: LabelColumn = None,
@@ -22,12 +32,13 @@ def evaluate(
 ) -> int:
     """Print the metrics of MODEL (a run, a model folder or a hub name) on a labelled file.
 
-    A model that paratune saved has the names of its columns; other models need --text and --label.
+    A model that paratune saved has the names of its columns; other models need --text and --label. With --by,
+    the scores of each slice are shown with its number of rows and 95% intervals.
     """
     from paratune.commands.infer import evaluate_command
 
     named = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
-    return evaluate_command(model, data, named=named, batch_size=batch_size, device=device, as_json=json)
+    return evaluate_command(model, data, named=named, batch_size=batch_size, device=device, as_json=json, by=by or ())
 
 
 def predict(

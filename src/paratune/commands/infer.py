@@ -2,6 +2,7 @@
 
 import logging
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from paratune.base.imports import without_collections
 from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
 from paratune.commands.confusion import confusion_view
+from paratune.commands.slices import check_by, evaluated_slices, run_slices_command, show_slices
 from paratune.commands.threads import respect_quota
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError, coded, option_error, os_error_as
@@ -27,22 +29,53 @@ ROW = "row"
 
 
 def evaluate_command(
-    target: str, data: str, *, named: dict[str, str | None], batch_size: int, device: str, as_json: bool
+    target: str,
+    data: str | None,
+    *,
+    named: dict[str, str | None],
+    batch_size: int,
+    device: str,
+    as_json: bool,
+    by: Sequence[str] = (),
 ) -> int:
-    """Print the metrics of a model on a labelled file; return the exit code."""
+    """Print the metrics of a model on a labelled file, or by slice of the rows that a run kept; return the exit code.
+
+    Args:
+        target: A run, a model folder or a hub name.
+        data: The file; None for the predictions of a finished run.
+        named: Columns from the command line.
+        batch_size: As `evaluate.batch_size`.
+        device: auto, cpu or cuda.
+        as_json: Whether to print JSON.
+        by: Columns, `label` or `length`, by which the scores are also shown.
+    """
     set_up_logging(speaks=True)
     respect_quota()
     check_batch_size(batch_size)
+    by = list(dict.fromkeys(by))
+    if data is None:
+        if not by:
+            raise ConfigError(
+                f"--data is missing; for example: paratune evaluate {target} --data reviews.csv (of a finished run "
+                "--by COLUMN is enough)",
+                code="cli.argument_missing",
+                option="--data",
+                target=target,
+            )
+        return run_slices_command(target, by, named=named, device=device, as_json=as_json)
     with stdout_for_results():
         with without_collections():
             from paratune.data.read import read_table
+            from paratune.data.slices import slice_values
             from paratune.data.sources import is_pseudo, refuse_pseudo
             from paratune.infer.trained import Named, load_trained
 
         table = read_table(data)
         trained = load_trained(target, Named(**named), device)
+    check_by(by, trained.task.kind, target)
     split = trained.read(data, table, require_labels=True)
     refuse_pseudo(split.samples.marked(is_pseudo(table)[split.samples.rows]), "--data", data)
+    values = slice_values(split, by)
     _warn_of_unknown_tokens(split)
     evaluation = apply(trained, split, batch_size)
     num_trained_on = trained.num_trained_on(split)
@@ -55,7 +88,7 @@ def evaluate_command(
             format_share(num_trained_on / split.num_rows),
             extra=coded("data.trained_on", num_rows=num_trained_on),
         )
-    values = {**trained.recipe.scores(split, evaluation.outputs), "loss": evaluation.loss}
+    scores = {**trained.recipe.scores(split, evaluation.outputs), "loss": evaluation.loss}
     result: dict[str, Any] = {
         "model": target,
         "data": data,
@@ -63,15 +96,19 @@ def evaluate_command(
         "num_dropped": split.num_dropped,
         "num_trained_on": num_trained_on,
         "share_unknown_tokens": split.store.share_unknown,
-        "scores": values,
+        "scores": scores,
     }
     if trained.names:
         result["labels"] = trained.names
     result |= trained.recipe.details(split, evaluation.outputs)
+    if by:
+        result["slices"] = evaluated_slices(trained, split, evaluation.outputs, by, values)
     if as_json:
         print_json(result)
     else:
         _show(result)
+        if by:
+            show_slices(trained.task.kind, result["slices"])
     return EXIT_OK
 
 

@@ -424,6 +424,9 @@ def _masked_lm(config: Config) -> Iterator[Problem]:
     if config.data.truncation == "only_first":
         wanted = "with task.kind: mlm, whose documents are single texts"
         yield no_effect("data.truncation", config.data.truncation, wanted, ("task.kind",))
+    if config.evaluate.slices:
+        wanted = "with task.kind: mlm, whose scores are of windows and not of rows"
+        yield no_effect("evaluate.slices", config.evaluate.slices, wanted, ("task.kind",))
 
 
 def _model(config: Config) -> Iterator[Problem]:

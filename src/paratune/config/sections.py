@@ -248,6 +248,9 @@ class Evaluate(Section):
     """Stop after this many evaluations without a better `best` metric."""
     min_delta: NonNegative = 0.0
     """Smallest improvement that resets the patience; any improvement selects a new best model."""
+    slices: list[str] = Field(default_factory=list)
+    """Columns of the data by whose values the final scores are also reported, with counts and 95% intervals; `label` is
+    the task's label, and `length` quartiles of the number of tokens. A column may have at most 50 distinct values."""
 
 
 class Checkpoint(Section):

@@ -161,7 +161,8 @@ def csv_table(table: Table) -> str:
     """Return a table with a line for each of its own: values where they are known, empty where there is none.
 
     A column of means with their spreads becomes three: the mean, `_sd` its standard deviation, and `_num` of how many
-    runs where some are missing. Changes against a baseline are `_change_percent`; lines of a matrix end in their runs.
+    runs where some are missing. A confidence interval is `_low` and `_high`. Changes against a baseline are
+    `_change_percent`; lines of a matrix end in their runs.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -194,6 +195,10 @@ def _csv_column(table: Table, at: int) -> list[list[str | float]]:
     if any(entry.change_percent is not None for entry in entries):
         changes = ("" if entry.change_percent is None else entry.change_percent for entry in entries)
         values.append([f"{name}_change_percent", *changes])
+    if any(entry.interval is not None for entry in entries):
+        for at_side, side in enumerate(("low", "high")):
+            limits = ("" if entry.interval is None else entry.interval[at_side] for entry in entries)
+            values.append([f"{name}_{side}", *limits])
     if any(one is not None and one.group(3) for one in found):
         values.append([f"{name}_num", *("" if one is None or not one.group(3) else int(one.group(3)) for one in found)])
     return values

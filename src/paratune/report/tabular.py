@@ -44,6 +44,8 @@ class TableCell:
     """Of the value against that of the baseline."""
     better: bool | None = None
     """Of a change: whether it is to the better side."""
+    interval: tuple[float, float] | None = None
+    """Of the value: the limits of its confidence interval."""
 
     @property
     def shown(self) -> str:
@@ -129,6 +131,7 @@ def _entry_dict(entry: TableCell) -> dict[str, Any]:
         "standard_deviation": entry.deviation,
         "change_percent": entry.change_percent,
         "better": entry.better,
+        "interval": None if entry.interval is None else list(entry.interval),
         "runs": list(entry.runs),
         "source": entry.source,
         "marks": list(entry.marks),

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlap_warnings
 from paratune.data.load import Split, unknown_warnings
 from paratune.data.loader import Collate, PackedCollator, TrainBatches
+from paratune.data.slices import slice_values
 from paratune.data.tokens import Tokenizing
 from paratune.data.workers import Workers
 from paratune.engine.stop import StopRequest
@@ -80,6 +81,8 @@ class Prepared:
     splits: dict[str, Split]
     tokenize_s: float
     """Seconds of reading, cutting and tokenizing the data."""
+    slices: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By scored split and name of `evaluate.slices` but `label`: the value of each row, (N,)."""
 
     @property
     def config(self) -> Config:
@@ -142,6 +145,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     tokenize_s = time.perf_counter() - begin
     if place.rank == 0:
         _say_what_was_read(splits, recipe, unlabelled=config.data.predict)
+    slices = _slices(config, splits)
     train = splits["train"]
     num_samples, things = train.num_samples, "rows" if train.num_samples == train.num_rows else "windows"
     refuse(sample_reasons(traits, ranks, num_samples))
@@ -157,8 +161,31 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if place.world_size == 1:  # several processes stop together, once they have met
         stop.raise_if_came("preparing")
     return Prepared(
-        loaded, place, device, precision, strategy_type, traits, recipe, tokenizer, max_length, splits, tokenize_s
+        loaded,
+        place,
+        device,
+        precision,
+        strategy_type,
+        traits,
+        recipe,
+        tokenizer,
+        max_length,
+        splits,
+        tokenize_s,
+        slices,
     )
+
+
+def _slices(config: Config, splits: dict[str, Split]) -> dict[str, dict[str, Any]]:
+    """Return the values by which the scored splits are sliced: a column that is absent is found before training."""
+    if not config.evaluate.slices or config.measure.probe:
+        return {}
+    scored = {name: split for name, split in splits.items() if name != "train" and name not in config.data.predict}
+    with working(READING):
+        return {
+            name: slice_values(split, config.evaluate.slices, revision=config.data.hub_revision)
+            for name, split in scored.items()
+        }
 
 
 def _load(

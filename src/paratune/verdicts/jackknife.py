@@ -32,6 +32,11 @@ class JackknifeScore:
     num_samples: int
     """N, in blocks or not."""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the score is defined without each sample, or block of them, too."""
+        return len(self.pseudovalues) > 1 and bool(np.isfinite(self.pseudovalues).all())
+
 
 def of_mean(values: npt.ArrayLike) -> JackknifeScore:
     """Return the mean of a value of each sample, (N,)."""
@@ -40,7 +45,7 @@ def of_mean(values: npt.ArrayLike) -> JackknifeScore:
 
 
 def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore | None:
-    """Return a score that is a function of sums over samples; None where it is undefined with all or without one.
+    """Return a score that is a function of sums over samples; None where it is undefined.
 
     Args:
         values: (N, K), what each sample adds to each sum.
@@ -64,7 +69,7 @@ def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | Non
     for kind in np.flatnonzero(counts):
         fewer = counts.copy()
         fewer[kind] -= 1
-        without[kind] = _number(score(fewer))
+        without[kind] = _number(score(fewer) if fewer.any() else None)
     return _scored(_number(score(counts)), without[kinds], len(kinds))
 
 
@@ -79,14 +84,15 @@ def of_blocks(num_samples: int, score: Callable[[npt.NDArray[np.int64]], float |
     # Shuffled, because rows of a file often come sorted; the same for all runs.
     block_of = np.random.default_rng(0).permutation(num_samples) % num_blocks
     everything = np.arange(num_samples)
-    without = [_number(score(everything[block_of != block])) for block in range(num_blocks)]
+    without = [
+        _number(score(everything[block_of != block]) if num_samples > 1 else None) for block in range(num_blocks)
+    ]
     return _scored(_number(score(everything)), np.asarray(without), num_samples)
 
 
 def _scored(score: float, without: Floats, num_samples: int) -> JackknifeScore | None:
     pseudovalues = len(without) * score - (len(without) - 1) * without
-    known = len(without) > 1 and bool(np.isfinite(score)) and bool(np.isfinite(pseudovalues).all())
-    return JackknifeScore(score, pseudovalues, num_samples) if known else None
+    return JackknifeScore(score, pseudovalues, num_samples) if np.isfinite(score) else None
 
 
 def _number(value: float | None) -> float:

@@ -38,18 +38,31 @@ def score_again(run: ComparedRun, rows: PredictionRows, split: str, metric: str)
         CannotTell: The metric is not had from predictions, the file does not fit the record, or the score is undefined
             with all samples or without one of them.
     """
-    kind = str(run.get("run.task.kind"))
-    scorer = _SCORERS.get(kind, {}).get(metric)
-    if scorer is None:
-        raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
-    scored = scorer(run, rows, metric)
-    if scored is None:
+    scored = score_rows(run, rows, metric)
+    if scored is None or not scored.is_known:
         raise CannotTell(f"{metric} of {plain(run.name)} is undefined without some of its samples")
     recorded = run.number(("summary", "scores", split, metric))
     if recorded is None or abs(scored.score - recorded) > _AGREES * max(abs(recorded), 1e-2):
         said = "none" if recorded is None else f"{recorded:.6g}"
         raise CannotTell(f"the predictions of {plain(run.name)} give {metric} {scored.score:.6g}, its record {said}")
     return scored
+
+
+def score_rows(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+    """Return a score of some rows, whatever the record holds; None where it is undefined.
+
+    Args:
+        run: Whose record says what the task is.
+        rows: Predictions, at least one.
+        metric: One of the task's.
+
+    Raises:
+        CannotTell: The metric is not had from predictions, or the columns do not fit the task.
+    """
+    scorer = _SCORERS.get(str(run.get("run.task.kind")), {}).get(metric)
+    if scorer is None:
+        raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
+    return scorer(run, rows, metric)
 
 
 def _ids(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.int64]:
@@ -180,7 +193,7 @@ _MOMENTS: Mapping[str, Callable[[Floats], Floats]] = {
 
 
 def _sets(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    true, given = _members(run, rows, "label"), _members(run, rows, "prediction")
+    true, given = members(run, rows, "label"), members(run, rows, "prediction")
     if metric == "accuracy":
         return of_mean((true == given).all(axis=1))
     if metric == "hamming_loss":
@@ -192,7 +205,7 @@ def _sets(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore
     return of_sums(sums, lambda found: _f1(found, metric))
 
 
-def _members(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
+def members(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
     """Return which classes each row has, (N, C)."""
     labels, separator = run.get("run.task.labels"), run.get("run.config.task.separator")
     if not isinstance(labels, list) or not isinstance(separator, str) or not separator:

@@ -15,6 +15,7 @@ from paratune.commands.infer import _at_rows, evaluate_command, predict_command
 from paratune.errors import EXIT_OK
 from paratune.infer.trained import TrainedModel
 from paratune.models.files import TASK_FILE
+from paratune.records.predictions import write_predictions
 
 NAMES = ["bad", "go\x1b[2Jod"]
 RECORD: dict[str, Any] = {
@@ -235,3 +236,62 @@ def test_predictions_stand_at_their_rows():
     placed = _at_rows(np.array([0.5, 0.25], dtype=np.float32), np.array([3, 1]), 4)
     assert placed.to_pylist() == [None, 0.25, None, 0.5]
     assert _at_rows(["b", "a"], np.array([1, 0]), 2).to_pylist() == ["a", "b"]
+
+
+def sliced(model: str, data: str | None, *by: str, as_json: bool = True) -> int:
+    return evaluate_command(model, data, named=NONE, batch_size=2, device="cpu", as_json=as_json, by=by)
+
+
+def test_scores_by_slice(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rows = [("good film", "1"), ("bad film", "0"), ("", "1"), ("a film that goes on and on", "1")]
+    data = write(
+        tmp_path / "data.csv",
+        ("text", "label", "topic"),
+        [(*row, topic) for row, topic in zip(rows, "xyzx", strict=True)],
+    )
+    assert sliced(model, data, "topic", "label", "length", "topic") == EXIT_OK
+    found = json.loads(capsys.readouterr().out)["slices"]
+    # Of the rows that were kept: z stands beside no text.
+    counts = {name: [(one["value"], one["num_rows"]) for one in slices] for name, slices in found.items()}
+    assert counts["topic"] == [("x", 2), ("y", 1)]
+    assert counts["label"] == [(NAMES[0], 1), (NAMES[1], 2)]
+    assert sum(count for _, count in counts["length"]) == 3
+    assert all(set(one["scores"]) == {"recall"} for one in found["label"])
+    sliced(model, data, "label", as_json=False)
+    shown = capsys.readouterr().out
+    assert "\x1b[2J" not in shown
+    assert "[n/a]" in shown  # a bracket is no markup
+
+
+def test_slices_are_looked_at_before_anything_is_computed(model: str, tmp_path: Path, nothing_computed: None):
+    data = write(tmp_path / "data.csv")
+    with raises_code("data.column_missing", "topic", "text", name="topic"):
+        sliced(model, data, "topic")
+    with raises_code("cli.argument_missing", "--data", option="--data"):
+        sliced(model, None)
+    with raises_code("run.not_a_run", "--data", target=model):
+        sliced(model, None, "topic")
+
+
+def test_slices_of_the_predictions_that_a_run_kept(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    run = tmp_path / "run"
+    (tmp_path / "model").rename(run.with_name("moved"))
+    run.mkdir()
+    run.with_name("moved").rename(run / "model")
+    data = write(
+        tmp_path / "test.csv", ("text", "label", "topic"), [("a b", "1", "x"), ("c", "0", "y"), ("d", "1", "x")]
+    )
+    config = {"task": RECORD["task"], "data": {"train": "gone.csv", "test": data}}
+    (run / "run.json").write_text(
+        json.dumps({"schema_version": 1, "config": config, "task": {"kind": "classification", "labels": NAMES}})
+    )
+    (run / "summary.json").write_text(json.dumps({"scores": {"test": {"accuracy": 0.5}}}))
+    columns = {"label": [NAMES[0], NAMES[1]], "prediction": [NAMES[0], NAMES[0]]}
+    write_predictions(run, "test", rows=np.asarray([1, 2]), ids=None, columns=columns)
+    assert sliced(str(run), None, "topic", "length") == EXIT_OK
+    found = json.loads(capsys.readouterr().out)["slices"]["test"]
+    assert [(one["value"], one["scores"]["accuracy"]["value"]) for one in found["topic"]] == [("x", 0.0), ("y", 1.0)]
+    assert [one["num_rows"] for one in found["length"]] == [2]  # both have one token and the special ones
+    write(tmp_path / "test.csv", ("text", "label", "topic"), [("a b", "1", "x")])
+    with raises_code("run.damaged", "test.csv", source=data, split="test"):
+        sliced(str(run), None, "topic")

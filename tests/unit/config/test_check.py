@@ -216,6 +216,7 @@ def test_every_metric_of_a_task_can_choose_the_best(good, task, good_text):
         ("data.columns.text=", "data.columns.text is required with task.kind: mlm: the column of the text"),
         ("data.truncation=only_first", "data.truncation: only_first has no effect with task.kind: mlm"),
         ("data.split.stratify=true", "data.split.stratify: true has no effect in mlm, which has no labels"),
+        ("evaluate.slices=[topic]", "evaluate.slices: [topic] has no effect with task.kind: mlm"),
         ("evaluate.best=f1", "evaluate.best: f1 is not a metric of mlm; allowed: perplexity, accuracy, loss"),
         ("task.mask_probability=1.0", "task.mask_probability"),
         ("task.windows=lines", "task.windows"),

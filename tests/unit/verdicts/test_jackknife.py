@@ -61,8 +61,19 @@ def test_blocks_give_the_standard_error_of_single_samples():
     assert found.pseudovalues.std(ddof=1) / 10 == pytest.approx(expected, rel=0.2)
 
 
-def test_what_is_undefined_without_a_sample_is_none():
+def test_a_score_that_is_undefined_without_a_sample_has_no_known_pseudovalues():
     # Without the only sample of class 1 there is no recall.
-    assert of_kinds(np.asarray([0, 0, 0, 1]), lambda counts: counts[1] or None) is None
-    assert of_sums(np.asarray([[1.0, 1.0], [1.0, 0.0]]), lambda sums: sums[..., 0] / sums[..., 1]) is None
-    assert of_sums(np.asarray([[1.0]]), lambda sums: sums[..., 0]) is None
+    scores = [
+        of_kinds(np.asarray([0, 0, 0, 1]), lambda counts: counts[1] or None),
+        of_sums(np.asarray([[1.0, 1.0], [1.0, 0.0]]), lambda sums: sums[..., 0] / sums[..., 1]),
+        of_sums(np.asarray([[1.0]]), lambda sums: sums[..., 0]),
+        of_blocks(1, lambda kept: float(kept.sum())),
+        of_kinds(np.asarray([0]), lambda counts: counts[0] / counts.sum()),
+    ]
+    assert [(found.score, found.is_known) for found in scores] == [
+        *((1.0, False), (2.0, False), (1.0, False), (0.0, False), (1.0, False))
+    ]
+
+
+def test_a_score_that_is_undefined_with_all_samples_is_none():
+    assert of_sums(np.asarray([[1.0, 0.0]]), lambda sums: sums[..., 0] / sums[..., 1]) is None

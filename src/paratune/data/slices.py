@@ -1,0 +1,111 @@
+"""The values by which a split is sliced: a column of its file, or the number of tokens of each row.
+
+Floor 3, without torch.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paratune.base.text import listing
+from paratune.data.columns import Samples
+from paratune.data.load import Split
+from paratune.data.read import read_table
+from paratune.data.windows import EXAMPLE
+from paratune.errors import DataError, did_you_mean
+from paratune.records.slices import BUILT_IN, LABEL, LENGTH, MAX_SLICES
+
+Values = npt.NDArray[Any]
+"""(N,): texts of a column, or int64 numbers of tokens."""
+_NO_VALUE = "(none)"
+
+
+def slice_values(split: Split, names: Sequence[str], *, revision: str | None = None) -> dict[str, Values]:
+    """Return the values of each row of a split by name, in the order of its samples; `label` has none here.
+
+    Args:
+        split: Whose files are read again for columns.
+        names: Columns, `label` or `length`.
+        revision: Of a dataset on the hub.
+
+    Raises:
+        DataError: A column is absent, or a column or the label has more than `MAX_SLICES` values.
+    """
+    columns = [name for name in names if name not in BUILT_IN]
+    found = _columns(split.samples, split.source, columns, revision)
+    if LABEL in names and split.labels is not None and split.labels.ndim == 1:
+        refuse_many(LABEL, split.labels, source=split.source)
+    return {name: num_tokens(split) if name == LENGTH else found[name] for name in names if name != LABEL}
+
+
+def num_tokens(split: Split) -> Values:
+    """Return the tokens of each row before truncation, (N,) int64; of a question, those of all its windows."""
+    lengths = np.asarray(split.store.full_lengths, dtype=np.int64)
+    if EXAMPLE not in split.store.of_rows:
+        return lengths
+    windows = np.asarray(split.store.of_rows[EXAMPLE], dtype=np.int64)
+    return np.bincount(windows, weights=lengths, minlength=split.num_rows).astype(np.int64)
+
+
+def _columns(samples: Samples, source: str, names: Sequence[str], revision: str | None) -> dict[str, Values]:
+    if not names:
+        return {}
+    files = samples.files or (source,)
+    file_of = np.zeros(len(samples), dtype=np.int64) if samples.file_of is None else samples.file_of
+    found = {name: np.empty(len(samples), dtype=object) for name in names}
+    for number, file in enumerate(files):
+        table = read_table(file, revision=revision if file.startswith("hub:") else None)
+        places = np.flatnonzero(file_of == number)
+        for name in names:
+            found[name][places] = column_texts(table, name, samples.rows[places].tolist(), source=file)
+    for name, values in found.items():
+        refuse_many(name, values, source=source)
+    return found
+
+
+def column_texts(table: pa.Table, name: str, rows: Iterable[int], *, source: str) -> list[str]:
+    """Return the values of a column in some rows, as texts; "(none)" where there is none.
+
+    Raises:
+        DataError: There is no such column.
+    """
+    if name not in table.column_names:
+        raise DataError(
+            f"{source} has no column {name} to slice by{did_you_mean(name, [*table.column_names, *BUILT_IN])}; "
+            f"it has: {listing(map(repr, table.column_names))}; {' and '.join(BUILT_IN)} are always there",
+            code="data.column_missing",
+            source=source,
+            name=name,
+        )
+    values = table.column(name).to_pylist()
+    return [_text(values[row]) for row in rows]
+
+
+def refuse_many(name: str, values: Values, *, source: str) -> None:
+    """Refuse a column with too many values for slices.
+
+    Raises:
+        DataError: It has more than `MAX_SLICES`.
+    """
+    count = len(set(values.tolist()))
+    if count > MAX_SLICES:
+        raise DataError(
+            f"{source}: column {name} has {count:,} distinct values, and slices may have at most {MAX_SLICES}; add a "
+            "column with fewer values to the file (groups, ranges of numbers), or slice by another column",
+            code="data.slices_too_many",
+            source=source,
+            name=name,
+            num_values=count,
+            limit=MAX_SLICES,
+        )
+
+
+def _text(value: Any) -> str:
+    if value is None or value != value:  # NaN differs from itself
+        return _NO_VALUE
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
+    return str(value).strip() or _NO_VALUE

@@ -1,0 +1,68 @@
+"""Slices: the parts of a split by a column of its data, and what records keep of them.
+
+`summary.slices.SPLIT.COLUMN` is a list with an entry for each slice: `value`, `detail` (or null), `num_rows`, and
+`scores`, by metric a `value` with its 95% `interval` ([low, high], or null).
+
+Floor 1: no torch.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+LABEL: Final = "label"
+LENGTH: Final = "length"
+BUILT_IN: Final = (LABEL, LENGTH)
+"""Names that mean the task's label and the number of tokens, whatever columns the data has."""
+MAX_SLICES: Final = 50
+"""Most distinct values of a column."""
+MIN_ROWS: Final = 10
+"""Fewer rows have no interval."""
+RECALL: Final = "recall"
+MAIN_METRICS: Final[dict[str, tuple[str, ...]]] = {
+    "classification": ("accuracy", "f1_macro"),
+    "multi_label": ("f1_micro", "f1_macro"),
+    "ordinal": ("qwk", "mae"),
+    "regression": ("rmse", "pearson"),
+    "qa": ("exact", "f1"),
+}
+"""The metrics that tables show, by the kind of task; the record has all."""
+
+
+def shown_metrics(kind: str, entries: list[dict[str, Any]]) -> list[str]:
+    """Return the metrics that tables show of a column's slices: the main ones that are known, or what is known."""
+    known = {metric for entry in entries for metric, score in entry["scores"].items() if score["value"] is not None}
+    return [metric for metric in MAIN_METRICS.get(kind, ()) if metric in known] or sorted(known)
+
+
+def score_of(entry: Mapping[str, Any], metric: str) -> tuple[float | None, tuple[float, float] | None]:
+    """Return a score of a slice and its interval, None where they are unknown."""
+    score = entry["scores"].get(metric) or {}
+    interval = score.get("interval")
+    return score.get("value"), None if interval is None else (interval[0], interval[1])
+
+
+def score_text(entry: Mapping[str, Any], metric: str, *, digits: int = 4) -> str:
+    """Return a score and its interval for readers: "0.8123 [0.7710, 0.8530]"; "n/a" stands for what is unknown."""
+    value, interval = score_of(entry, metric)
+    if value is None:
+        return "n/a"
+    if interval is None:
+        return f"{value:.{digits}f} [n/a]"
+    return f"{value:.{digits}f} [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
+
+
+def notes(kind: str, columns: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Yield what a reader of tables of slices should know."""
+    yield (
+        "In brackets: the 95% interval over other rows, for this model. "
+        f"n/a: fewer than {MIN_ROWS} rows, or undefined on these rows."
+    )
+    if LABEL not in columns:
+        return
+    if kind in ("classification", "multi_label"):
+        yield (
+            "By label, recall is the share of the rows of a class that got this class. Other metrics are n/a: they "
+            "also need rows of other classes."
+        )
+    elif kind in ("regression", "ordinal"):
+        yield "By label, correlations, R² and quadratic kappa are n/a: the label is the same in all rows of a slice."

@@ -1,0 +1,214 @@
+"""The scores of a model on parts of a split, each with the interval of what it would be on other rows of its kind.
+
+The scores come from predictions, with the definitions of `scoring`; the interval from jackknife pseudovalues, or of a
+share of rows (accuracy, recall, exact match) Wilson's.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.config.metric_names import METRICS
+from paratune.errors import DataError
+from paratune.records.slices import LABEL, LENGTH, MAX_SLICES, MIN_ROWS, RECALL
+from paratune.verdicts.estimate import LEVEL, Estimate
+from paratune.verdicts.jackknife import JackknifeScore, of_mean
+from paratune.verdicts.rows import CannotTell, PredictionRows, read_rows
+from paratune.verdicts.scoring import members, score_rows
+
+_NEED_OTHER_LABELS = {"r2", "pearson", "spearman", "qwk"}
+"""Of rows with one label these are undefined, or say nothing."""
+_HIGHEST = {"r2": 1.0, "perplexity": math.inf, "rmse": math.inf, "mse": math.inf, "mae": math.inf}
+_LOWEST = {"r2": -math.inf, "pearson": -1.0, "spearman": -1.0, "qwk": -1.0, "matthews": -1.0}
+"""Limits of scores that are not from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class ScoredTask:
+    """What `scoring` asks of a run: where its predictions are, and what its task is."""
+
+    name: str
+    """For messages."""
+    folder: Path
+    """With prediction files."""
+    kind: str
+    labels: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Section `task` of the configuration."""
+
+    def get(self, source: str | tuple[str, ...]) -> Any:
+        path = source if isinstance(source, str) else ".".join(source)
+        known = {"run.task.kind": self.kind, "run.task.labels": list(self.labels)}
+        return known.get(path, self.options.get(path.removeprefix("run.config.task.")))
+
+    def number(self, source: str | tuple[str, ...]) -> float | None:
+        return None
+
+
+@dataclass(frozen=True)
+class _Slice:
+    value: str
+    rows: npt.NDArray[np.int64]
+    detail: str | None = None
+
+
+def slice_records(
+    task: ScoredTask, split: str, names: Sequence[str], values: Mapping[str, npt.NDArray[Any]]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return what `paratune.records.slices` describes, by column, from the prediction file of a split.
+
+    Args:
+        task: Whose predictions.
+        split: Its name.
+        names: Columns, `label` or `length`.
+        values: By name but `label`, (N,): the value of each row of the prediction file.
+
+    Raises:
+        CannotTell: The prediction file cannot be used.
+        DataError: The label has too many values.
+    """
+    rows = read_rows(task, split)
+    found = {}
+    for name in names:
+        slices = _by_label(task, rows, split) if name == LABEL else _by_value(name, values[name])
+        found[name] = [_record(task, rows, one, is_label=name == LABEL) for one in slices]
+    return found
+
+
+def _by_value(name: str, values: npt.NDArray[Any]) -> list[_Slice]:
+    return _quartiles(values) if name == LENGTH else _equal(values)
+
+
+def _equal(values: npt.NDArray[Any]) -> list[_Slice]:
+    texts = np.asarray([str(value) for value in values], dtype=object)
+    return [_Slice(text, np.flatnonzero(texts == text)) for text in sorted(set(texts.tolist()), key=_order)]
+
+
+def _order(text: str) -> tuple[bool, float, str]:
+    """Return by what values are sorted: numbers by their size, then texts."""
+    try:
+        number = float(text)
+    except ValueError:
+        return True, 0.0, text.casefold()
+    return False, number, text
+
+
+def _quartiles(lengths: npt.NDArray[Any]) -> list[_Slice]:
+    """Return the rows by quarters of their lengths; rows of equal length stay together, so a quarter may be empty."""
+    edges = np.quantile(lengths, [0.25, 0.5, 0.75])
+    quarter = np.searchsorted(edges, lengths, side="left")
+    found = []
+    for number in range(4):
+        rows = np.flatnonzero(quarter == number)
+        if len(rows):
+            low, high = int(lengths[rows].min()), int(lengths[rows].max())
+            found.append(_Slice(f"Q{number + 1}", rows, f"{low} to {high} tokens"))
+    return found
+
+
+def _by_label(task: ScoredTask, rows: PredictionRows, split: str) -> list[_Slice]:
+    if task.kind == "multi_label":
+        true = members(task, rows, "label")
+        return [_Slice(name, np.flatnonzero(true[:, number])) for number, name in enumerate(task.labels)]
+    if task.kind == "qa":
+        has_answer = np.asarray([bool(text) for text in rows.texts("label")])
+        return [_Slice("answer", np.flatnonzero(has_answer)), _Slice("no answer", np.flatnonzero(~has_answer))]
+    if task.kind == "regression":
+        numbers = rows.numbers("label")
+        values = np.asarray([f"{value:g}" for value in numbers], dtype=object)
+        if (count := len(set(values.tolist()))) > MAX_SLICES:
+            raise DataError(
+                f"{split}: the label has {count:,} distinct values, and slices may have at most {MAX_SLICES}; slice "
+                "by a column with ranges of the label",
+                code="data.slices_too_many",
+                source=split,
+                name=LABEL,
+                num_values=count,
+                limit=MAX_SLICES,
+            )
+        return _equal(values)
+    texts = np.asarray(rows.texts("label"), dtype=object)
+    return [_Slice(name, np.flatnonzero(texts == name)) for name in task.labels]
+
+
+def _record(task: ScoredTask, rows: PredictionRows, one: _Slice, *, is_label: bool) -> dict[str, Any]:
+    some = PredictionRows(rows.run, {name: column[one.rows] for name, column in rows.columns.items()})
+    scores = dict(_scores(task, some, one, is_label=is_label)) if len(one.rows) else {}
+    return {"value": one.value, "detail": one.detail, "num_rows": len(one.rows), "scores": scores}
+
+
+def _scores(
+    task: ScoredTask, rows: PredictionRows, one: _Slice, *, is_label: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    if is_label and task.kind in ("classification", "multi_label"):
+        yield RECALL, _with_interval(task, RECALL, _recall(task, rows, one.value))
+        return
+    is_constant = len(set(rows.texts("label"))) == 1
+    for metric in METRICS[task.kind]:
+        scored = None
+        if not (is_constant and metric in _NEED_OTHER_LABELS):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # few rows: what is undefined is None
+                    scored = score_rows(task, rows, metric)
+            except CannotTell:
+                continue
+        yield metric, _with_interval(task, metric, scored)
+
+
+def _recall(task: ScoredTask, rows: PredictionRows, name: str) -> JackknifeScore:
+    if task.kind == "multi_label":
+        return of_mean(members(task, rows, "prediction")[:, list(task.labels).index(name)])
+    return of_mean(np.asarray(rows.texts("prediction"), dtype=object) == name)
+
+
+def _with_interval(task: ScoredTask, metric: str, scored: JackknifeScore | None) -> dict[str, Any]:
+    if scored is None:
+        return {"value": None, "interval": None}
+    interval = _interval(metric, scored, highest=100.0 if task.kind == "qa" else 1.0)
+    return {"value": scored.score, "interval": None if interval is None else list(interval)}
+
+
+def _interval(metric: str, scored: JackknifeScore, *, highest: float) -> tuple[float, float] | None:
+    """Return the interval, None where there are too few rows, or rows that all bear on the score alike.
+
+    Args:
+        metric: Its name.
+        scored: The score.
+        highest: That a score of this task which has a limit can have.
+    """
+    if scored.num_samples < MIN_ROWS or not scored.is_known:
+        return None
+    values = scored.pseudovalues
+    if metric not in _HIGHEST and len(values) == scored.num_samples and np.isin(values, (0.0, highest)).all():
+        low, high = wilson(int((values > 0).sum()), len(values))
+        return highest * low, highest * high
+    variance = float(values.var(ddof=1)) / len(values)
+    if not variance:
+        return None
+    low, high = Estimate(scored.score, (), variance, len(values), "samples").interval()
+    return max(low, _LOWEST.get(metric, 0.0)), min(high, _HIGHEST.get(metric, highest))
+
+
+def wilson(num_right: int, num_rows: int) -> tuple[float, float]:
+    """Return the 95% interval of a share.
+
+    Args:
+        num_right: From 0 to `num_rows`.
+        num_rows: At least 1.
+
+    Source: Wilson, Journal of the American Statistical Association 22, 1927.
+    """
+    from scipy import special
+
+    z = float(special.ndtri((1 + LEVEL) / 2))
+    share = num_right / num_rows
+    middle = (share + z * z / (2 * num_rows)) / (1 + z * z / num_rows)
+    half = z / (1 + z * z / num_rows) * math.sqrt(share * (1 - share) / num_rows + z * z / (4 * num_rows**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
