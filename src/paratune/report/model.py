@@ -30,7 +30,7 @@ _MAY_CHANGE = {
     "micro-batch": "run.batch.micro_batch_size",
 }
 """What a run may be gone on with otherwise, and where run.json has it."""
-_SPREAD_KEYS = ("train_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
+_SPREAD_KEYS = ("train_s", "epoch_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
 
 
 @dataclass(frozen=True)
