@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune.base.text import plain
+from paratune.config.baseline_sections import refuse_baseline
 from paratune.config.load import LoadedConfig, load_config
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, coded, did_you_mean
@@ -92,6 +93,7 @@ def plan_command(
             path=path,
         )
     loaded = load_config(path, overrides)
+    refuse_baseline(loaded.config.baseline, "paratune plan predicts")
     _check_numbers(wanted)
     goal = check_goal(wanted, loaded.config.task.kind, lambda: _machine(wanted, loaded).price_per_hour)
     for option, file in (("--write", write), ("--write-probes", wanted.write_probes)):
