@@ -45,14 +45,15 @@ def prediction_pictures(read: Mapping[str, Predictions]) -> Iterator[Drawing]:
 
 def read_all_predictions(report: Report) -> dict[str, Predictions | str]:
     """Return for each regression its predictions, or why there are none to draw."""
-    return {run.name: _predictions(run) for run in report.runs if run.task == "regression" and not run.is_probe}
+    return {run.name: predictions_of(run) for run in report.runs if run.task == "regression" and not run.is_probe}
 
 
 def _task(run: RunRecord) -> str:
     return run.task
 
 
-def _predictions(run: RunRecord) -> Predictions | str:
+def predictions_of(run: RunRecord) -> Predictions | str:
+    """Return the predictions of a regression on test, else on validation; or why there are none to draw."""
     split = split_shown(run)
     if split is None:
         return f"No figure: {run.name} has no scores on test or validation."
