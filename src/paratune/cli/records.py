@@ -21,6 +21,9 @@ def report(
     price: Annotated[
         float | None, Parameter(help="price of a device-hour, in any currency: adds the cost of runs")
     ] = None,
+    data_figures: Annotated[
+        bool, Parameter(negative=(), help="add figures of the data to the report of a matrix; reads the data again")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out."""
@@ -29,7 +32,15 @@ def report(
     with collector_off():
         from paratune.commands.report import report_command
 
-        return report_command(runs, out=out, as_json=json, baseline=baseline, targets=target or [], price=price)
+        return report_command(
+            runs,
+            out=out,
+            as_json=json,
+            baseline=baseline,
+            targets=target or [],
+            price=price,
+            data_figures=data_figures,
+        )
 
 
 def watch(

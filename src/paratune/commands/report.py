@@ -26,6 +26,7 @@ def report_command(
     baseline: Path | None = None,
     targets: Sequence[str] = (),
     price: float | None = None,
+    data_figures: bool = False,
 ) -> int:
     """Print the comparison, write the files where `out` says; return the exit code."""
     if price is not None and not (math.isfinite(price) and price >= 0):
@@ -54,7 +55,13 @@ def report_command(
             code="compare.mixed_matrix",
             option="--baseline",
         )
-    report = make_sweep(sweeps, out, price, wanted) if sweeps else make(runs, out, baseline, wanted, price)
+    more = None
+    if data_figures:
+        from paratune.commands.matrix_data import check_matrices, data_section
+
+        check_matrices(sweeps)
+        more = data_section
+    report = make_sweep(sweeps, out, price, wanted, more) if sweeps else make(runs, out, baseline, wanted, price)
     if is_replaced:
         print(plain(f"the report that {out} held was replaced"), file=sys.stderr)  # noqa: T201
     if as_json:

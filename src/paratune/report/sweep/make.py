@@ -1,6 +1,6 @@
 """From the folder of a matrix to its tables, written or not."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import ConfigError
 from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.make import FILES, PAGE, PAPER
+from paratune.report.section import ReportSection
 from paratune.report.sweep.content import sections_of
 from paratune.report.sweep.export import to_csv, to_json, to_markdown
 from paratune.report.sweep.joined import read_joined
@@ -21,7 +22,11 @@ from paratune.report.write import MARKER, check_folder, write_files
 
 
 def make_sweep(
-    folder: Path | Sequence[Path], out: Path | None, price: float | None = None, targets: Sequence[ScoreTarget] = ()
+    folder: Path | Sequence[Path],
+    out: Path | None,
+    price: float | None = None,
+    targets: Sequence[ScoreTarget] = (),
+    more: Callable[[SweepReport], ReportSection] | None = None,
 ) -> SweepReport:
     """Read a matrix of runs, and write its report where `out` says.
 
@@ -30,6 +35,7 @@ def make_sweep(
         out: Folder for the page, the tables and what programs read, made when absent; None writes nothing.
         price: Of a device-hour, in place of the matrix's own.
         targets: Scores; when the configurations reached them is shown.
+        more: Makes a last section, of what is not in the records.
 
     Raises:
         ConfigError: No run was evaluated by the metric of a target.
@@ -48,7 +54,7 @@ def make_sweep(
             option="--target",
         )
     report = replace(report, systems=systems, verdicts=found, verdict_notes=notes, targets=tuple(targets))
-    sections = sections_of(report)
+    sections = (*sections_of(report), *([more(report)] if more is not None else []))
     report = replace(report, sections=sections)
     if out is None:
         return report
