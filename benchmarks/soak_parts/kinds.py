@@ -33,8 +33,6 @@ class Kind:
     """Exit codes after a kill, besides those that every command may have."""
     refuses: tuple[int, ...] = ()
     """Exit codes of a command that finds its work done, by itself before a kill that came after its last operation."""
-    leaves: tuple[str, ...] = ()
-    """Patterns of temporary files that stay after a kill: those beside an output, where anybody may be writing."""
     missing: str | None = None
     """Why it cannot be run here."""
     before: tuple[str, ...] = ()
@@ -126,7 +124,6 @@ KINDS: tuple[Kind, ...] = (
         _matrix_result,
         share=2.0,
         allowed=(1,),
-        leaves=("runs/m/report/*",),
     ),
     _use(
         "certify",
@@ -145,17 +142,15 @@ KINDS: tuple[Kind, ...] = (
         "tokenizer",
         ("tokenizer", "train", "data.csv", "-o", "out", "--vocab-size", "200", "--overwrite"),
         lambda folder: files_below(folder / "out"),
-        leaves=(".out.*",),
     ),
-    _use("predict", ("predict", "runs/c", *_OUTPUT), _rows, before=_TRAIN, leaves=(".out.*",)),
+    _use("predict", ("predict", "runs/c", *_OUTPUT), _rows, before=_TRAIN),
     _use(
         "pseudo-label",
         ("pseudo-label", "runs/c", *_OUTPUT, "--threshold", "0.5001"),
         _rows,
         before=_TRAIN,
-        leaves=(".out.*",),
     ),
-    _use("report", ("report", "runs/c", "--out", "out"), _report_result, before=_TRAIN, leaves=("out/*",)),
-    _use("bundle", _BUNDLE, _bundle_result, leaves=(".b.tar.*",)),
+    _use("report", ("report", "runs/c", "--out", "out"), _report_result, before=_TRAIN),
+    _use("bundle", _BUNDLE, _bundle_result),
     _use("unbundle", ("unbundle", "b.tar", "-d", "exp"), _unbundled, before=_BUNDLE, refuses=(3,)),
 )

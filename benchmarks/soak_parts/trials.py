@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 import psutil
@@ -156,8 +155,7 @@ def check_end(reference: Reference, folder: Path, note: Callable[[str, str], Non
         return
     if difference := first_difference(reference.result, result):
         note(DIFFERENCE, f"another result: {difference}")
-    left = [name for name in remains(folder) if not any(fnmatch(name, pattern) for pattern in reference.kind.leaves)]
-    if left:
+    if left := remains(folder):
         note(DIFFERENCE, f"temporary files are left: {', '.join(left)}")
 
 

@@ -28,11 +28,15 @@ from paratune.console import Display
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import spread_by
 from paratune.corpus.store.run import run_store
+from paratune.errors import ParatuneError
 
 corpus = Corpus.model_validate_json(sys.argv[1])
 site = Path("site.yaml")
 with spread_by(spread_of(Path(corpus.work), executor="slurm", tasks=2, workers=1, site=site, memory_gib=1)):
-    run_store(corpus, 1, Display(speaks=False))
+    try:
+        run_store(corpus, 1, Display(speaks=False))
+    except ParatuneError as error:
+        sys.exit(error.text())
 """
 STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
 

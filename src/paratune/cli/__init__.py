@@ -18,10 +18,10 @@ from paratune import __version__
 from paratune.cli import cluster, models, planning, records, training
 from paratune.cli.config import config_app
 from paratune.cli.corpus import corpus_app
-from paratune.cli.system_errors import system_error
 from paratune.cli.tokenizer import tokenizer_app
 from paratune.cli.usage import usage_error
 from paratune.errors import EXIT_FAILED, EXIT_OK, LaunchError, ParatuneError
+from paratune.errors.system import system_error
 
 app = App(
     name="paratune",

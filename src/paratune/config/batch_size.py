@@ -8,8 +8,9 @@ from paratune.config.feasibility.reason import Reason
 from paratune.config.feasibility.words import error
 from paratune.config.sections import BatchSize
 
-MAX_SAMPLES = 10**12
-"""Most samples of a step: more than any data set has, and few enough that their divisors are found at once."""
+MAX_SAMPLES = 2**24
+"""Most samples of a step: hundreds of times the largest published batch, and few enough that `plan` can hold the length
+of each."""
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ class CpuProbe:
         self._joules = [RaplCounter(domain) for domain in self._domains]
         self.energy_source: EnergySource | None = "rapl" if self._joules else None
         if is_first and not self._joules:
-            self.reasons.append(f"energy: this machine tells no energy of its processors ({powercap})")
+            self.reasons.append(f"energy: this machine does not report the energy of its processors ({powercap})")
         elif self._counters.ask("energy", self._energy_j) is None:
             self.energy_source = None
 

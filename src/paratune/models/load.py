@@ -18,7 +18,8 @@ from paratune import hub
 from paratune.base.imports import without_collections
 from paratune.base.token_ids import num_token_ids
 from paratune.config.sections import ModelOptions
-from paratune.errors import ConfigError, MissingDependency, coded, did_you_mean
+from paratune.errors import ConfigError, MissingDependency, ParatuneError, coded, did_you_mean
+from paratune.errors.system import system_error
 from paratune.models.files import check_files
 from paratune.models.objectives import Objective
 from paratune.models.task_model import TaskModel, in_body, is_pooler
@@ -96,7 +97,7 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
             source, revision=revision, trust_remote_code=model.trust_remote_code, **_where(source)
         )
     except Exception as error:  # transformers raises many kinds here; all mean that this folder gives no tokenizer
-        raise ConfigError(_cannot_load("tokenizer", source, error), code="model.cannot_load") from error
+        raise _load_error("tokenizer", source, error) from error
     _require_vocabulary(source, tokenizer)
     if _where(source) and not hub.is_offline():
         log.warning(
@@ -176,7 +177,7 @@ def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
             source, revision=model.revision, trust_remote_code=model.trust_remote_code, **_where(source), **labels
         )
     except Exception as error:
-        raise ConfigError(_cannot_load("configuration", source, error), code="model.cannot_load") from error
+        raise _load_error("configuration", source, error) from error
     if model.from_scratch and model.tokenizer is not None:
         _take_vocabulary(config, load_tokenizer(model))
     override(config, model)
@@ -268,11 +269,11 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
     if not constants.HF_HUB_DISABLE_PROGRESS_BARS:
         enable_progress_bars()
     hf_logging.set_verbosity_error()  # of new weights `say_what_is_new` speaks
+    source = model.name if model.from_scratch else locate(model.name)
     try:
         if model.from_scratch:
             hf = maker.from_config(config, trust_remote_code=model.trust_remote_code)
             return hf, tuple(name for name, _ in hf.named_parameters())
-        source = locate(model.name)
         hf, info = maker.from_pretrained(
             source,
             config=config,
@@ -285,7 +286,7 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
             **_where(source),
         )
     except Exception as error:
-        raise ConfigError(_cannot_load("model", model.name, error), code="model.cannot_load") from error
+        raise _load_error("model", source, error) from error
     new = tuple(sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])}))
     _check_body(hf, new, model.name)
     if new and head_must_exist:
@@ -416,13 +417,18 @@ def _where(source: str) -> dict[str, Any]:
     return {"local_files_only": True} if not Path(source).is_dir() and hub.why_not() else {}
 
 
-def _cannot_load(what: str, source: str, error: Exception) -> str:
+def _load_error(what: str, source: str, error: Exception) -> ParatuneError:
+    """Return what is raised when transformers cannot load: the operating system's error where that is the cause."""
+    if system := system_error(error):
+        return system
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if Path(source).is_dir():
-        return f"model: {source} gives no {what}: {first}"
-    if reason := hub.why_not():
-        return (
+        message = f"model: {source} gives no {what}: {first}"
+    elif reason := hub.why_not():
+        message = (
             f"model: {source} is no folder here, the cache of the hub has no {what} of it, and {reason}; "
             "name a folder, or start once where there is a network"
         )
-    return f"model: {source} is no folder here, and gives no {what} from the hub: {first}"
+    else:
+        message = f"model: {source} is no folder here, and gives no {what} from the hub: {first}"
+    return ConfigError(message, code="model.cannot_load", key="model", source=source)

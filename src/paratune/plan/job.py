@@ -115,8 +115,7 @@ class PlannedJob:
         rows = self.passes(setup, layout).micro_batch_size
         if layout.kind != "packed":
             return self._shape(rows, self.lengths.longest, layout)
-        longest = self.lengths.longest_rows(rows)
-        return self._shape(rows, -(-sum(longest) // rows), layout)
+        return self._shape(rows, -(-self.lengths.tokens_of_longest(rows) // rows), layout)
 
     def usual(self, setup: PredictionSetup, layout: BatchLayout) -> Shape:
         """Return the micro-batch that stands for all of a run: as many tokens as they have on average."""

@@ -48,10 +48,12 @@ class Lengths:
     def longest(self) -> int:
         return int(self.tokens[-1])
 
-    def longest_rows(self, num_rows: int) -> tuple[int, ...]:
-        """Return the lengths of the longest rows, the longest first; of a split with fewer, some are taken twice."""
-        descending = np.repeat(self.tokens[::-1], np.minimum(self.counts[::-1], num_rows))
-        return tuple(np.resize(descending[:num_rows], num_rows).tolist())
+    def tokens_of_longest(self, num_rows: int) -> int:
+        """Return the tokens of the longest rows together; of a split with fewer, all are taken again, longest first."""
+        all_rows, rest = divmod(num_rows, self.num_rows)
+        before = np.cumsum(self.counts[::-1]) - self.counts[::-1]
+        taken = np.clip(rest - before, 0, self.counts[::-1])
+        return all_rows * self.num_tokens + int(self.tokens[::-1] @ taken)
 
     def expected_longest(self, num_rows: int, place: int = 1) -> float:
         """Return the expected length of the longest of rows that are drawn without replacement.

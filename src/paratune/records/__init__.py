@@ -211,7 +211,8 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
     """Yield the events of a rank in order; a torn last line is left out.
 
     Steps that were trained again after a resume appear once, as they went the last time: what an interrupted process
-    logged after the checkpoint that the next one started from is dropped.
+    logged after the checkpoint that the next one started from is dropped. So does a repeated evaluation: it is due
+    again where the checkpoint of its step was saved before it, as on a signal.
 
     Raises:
         CheckpointError: The file cannot be read, or a line is not an event.
@@ -229,8 +230,14 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
             kept = [old for old in kept if old.get("step", 0) <= last_step or old["event"] == "out_of_memory"]
         if is_step:
             last_step = event["step"]
+        if event["event"] == "evaluation":
+            kept = [old for old in kept if not _is_same_evaluation(old, event)]
         kept.append(event)
     yield from kept
+
+
+def _is_same_evaluation(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return all(first.get(key) == second.get(key) for key in ("event", "step", "split"))
 
 
 def repair_events(folder: Path, rank: int) -> int:

@@ -59,9 +59,9 @@ def test_divisors(number, expected):
     assert divisors(number) == expected
 
 
-@pytest.mark.parametrize("said", [{"global": 10**12 + 1}, {"per_device": 10**9, "grad_accum_steps": 10**9}])
+@pytest.mark.parametrize("said", [{"global": 2**24 + 1}, {"per_device": 2**12, "grad_accum_steps": 2**13}])
 def test_a_step_of_more_samples_than_any_data_has_is_refused(said):
-    with raises_code("batch.too_large", str(10**12)):
+    with raises_code("batch.too_large", str(2**24)):
         resolve_batch(batch(**said), data_world_size=1)
 
 

@@ -460,3 +460,12 @@ def test_the_demo_model_is_found_or_the_extra_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with raises_code("dependency.missing", "paratune[demo]"):
         locate(load.DEMO_MODEL)
+
+
+def test_memory_that_ran_out_is_not_told_as_a_missing_model(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("Cannot allocate memory (os error 12)")  # what safetensors raises under `ulimit -v`
+
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", fail)
+    with raises_code("memory.out", "os error 12"):
+        load_config(ModelOptions(name=str(folder)), 2)

@@ -14,8 +14,9 @@ def test_the_histogram_counts_rows_and_tokens() -> None:
     assert (lengths.num_rows, lengths.num_tokens, lengths.longest) == (4, 29, 12)
     assert lengths.mean == 29 / 4
     assert lengths.standard_deviation == pytest.approx(np.std([7, 3, 7, 12]))
-    assert lengths.longest_rows(3) == (12, 7, 7)
-    assert lengths.longest_rows(6) == (12, 7, 7, 3, 12, 7)  # as np.resize does for the largest batch there can be
+    assert lengths.tokens_of_longest(3) == 12 + 7 + 7
+    assert lengths.tokens_of_longest(6) == (12 + 7 + 7 + 3) + 12 + 7
+    assert lengths.tokens_of_longest(4 * 10**11) == 29 * 10**11
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 5])
@@ -35,7 +36,7 @@ def test_assumed_rows_are_all_as_long_as_they_may_be() -> None:
     lengths = assumed_lengths(128)
     assert lengths.is_assumed
     assert (lengths.longest, lengths.mean, lengths.expected_longest(16)) == (128, 128, 128)
-    assert lengths.longest_rows(2) == (128, 128)
+    assert lengths.tokens_of_longest(2) == 2 * 128
 
 
 def _dealt(num_ranks: int, size: int, num_micro: int, *, parts: int | None) -> tuple[float, float]:

@@ -198,6 +198,20 @@ def test_steps_count_once_also_where_the_event_of_a_resume_was_lost(tmp_path):
     ]
 
 
+def test_an_evaluation_that_was_repeated_after_a_resume_counts_once(tmp_path):
+    write_log(tmp_path, ("step", {"step": 5}), ("checkpoint", {"step": 5}))  # saved on a signal, before the evaluation
+    for loss in (1.0, 2.0):
+        evaluations = [("evaluation", {"step": 5, "split": split, "loss": loss}) for split in ("validation", "new")]
+        write_log(tmp_path, ("resume", {"step": 5}), *evaluations)
+    write_log(tmp_path, ("evaluation", {"step": 10, "split": "new", "loss": 3.0}))
+    evaluations = [event for event in read_events(tmp_path) if event["event"] == "evaluation"]
+    assert [(event["step"], event["split"], event["loss"]) for event in evaluations] == [
+        (5, "validation", 2.0),
+        (5, "new", 2.0),
+        (10, "new", 3.0),
+    ]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
 def test_a_full_disk_is_said_by_the_event_log(tmp_path):
     (tmp_path / events_file(0)).symlink_to("/dev/full")

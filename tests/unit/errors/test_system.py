@@ -7,8 +7,8 @@ import sys
 import pytest
 from patience import PATIENCE_S
 
-from paratune.cli.system_errors import system_error
 from paratune.errors import EXIT_CONFIG, EXIT_FAILED, EXIT_OUT_OF_MEMORY
+from paratune.errors.system import system_error
 
 
 def _caused(outer: Exception, cause: Exception) -> Exception:
