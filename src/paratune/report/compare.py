@@ -100,11 +100,10 @@ class SeedSpread:
 def compare(runs: Sequence[RunRecord]) -> Sameness:
     """Return whether runs trained the same thing, and what says otherwise."""
     differ, unknown = [], []
-    some_have_no_steps = any(run.is_baseline for run in runs)
     for key, label, read in _SAME:
-        if some_have_no_steps and key in _OF_STEPS:
-            continue  # that a baseline was fitted is the difference
-        values = {run.name: _of_baseline(key, run) or read(run) for run in runs}
+        # That a baseline was fitted is one difference, and not one more for each thing that only steps have.
+        having = [run for run in runs if not (run.is_baseline and key in _OF_STEPS)]
+        values = {run.name: _of_baseline(key, run) or read(run) for run in having}
         if len({_canonical(value) for value in values.values() if value is not _UNKNOWN}) > 1:
             differ.append(Difference(key, label, _only_what_differs(values), {}))
         elif any(value is _UNKNOWN for value in values.values()):
