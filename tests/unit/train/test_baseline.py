@@ -17,7 +17,9 @@ from paratune import records
 from paratune.config.baseline_sections import TfidfOptions, refuse_baseline
 from paratune.config.load import LoadedConfig, load_config
 from paratune.engine.stop import StopRequest
+from paratune.infer.trained import Named, load_trained
 from paratune.records.run_folder import Mode
+from paratune.report import make
 from paratune.report.compare import compare
 from paratune.report.read import read_runs
 from paratune.train.run import train
@@ -119,6 +121,22 @@ def test_a_baseline_is_no_run_of_the_same_experiment(config: Path):
     assert record["kind"] == "baseline"
     assert record["model"]["architecture"] == "TF-IDF + Ridge"
     assert record["batch"]["global_batch_size"] is record["model"]["init_fingerprint"] is None
+
+
+def test_the_page_of_a_baseline_has_no_section_of_steps(config: Path):
+    fit(load_config(config, []))
+    make([config.parent / "runs" / "numbers"], config.parent / "out")
+    page = (config.parent / "out" / "index.html").read_text()
+    assert "TF-IDF + Ridge" in page
+    assert 'id="quality"' in page
+    assert 'id="loss"' not in page
+    assert 'id="phases"' not in page
+
+
+def test_a_baseline_is_not_applied_as_a_model(config: Path):
+    fit(load_config(config, []))
+    with raises_code("baseline.no_model", target=str(config.parent / "runs" / "numbers")):
+        load_trained(str(config.parent / "runs" / "numbers"), Named(), "cpu")
 
 
 def test_an_unfinished_baseline_is_fitted_from_the_start(config: Path):
