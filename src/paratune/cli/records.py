@@ -34,6 +34,9 @@ def report(
         Path | None, Parameter(help="file of paratune plan MATRIX --write: show it beside the published figures")
     ] = None,
     margin: Margins = None,
+    data_figures: Annotated[
+        bool, Parameter(negative=(), help="add figures of the data to the report of a matrix; reads the data again")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out."""
@@ -51,6 +54,7 @@ def report(
             price=price,
             plan=plan,
             margins=margin or [],
+            data_figures=data_figures,
         )
 
 

@@ -55,6 +55,9 @@ def sweep(
     list_: Annotated[
         bool, Parameter(name="--list", negative=(), help="print the command of each run, for a cluster; start none")
     ] = False,
+    data_figures: Annotated[
+        bool, Parameter(negative=(), help="add figures of the data to the report; reads the data again after the runs")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Train every combination of MATRIX, select the best by validation, and write a report.
@@ -74,6 +77,7 @@ def sweep(
         as_json=json,
         probe=probe,
         as_list=list_,
+        data_figures=data_figures,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from paratune import records
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
+from paratune.config.baseline_sections import refuse_baseline
 from paratune.config.candidates import StrategyCandidate, all_candidates, candidate, common_values, names_of
 from paratune.config.check import check
 from paratune.config.feasibility.rules import why_not
@@ -61,6 +62,7 @@ def certify_command(
             "paratune certify starts its processes itself; leave out torchrun", code="launch.started_twice"
         )
     loaded = load_config(path, overrides)
+    refuse_baseline(loaded.config.baseline, "paratune certify compares")
     common, notes = common_values(loaded, num_processes, num_steps)
     reference = candidate(loaded, common, "single", num_processes)
     candidates = all_candidates(loaded, common, names_of(strategies), num_processes)

@@ -7,6 +7,7 @@ from typing import Any
 from paratune.base.text import plain
 from paratune.commands.data_figures import check_kind, data_view
 from paratune.config.load import LoadedConfig, load_config
+from paratune.config.sections import Config
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_DATA, EXIT_OK, require_installed
 from paratune.report.data_figures import pictures
@@ -24,31 +25,12 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool, figures
         check_kind(loaded.config.task)
         check_figures_folder(figures)
     set_up_logging(speaks=True)
+    config = loaded.config
     with stdout_for_results():
         from paratune.data.columns import num_lacking
         from paratune.data.describe import describe, render
-        from paratune.data.tokens import Tokenizing
-        from paratune.models.limits import token_limit
-        from paratune.models.load import load_tokenizer
-        from paratune.models.task_model import takes_token_types
-        from paratune.tasks import recipe_of
-        from paratune.tasks.further import load_further
 
-        config = loaded.config
-        tokenizer = load_tokenizer(config.model, config.data.truncation_side)
-        max_length = token_limit(config, tokenizer)
-    with Display(speaks=True).bar("tokenize", 1) as bar:
-        how = Tokenizing(
-            tokenizer,
-            max_length,
-            truncation=config.data.truncation,
-            need_token_type_ids=takes_token_types(tokenizer),
-            cache_dir=config.data.cache_dir,
-            progress=lambda done, total: bar.update(done, total=total),
-        )
-        # Missing values are counted here, whatever a training would do about them.
-        recipe, data = recipe_of(config.task), config.data.model_copy(update={"missing": "drop"})
-        splits = recipe.load_splits(data, how) | load_further(recipe, data, how)
+        recipe, splits, max_length = read_splits(config)
     description = describe(splits, config.task, config.data.columns, max_length=max_length)
     labelled = {name: split for name, split in splits.items() if name not in config.data.predict}
     description["warnings"] += [text for text in recipe.warnings(labelled) if text not in description["warnings"]]
@@ -69,6 +51,36 @@ def data_command(path: Path, overrides: Sequence[str], *, as_json: bool, figures
         for line in _drawn(description, figures) if figures is not None else ():
             print(plain(line))  # noqa: T201
     return EXIT_DATA if num_refused else EXIT_OK
+
+
+def read_splits(config: Config) -> tuple[Any, dict[str, Any], int]:
+    """Return the recipe of the task, all sets with their tokens, and the tokens of a sample at most.
+
+    Rows that lack something are left out and counted, whatever a training would do about them.
+
+    Raises:
+        ConfigError, DataError: The tokenizer or the data cannot be read.
+    """
+    from paratune.data.tokens import Tokenizing
+    from paratune.models.limits import token_limit
+    from paratune.models.load import load_tokenizer
+    from paratune.models.task_model import takes_token_types
+    from paratune.tasks import recipe_of
+    from paratune.tasks.further import load_further
+
+    tokenizer = load_tokenizer(config.model, config.data.truncation_side)
+    max_length = token_limit(config, tokenizer)
+    with Display(speaks=True).bar("tokenize", 1) as bar:
+        how = Tokenizing(
+            tokenizer,
+            max_length,
+            truncation=config.data.truncation,
+            need_token_type_ids=takes_token_types(tokenizer),
+            cache_dir=config.data.cache_dir,
+            progress=lambda done, total: bar.update(done, total=total),
+        )
+        recipe, data = recipe_of(config.task), config.data.model_copy(update={"missing": "drop"})
+        return recipe, recipe.load_splits(data, how) | load_further(recipe, data, how), max_length
 
 
 def _draw(loaded: LoadedConfig, splits: Mapping[str, Any], max_length: int, folder: Path) -> list[dict[str, Any]]:

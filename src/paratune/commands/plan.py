@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune.base.text import plain
+from paratune.config.baseline_sections import refuse_baseline
 from paratune.config.layers import read_text
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.yaml_tree import read_tree
@@ -99,6 +100,7 @@ def plan_command(
 
         return plan_matrix(path, overrides, wanted, write=write, as_json=as_json)
     loaded = load_config(path, overrides)
+    refuse_baseline(loaded.config.baseline, "paratune plan predicts")
     goal = check_goal(wanted, loaded.config.task.kind, lambda: _machine(wanted, loaded).price_per_hour)
     for option, file in (("--write", write), ("--write-probes", wanted.write_probes)):
         if file is not None:

@@ -29,6 +29,7 @@ def report_command(
     price: float | None = None,
     plan: Path | None = None,
     margins: Sequence[str] = (),
+    data_figures: bool = False,
 ) -> int:
     """Print the comparison, write the files where `out` says; return the exit code."""
     if price is not None and not (math.isfinite(price) and price >= 0):
@@ -65,8 +66,14 @@ def report_command(
             option="--plan",
             path=plan,
         )
+    more = None
+    if data_figures:
+        from paratune.commands.matrix_data import check_matrices, data_section
+
+        check_matrices(sweeps)
+        more = data_section
     report = (
-        make_sweep(sweeps, out, price, wanted, plan=plan, margins=equal)
+        make_sweep(sweeps, out, price, wanted, plan=plan, margins=equal, more=more)
         if sweeps
         else make(runs, out, baseline, wanted, price, equal)
     )

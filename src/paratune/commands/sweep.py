@@ -12,7 +12,7 @@ from paratune.base.text import plain
 from paratune.base.units import format_duration
 from paratune.commands.sweep_plan import counts, show_invalid, show_list, show_plan
 from paratune.console import Display, outlive_readers, print_json, print_result, set_up_logging
-from paratune.errors import EXIT_CONFIG, EXIT_OK, ConfigError, LaunchError, Stopped
+from paratune.errors import EXIT_CONFIG, EXIT_OK, ConfigError, LaunchError, Stopped, require_installed
 from paratune.launch.one import OneByOne
 from paratune.processes.launcher import why_no_sweep
 from paratune.records import SUMMARY_FILE, read_json
@@ -41,6 +41,7 @@ def sweep_command(
     as_json: bool,
     probe: bool = False,
     as_list: bool = False,
+    data_figures: bool = False,
 ) -> int:
     """Run the command; return its exit code.
 
@@ -65,6 +66,11 @@ def sweep_command(
     error = error or none_possible(matrix, asked_cells)
     if error is not None:
         raise error
+    if data_figures:
+        from paratune.commands.data_figures import check_kind
+
+        check_kind(asked_cells[0].config.task)
+        require_installed("matplotlib", extra="plots")
     asked = {cell.name for cell in asked_cells}
     plan = plan_of(matrix, cells, sys.argv)
     if dry_run:
@@ -80,7 +86,7 @@ def sweep_command(
             write_listed(matrix.folder, plan.record, todo)
             show_list(matrix, todo, as_json=as_json)
             return EXIT_OK
-        return _run(matrix, plan, asked, retry_failed=retry_failed, as_json=as_json)
+        return _run(matrix, plan, asked, retry_failed=retry_failed, as_json=as_json, data_figures=data_figures)
     finally:
         lock.release()
 
@@ -90,7 +96,9 @@ def _todo(plan: SweepPlan, asked: set[str], *, retry_failed: bool) -> list[Step]
     return [step for step in plan.in_order() if step.cell.name in asked and step.runs(retry_failed=retry_failed)]
 
 
-def _run(matrix: Matrix, plan: SweepPlan, asked: set[str], *, retry_failed: bool, as_json: bool) -> int:
+def _run(
+    matrix: Matrix, plan: SweepPlan, asked: set[str], *, retry_failed: bool, as_json: bool, data_figures: bool
+) -> int:
     outlive_readers()
     set_up_logging(speaks=True)
     todo = _todo(plan, asked, retry_failed=retry_failed)
@@ -112,6 +120,11 @@ def _run(matrix: Matrix, plan: SweepPlan, asked: set[str], *, retry_failed: bool
             _say(f"[{number + 1}/{total}] {_ended(cell)}{_score(matrix, cell)}")
         signal = children.signal
     report = make_sweep(matrix.folder, matrix.folder / REPORT_FOLDER)
+    if data_figures and signal is None and report.num_finished:
+        # Only now: what reads the data stays in memory, and is not to be beside the runs that are measured.
+        from paratune.commands.matrix_data import data_section
+
+        report = make_sweep(matrix.folder, matrix.folder / REPORT_FOLDER, more=data_section)
     if as_json:
         print_json(as_dict(report), indent=1)
     else:

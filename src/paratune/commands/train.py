@@ -139,5 +139,6 @@ def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
     from paratune.report import make, terminal_table
 
     print_result(terminal_table(make([folder], None)))
-    model = "" if summary.get("kind") == "probe" else f"   model: {folder / MODEL_FOLDER}"
+    kept = {"probe": None, "baseline": "baseline"}.get(str(summary.get("kind")), MODEL_FOLDER)
+    model = "" if kept is None else f"   model: {folder / kept}"
     print_result(Text(plain(f"run: {folder}{model}   report: paratune report {folder}")))

@@ -134,6 +134,41 @@ def _probe(config: Config) -> Iterator[Problem]:
             yield no_effect(key, value, "with measure.probe: true", ("measure.probe",))
 
 
+def _baseline(config: Config) -> Iterator[Problem]:
+    """What a baseline, which is fitted in place of the model, cannot do."""
+    baseline, kind, metric = config.baseline, config.task.kind, config.evaluate.best
+    if baseline is None:
+        return
+    if kind not in ("classification", "regression"):
+        yield Problem(
+            f"baseline: {baseline.kind} is for task.kind: classification and regression, and task.kind is {kind}; "
+            "leave baseline out",
+            ("baseline", "task.kind"),
+            code="task.unsupported",
+        )
+    if config.strategy.kind != "single":
+        wanted = f"with baseline: {baseline.kind}, which is fitted in one process; set strategy: single"
+        yield no_effect("strategy.kind", config.strategy.kind, wanted, ("baseline",))
+    given = {"train.freeze_encoder": config.train.freeze_encoder, "measure.probe": config.measure.probe}
+    for key, value in given.items():
+        if value:
+            yield no_effect(
+                key, value, f"with baseline: {baseline.kind}, which has no encoder and no steps", ("baseline",)
+            )
+    if (baseline.estimator, kind, metric) == ("svm", "classification", "loss"):
+        wanted = "with baseline.estimator: svm, which has no probabilities; name another metric"
+        yield no_effect("evaluate.best", metric, wanted, ("baseline.estimator", "baseline"))
+    has_validation = config.data.validation is not None or (config.data.split and config.data.split.validation)
+    if len(baseline.inverse_regularization) > 1 and not has_validation:
+        key = "baseline.inverse_regularization"
+        yield Problem(
+            f"{key} has {len(baseline.inverse_regularization)} values, of which a validation set chooses; give "
+            "data.validation or data.split.validation, or one value",
+            (key, "baseline", "data.validation", "data.split"),
+            code="data.validation_missing",
+        )
+
+
 def _validation_set(config: Config) -> Iterator[Problem]:
     evaluate = config.evaluate
     if config.data.validation is not None or (config.data.split and config.data.split.validation is not None):
@@ -445,6 +480,7 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _when,
     _choosing,
     _probe,
+    _baseline,
     _validation_set,
     _files,
     _workers,

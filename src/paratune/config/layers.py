@@ -15,7 +15,7 @@ OPAQUE = frozenset({"task.labels"})
 """Mappings that are values, not sections: a layer above replaces them whole."""
 MAPPINGS = frozenset({"data.extra", "data.predict", "model.overrides", "strategy.options"})
 """Mappings to which a layer above adds; an empty one there takes away all that is below."""
-SHORTHAND = ("task", "strategy")
+SHORTHAND = ("task", "strategy", "baseline")
 """Sections that may be written as a word, their kind: `strategy: ddp`."""
 
 

@@ -175,9 +175,10 @@ def _template_of_section(option: Option, prefix: str, depth: int, filled: dict[s
     if not option.by_kind:
         yield from _template(option.sections[0], prefix, depth, filled)
         return
-    chosen, indent = filled[f"{prefix}kind"], "  " * depth
+    is_off, indent = f"{prefix}kind" not in filled, "  " * depth
+    chosen = next(iter(kinds(option))) if is_off else filled[f"{prefix}kind"]
     yield from _comment(f"Allowed: {allowed_kinds(option)}.", indent)
-    yield f"{indent}kind: {chosen}"
+    yield f"{indent}{'#' if is_off else ''}kind: {chosen}"
     others = {**kinds(option), "package.module:Class": outside_kind(option)}
     for kind, section in others.items():
         # The task is chosen already; strategies differ in options that all have defaults.

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from paratune.config.baseline_sections import TfidfOptions
 from paratune.config.section import (
     LONGEST_S,
     Columnar,
@@ -321,6 +322,10 @@ class Config(Section):
     """Measuring and logging."""
     trackers: Trackers = Field(default_factory=Trackers)
     """Trackers that are told the figures."""
+    baseline: TfidfOptions | None = None
+    """Fit a baseline on the same rows in place of the model, in one process on the CPU. The sections model (but for its
+    tokenizer), train, batch, checkpoint and measure, precision and device have no effect then: they are of the study's
+    other runs."""
 
 
 def run_path(config: Config) -> Path:

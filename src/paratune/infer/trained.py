@@ -260,7 +260,14 @@ def _model_folder(target: str) -> str:
     folder = path / MODEL_FOLDER
     if not folder.is_dir():
         record = read_run(path)
-        if isinstance(record, dict) and record.get("kind") == "probe":
+        kind = record.get("kind") if isinstance(record, dict) else None
+        if kind == "baseline":
+            raise CheckpointError(
+                f"{target} is a fitted baseline, of which no model is saved: name the run of a model",
+                code="baseline.no_model",
+                target=target,
+            )
+        if kind == "probe":
             raise CheckpointError(
                 f"{target} is a probe, of which no model is saved: train the whole run",
                 code="run.not_finished",

@@ -188,7 +188,7 @@ def check_same_run(
         for key, before, now in differences(_with_decisive(config), _with_decisive(values))
         if not _is_free(key)
     ]
-    if global_batch_size not in (None, size):
+    if size is not None and global_batch_size not in (None, size):  # a baseline has no batch
         changed.append(f"  global batch: {size} samples then, {global_batch_size} now (batch.global keeps it the same)")
     for split, about in data.items():
         if fingerprints is not None and about is not None and about["fingerprint"] != fingerprints.get(split):

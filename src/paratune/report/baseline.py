@@ -11,6 +11,7 @@ from paratune.report.rows import FigureCell, ReportRow
 LOWER_IS_BETTER = frozenset(
     {
         "train_s",
+        "epoch_s",
         "total_s",
         "step_median_ms",
         "peak_memory_largest_bytes",

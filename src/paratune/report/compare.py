@@ -35,6 +35,8 @@ _HOW_ALONE = {
 }
 """Settings of sections that decide what is trained, which say how it is computed and nothing else."""
 _FOLLOWS_THE_SEED = {"seed", "initial_weights"}
+_OF_STEPS = {"tokens", "model_overrides", "global_batch_size", "plan", "train_settings", "weights"}
+"""What a run without steps, a fitted baseline, does not have."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,9 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
     """Return whether runs trained the same thing, and what says otherwise."""
     differ, unknown = [], []
     for key, label, read in _SAME:
-        values = {run.name: read(run) for run in runs}
+        # That a baseline was fitted is one difference, and not one more for each thing that only steps have.
+        having = [run for run in runs if not (run.is_baseline and key in _OF_STEPS)]
+        values = {run.name: _of_baseline(key, run) or read(run) for run in having}
         if len({_canonical(value) for value in values.values() if value is not _UNKNOWN}) > 1:
             differ.append(Difference(key, label, _only_what_differs(values), {}))
         elif any(value is _UNKNOWN for value in values.values()):
@@ -122,7 +126,7 @@ def decides_what_is_trained(key: str) -> bool:
 
 def experiment_key(run: RunRecord) -> str | None:
     """Return a text that runs share when, and only when, they trained the same thing; None where that is not known."""
-    values = [read(run) for _, _, read in _SAME]
+    values = [_of_baseline(key, run) or read(run) for key, _, read in _SAME]
     return None if any(value is _UNKNOWN for value in values) else _canonical(values)
 
 
@@ -158,6 +162,13 @@ def spread(values: Mapping[str, float]) -> SeedSpread:
     """Return mean and spread of one figure over runs, given by run name; at least two."""
     numbers = list(values.values())
     return SeedSpread(tuple(values), statistics.fmean(numbers), statistics.stdev(numbers), min(numbers), max(numbers))
+
+
+def _of_baseline(key: str, run: RunRecord) -> Any:
+    """Return what a fitted baseline has in place of initial weights, and of what only steps have; None of a model."""
+    if not run.is_baseline or key not in {*_OF_STEPS, "initial_weights"}:
+        return None
+    return {"baseline": run.get("run.config.baseline")} if key == "initial_weights" else "none: a fitted baseline"
 
 
 def _only_what_differs(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ _OF_A_SECTION: Mapping[str, tuple[str, ...]] = {
     "data": ("data", "task"),
     "task": ("task", "data", "model", "steps", "kept"),
     "evaluate": ("kept",),
+    "baseline": ("model", "batch", "train", "steps", "kept", "weights"),
     "probe": ("steps",),
 }
 """What an axis of a matrix says to be compared, by the section whose keys it sets."""
@@ -103,10 +104,15 @@ def _same_epochs(pair: Sequence[RunRecord]) -> bool:
     return len({run.number("run.plan.num_epochs") for run in pair}) == 1
 
 
+def _model_name(run: RunRecord) -> str:
+    """Return the name of a run's model, or of the baseline that was fitted in its place."""
+    return str(run.get("run.model.architecture" if run.is_baseline else "run.config.model.name"))
+
+
 def _in_words(found: Difference, pair: tuple[RunRecord, RunRecord]) -> str:
     """Return what differs, with both values where they are short."""
     if found.key == "initial_weights":
-        names = [str(run.get("run.config.model.name")) for run in pair]
+        names = [_model_name(run) for run in pair]
         return f"the model ({plain(names[0])} → {plain(names[1])})" if names[0] != names[1] else found.label
     values = [found.values.get(run.name) for run in pair]
     if all(isinstance(value, int | float) for value in values):

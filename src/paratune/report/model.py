@@ -31,7 +31,7 @@ _MAY_CHANGE = {
     "micro-batch": "run.batch.micro_batch_size",
 }
 """What a run may be gone on with otherwise, and where run.json has it."""
-_SPREAD_KEYS = ("train_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
+_SPREAD_KEYS = ("train_s", "epoch_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
 
 
 @dataclass(frozen=True)
@@ -206,10 +206,20 @@ def _cost_of_measuring(runs: Sequence[RunRecord]) -> tuple[str, list[str]]:
     return f"measuring itself cost {of_step} ms a step ({of_time}).", list(names)
 
 
+def _how_fitted(run: RunRecord) -> str:
+    """Return what a baseline is, which has no steps, and how it was chosen."""
+    name, features, c = (run.get(f"summary.fitted.{key}") for key in ("estimator", "num_features", "c"))
+    metric, tried = run.get("summary.fitted.chosen_by.metric"), run.get("summary.fitted.candidates")
+    among = f", the best {metric} on validation of {len(tried)} values" if isinstance(tried, list) and tried[1:] else ""
+    return f"no model was trained: {name} of {_count(features)} features, with C = {c}{among}."
+
+
 def _notes_of(run: RunRecord) -> Iterator[str]:
     measured, steps = run.number("summary.throughput.num_steps_measured"), run.number("summary.num_steps")
     warm_up = run.number("run.config.measure.warmup_steps")
-    if not measured:
+    if run.is_baseline:
+        yield _how_fitted(run)
+    elif not measured:
         yield f"no step was measured: all {_count(steps)} were warm-up, so rates and phases are n/a."
     else:
         first = "" if warm_up is None else f" (the first {_count(warm_up)}, and as many after each resume)"

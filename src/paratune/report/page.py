@@ -91,8 +91,10 @@ def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]
         yield "baseline", "Against the baseline", table_html(found.tables["baseline"])
     if report.seed_groups:
         yield "seeds", "Spread over seeds", _titled(found, "seeds")
-    yield "loss", "Loss", page_figures.loss(found)
-    yield "phases", "Where a step's time goes", page_figures.phases(found)
+    if found.loss:
+        yield "loss", "Loss", page_figures.loss(found)
+    if found.phases:
+        yield "phases", "Where a step's time goes", page_figures.phases(found)
     if found.course:
         yield "course", COURSE, join(map(page_figures.figure, found.course))
     if any(has_profile(run) for run in found.report.runs):

@@ -63,6 +63,8 @@ def figure(drawing: Drawing) -> Html:
 
     Where it cannot be drawn, what to install for it stands in its place.
     """
+    if drawing.note is not None:
+        return tag("p", drawing.note, class_="verdict")
     missing = canvas.can_draw()
     if missing is not None:
         shown = tag("p", f"No figure: {missing}. All figures' values are in the tables.", class_="verdict")

@@ -16,16 +16,17 @@ Predictions = tuple[str, Any, Any]
 
 
 def loss_pictures(report: Report) -> Iterator[Drawing]:
-    """Yield the loss curves, one picture a task."""
+    """Yield the loss curves of the runs that have steps, one picture a task."""
     styles = {run.name: position for position, run in enumerate(report.runs)}
-    groups = [tuple(group) for _, group in groupby(sorted(report.runs, key=_task), key=_task)]
+    groups = [tuple(group) for _, group in groupby(sorted(_with_steps(report), key=_task), key=_task)]
     for number, runs in enumerate(groups, start=1):
         yield figures.loss_curves(runs, styles, name="loss" if len(groups) == 1 else f"loss-{number}")
 
 
 def speed_pictures(report: Report) -> Iterator[Drawing]:
-    """Yield the phases of a step."""
-    yield figures.phase_bars(report.runs)
+    """Yield the phases of a step, where a run has steps."""
+    if runs := _with_steps(report):
+        yield figures.phase_bars(runs)
 
 
 def memory_pictures(report: Report) -> Iterator[Drawing]:
@@ -45,14 +46,20 @@ def prediction_pictures(read: Mapping[str, Predictions]) -> Iterator[Drawing]:
 
 def read_all_predictions(report: Report) -> dict[str, Predictions | str]:
     """Return for each regression its predictions, or why there are none to draw."""
-    return {run.name: _predictions(run) for run in report.runs if run.task == "regression" and not run.is_probe}
+    return {run.name: predictions_of(run) for run in report.runs if run.task == "regression" and not run.is_probe}
+
+
+def _with_steps(report: Report) -> list[RunRecord]:
+    """Return the runs but fitted baselines, which have no steps."""
+    return [run for run in report.runs if not run.is_baseline]
 
 
 def _task(run: RunRecord) -> str:
     return run.task
 
 
-def _predictions(run: RunRecord) -> Predictions | str:
+def predictions_of(run: RunRecord) -> Predictions | str:
+    """Return the predictions of a regression on test, else on validation; or why there are none to draw."""
     split = split_shown(run)
     if split is None:
         return f"No figure: {run.name} has no scores on test or validation."

@@ -109,6 +109,11 @@ class RunRecord:
         return self.get("run.config.measure.probe") is True
 
     @property
+    def is_baseline(self) -> bool:
+        """Whether it fitted a baseline in place of a model, in no steps."""
+        return self.get("run.config.baseline") is not None
+
+    @property
     def labels(self) -> list[str]:
         labels = self.get("run.task.labels")
         return [str(label) for label in labels] if isinstance(labels, list) else []

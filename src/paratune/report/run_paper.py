@@ -36,8 +36,10 @@ def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:
         yield PaperSection(tables["baseline"].title, [tables["baseline"]])
     if report.seed_groups:
         yield PaperSection("Spread over seeds", list(found.tables_of("seeds")))
-    yield PaperSection("Loss", [*found.loss, *found.tables_of("losses")])
-    yield PaperSection("Where a step's time goes", [*found.phases, tables["phases"]])
+    if found.loss:
+        yield PaperSection("Loss", [*found.loss, *found.tables_of("losses")])
+    if found.phases:
+        yield PaperSection("Where a step's time goes", [*found.phases, tables["phases"]])
     if found.course:
         yield PaperSection(COURSE, found.course)
     if profiles := [*found.tables_of("operators"), *found.tables_of("kernels")]:

@@ -30,8 +30,8 @@ _MAX_VALUES = 24
 """Errors by actual value: of each of so many different values; more are put together."""
 _MAX_CONFUSIONS = 20
 _OF_EACH_RUN = (
-    "strategy", "world_size", "precision", "global_batch_size", "seed", "train_s", "samples_per_s", "tokens_per_s",
-    "step_median_ms", "peak_memory_largest_bytes",
+    "strategy", "world_size", "precision", "global_batch_size", "seed", "train_s", "epoch_s", "samples_per_s",
+    "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes",
 )  # fmt: skip
 _MAX_SCORES = 3
 
@@ -162,8 +162,8 @@ def seeds(report: Report, group: SeedGroup, number: int) -> Table:
             unit, size = byte_unit(figures)
             label = f"Largest rank ({unit})"
             texts = numbers([None if value is None else value / size for value in figures])
-        elif row.key == "train_s":
-            label = "Training time (s)"
+        elif row.key in ("train_s", "epoch_s"):
+            label = f"{row.label} (s)"
         source = f"computed from {row.key}"
         cells = (TableCell(text, value, one.runs, source) for text, value in zip(texts, figures, strict=True))
         lines.append(

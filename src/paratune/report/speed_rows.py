@@ -17,6 +17,9 @@ PHASE_NAMES = {
     "other": "Other",
 }
 MEMORY_KINDS = {"rss": "resident memory of the process", "cuda_allocated": "CUDA memory allocated by PyTorch"}
+EPOCH_SOURCES = ("summary.time.train_s", "summary.num_steps", "run.plan.steps_per_epoch")
+"""Of what the time per epoch is computed."""
+EPOCH_SOURCE = f"{EPOCH_SOURCES[0]} over {EPOCH_SOURCES[1]}, times {EPOCH_SOURCES[2]}"
 _STEPS = "throughput.num_steps_measured"
 _BUBBLE = (
     "* Of the time from the first pass of a step to the last, the part in which a rank computed nothing: it waited for "
@@ -39,10 +42,21 @@ def step_part_ms(run: ComparedRun, phase: str) -> float | None:
     return None if total is None or not steps else 1000 * total / steps
 
 
+def epoch_s(run: ComparedRun) -> float | None:
+    """Return the training time of one epoch in s: the time of all steps over their number, times the steps of an epoch.
+
+    Evaluations and checkpoints are left out; a run of less than an epoch is scaled up.
+    """
+    train_s, steps, per_epoch = map(run.number, EPOCH_SOURCES)
+    return None if train_s is None or not steps or per_epoch is None else train_s / steps * per_epoch
+
+
 def time_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield how long runs took, and how fast they were."""
     duration = texts_of(format_duration)
     yield number_row(runs, "train_s", "Time and throughput", "Training time", "summary.time.train_s", duration)
+    epochs = [epoch_s(run) for run in runs]
+    yield make_row(runs, "epoch_s", "Time and throughput", "Time per epoch", EPOCH_SOURCE, epochs, duration(epochs))
     yield number_row(runs, "total_s", "Time and throughput", "Whole run", "summary.time.total_s", duration)
     for part in ("startup", "tokenize", "evaluate", "checkpoint"):
         yield number_row(

@@ -61,6 +61,10 @@ def build_rows(
 
 
 def _setup(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
+    if any(run.is_baseline for run in runs):
+        fitted = [str(run.get("run.model.architecture")) if run.is_baseline else None for run in runs]
+        texts = ["none" if one is None else one for one in fitted]
+        yield make_row(runs, "baseline", "Setup", "Fitted baseline", "run.model.architecture", fitted, texts)
     yield _course_row(runs, "strategy", "Strategy", "run.strategy.kind", str)
     yield from _strategy_options(runs)
     yield _course_row(runs, "world_size", "World size (processes)", "run.world_size", count_text)

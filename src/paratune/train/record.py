@@ -98,6 +98,26 @@ def session_record(
         batch_reason: Why the micro-batch is not what was asked for, or what auto found.
         advice: Of `paratune.config.advice`.
     """
+    return {
+        **session_facts(prepared, nodes=nodes, step=step, advice=advice),
+        "batch": {
+            "global_batch_size": batch.global_batch_size,
+            "micro_batch_size": batch.micro_batch_size,
+            "grad_accum_steps": batch.grad_accum_steps,
+            "reason": batch_reason,
+            "layout": batch_layout.kind,
+            "layout_reason": batch_layout.reason,
+            "rounds_tokens": batch_layout.rounds,
+            "changes": [],
+            "setup": memory_setup(prepared),
+        },
+    }
+
+
+def session_facts(
+    prepared: Prepared, *, nodes: list[dict[str, Any]], step: int, advice: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what `session_record` has but the batch; a run without steps has no batch."""
     config, start = prepared.config, torchrun_of()
     return {
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -121,17 +141,6 @@ def session_record(
             "kind": config.strategy.kind,
             "traits": prepared.traits.as_dict(),
             "options": strategy_options(config.strategy),
-        },
-        "batch": {
-            "global_batch_size": batch.global_batch_size,
-            "micro_batch_size": batch.micro_batch_size,
-            "grad_accum_steps": batch.grad_accum_steps,
-            "reason": batch_reason,
-            "layout": batch_layout.kind,
-            "layout_reason": batch_layout.reason,
-            "rounds_tokens": batch_layout.rounds,
-            "changes": [],
-            "setup": memory_setup(prepared),
         },
         "loader": {"workers": config.data.num_workers},
         "advice": list(advice),
@@ -198,7 +207,9 @@ def run_record(
 
 
 def kind_of(config: Config) -> str:
-    """Return what a run is made for: full, or probe for one that is only to be timed."""
+    """Return what a run is made for: full; probe for one that is only timed; baseline for one without steps."""
+    if config.baseline is not None:
+        return "baseline"
     return "probe" if config.measure.probe else "full"
 
 

@@ -44,6 +44,7 @@ from paratune.processes.place import local_world_size, place_from_environment
 from paratune.records.run_folder import Mode, check_same_run, take
 from paratune.trackers.protocol import About
 from paratune.trackers.session import TrackerSession
+from paratune.train.baseline import fit_baseline
 from paratune.train.evaluations import SplitEvaluations
 from paratune.train.finish import Finish
 from paratune.train.flops import WorkCount
@@ -107,6 +108,8 @@ def train(
     with watching(pulse, place.rank, place.world_size, run_path(loaded.config), loaded.config.run.hang_timeout_s):
         pulse.begins(PREPARING)
         prepared = prepare(loaded, place, stop, display)
+        if loaded.config.baseline is not None:
+            return fit_baseline(prepared, loaded.config.baseline, mode, stop, pulse, began)
         pulse.begins(MEETING)
         with met(prepared, stop), prepared.switched():
             return _Run(prepared, mode, stop, display, began, pulse).to_the_end()

@@ -110,6 +110,13 @@ MASKED_LM = "task=mlm", "data.columns.label="
             "strategy.bucket_cap_mb: 5.0 and strategy.reduce_bucket_size: 7 are both given; keep one of them",
         ),
         ("strategy={kind: deepspeed, allgather_bucket_size: 5}", "strategy.allgather_bucket_size: 5 is odd"),
+        ("baseline=tfidf strategy=ddp", "strategy.kind: ddp has no effect with baseline: tfidf"),
+        ("baseline=tfidf train.freeze_encoder=true", "train.freeze_encoder: true has no effect with baseline: tfidf"),
+        ("baseline=tfidf data.split=", "baseline.inverse_regularization has 5 values, of which a"),
+        (
+            "evaluate.best=loss;baseline={kind: tfidf, estimator: svm}",
+            "evaluate.best: loss has no effect with baseline.estimator: svm",
+        ),
     ],
 )  # fmt: skip
 def test_a_combination_that_cannot_hold_is_one_problem(complain, overrides, what):

@@ -43,6 +43,21 @@ def test_runs_that_trained_different_things_are_marked(tmp_path, path, value, ke
     assert "did not train the same thing" in sameness.sentence
 
 
+def test_a_fitted_baseline_is_one_difference(tmp_path):
+    fitted = {"config.baseline": {"kind": "tfidf"}, "model.init_fingerprint": None, "batch.global_batch_size": None}
+    fitted |= {"plan": {}}
+    model, baseline = make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=fitted)
+    sameness = compare(_runs(model, baseline))
+    assert sameness.verdict == "different"
+    assert [one.key for one in sameness.differ] == ["initial_weights"]
+    # Models beside it are compared as without it.
+    other = make_run(tmp_path / "c", run_changes={"config.train.schedule": "cosine"})
+    three = compare(_runs(model, baseline, other))
+    assert [one.key for one in three.differ] == ["initial_weights", "train_settings"]
+    # Two of them with the same options are the same experiment.
+    assert compare(_runs(baseline, make_run(tmp_path / "d", run_changes=fitted))).verdict == "same"
+
+
 def test_weights_in_fp32_need_not_be_named(tmp_path):
     change = {"config.strategy.param_dtype": "fp32"}
     assert compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=change))).verdict == "same"

@@ -218,6 +218,7 @@ def test_csv_holds_one_line_a_run_in_base_units(tmp_path):
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
     assert [row["run"] for row in rows] == ["a", "b"]
     assert float(rows[0]["train_s"]) == pytest.approx(225 * 0.080)
+    assert float(rows[0]["epoch_s"]) == pytest.approx(75 * 0.080)  # 225 steps are 3 epochs
     assert float(rows[0]["forward_mean_ms"]) == pytest.approx(24.0)
 
 

@@ -17,6 +17,7 @@ from paratune.report.systems.machines import machine_tables
 from paratune.report.systems.model import Systems
 from paratune.report.systems.overview_figures import pareto, time_and_memory
 from paratune.report.systems.phase_figures import phase_drawings
+from paratune.report.systems.prediction_figures import prediction_drawings
 from paratune.report.systems.scaling_figures import scaling_drawings
 from paratune.report.systems.time_to_quality import target_tables
 from paratune.report.systems.trust import certificate_table, unreadable
@@ -40,6 +41,8 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     yield ReportSection("candidates", "All candidates" if report.record.select_per else "Candidates", groups)
     if report.systems is not None and report.systems.measured:
         yield ReportSection("loss", "Course of the loss", tuple(loss_drawings(report.systems)), is_short=False)
+        pictures = tuple(prediction_drawings(report.systems))
+        yield ReportSection("predictions", "Predicted against actual", pictures, is_short=False)
         yield ReportSection("certificates", "Certificates", tuple(certificate_table(report.systems)))
         yield ReportSection(
             "machine", "Systems, models and software", tuple(machine_tables(report.systems)), is_short=False

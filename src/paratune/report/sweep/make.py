@@ -1,6 +1,6 @@
 """From the folder of a matrix to its tables, written or not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from paratune.errors import ConfigError
 from paratune.report.canvas import can_draw, drawing_files
 from paratune.report.make import FILES, PAGE, PAPER
 from paratune.report.reproduce import reproduction_files
+from paratune.report.section import ReportSection
 from paratune.report.sweep.content import reproduced, sections_of
 from paratune.report.sweep.export import to_csv, to_json, to_markdown
 from paratune.report.sweep.joined import read_joined
@@ -30,6 +31,7 @@ def make_sweep(
     targets: Sequence[ScoreTarget] = (),
     plan: Path | None = None,
     margins: Mapping[str, Margin] | None = None,
+    more: Callable[[SweepReport], ReportSection] | None = None,
 ) -> SweepReport:
     """Read a matrix of runs, and write its report where `out` says.
 
@@ -40,6 +42,7 @@ def make_sweep(
         targets: Scores; when the configurations reached them is shown.
         plan: What `paratune plan MATRIX --write` wrote, to be shown beside published figures; of one matrix alone.
         margins: Differences that count as equal, by measure; `default_margin` for those that are absent.
+        more: Makes a last section, of what is not in the records.
 
     Raises:
         ConfigError: No run was evaluated by the metric of a target; or nothing published of the matrix stands beside a
@@ -60,7 +63,7 @@ def make_sweep(
             option="--target",
         )
     report = replace(report, systems=systems, verdicts=found, verdict_notes=notes, targets=tuple(targets))
-    sections = sections_of(report)
+    sections = (*sections_of(report), *([more(report)] if more is not None else []))
     report = replace(report, sections=sections)
     if out is None:
         return report

@@ -21,7 +21,7 @@ def loss_drawings(systems: Systems) -> Iterator[Drawing]:
     """Yield the loss of the configurations that were trained whole, one figure a task."""
     by_task: dict[str, list[Configuration]] = {}
     for one in systems.measured:
-        if one.scored:
+        if one.scored and not one.scored[0].is_baseline:
             by_task.setdefault(one.runs[0].task, []).append(one)
     for number, members in enumerate(by_task.values()):
         few, some = drawn(systems, members, MAX_LINES)

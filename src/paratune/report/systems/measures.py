@@ -15,7 +15,7 @@ from paratune.records import ALL_PHASES
 from paratune.report.device_rows import device_hours
 from paratune.report.read import RunRecord
 from paratune.report.score_rows import metric_name
-from paratune.report.speed_rows import PHASE_NAMES, step_part_ms, step_parts_ms
+from paratune.report.speed_rows import EPOCH_SOURCE, EPOCH_SOURCES, PHASE_NAMES, epoch_s, step_part_ms, step_parts_ms
 
 Form = Literal["seconds", "ms", "bytes", "rate", "share", "score", "joules", "hours", "price", "count"]
 """What kind of figure it is, and so how it is written."""
@@ -101,6 +101,7 @@ def phase_total_s(run: RunRecord, phase: str) -> float | None:
 
 
 TRAIN_S = _number("train_s", "Training time", "seconds", -1, "summary.time.train_s")
+EPOCH_S = ReportMeasure("epoch_s", "Time per epoch", "seconds", -1, EPOCH_SOURCE, epoch_s)
 TOTAL_S = _number("total_s", "Whole run", "seconds", -1, "summary.time.total_s")
 SAMPLES_PER_S = _number("samples_per_s", "Samples/s", "rate", 1, "summary.throughput.samples_per_s")
 TOKENS_PER_S = _number("tokens_per_s", "Real tokens/s", "rate", 1, "summary.throughput.tokens_per_s")
@@ -131,9 +132,10 @@ RESOURCES = (
 )  # fmt: skip
 """What the resources of a run did, and what it took of them."""
 _SOURCES = (
-    *(each.source for each in (TRAIN_S, SAMPLES_PER_S, TOKENS_PER_S, PEAK_BYTES, SUM_BYTES, *RESOURCES[:-1])),
+    *(each.source for each in (SAMPLES_PER_S, TOKENS_PER_S, PEAK_BYTES, SUM_BYTES, *RESOURCES[:-1])),
+    *EPOCH_SOURCES,
     *(f"summary.phases.{phase}.total_s" for phase in ALL_PHASES),
-    "run.world_size", "run.batch.global_batch_size", "summary.num_steps", "summary.throughput.num_steps_measured",
+    "run.world_size", "run.batch.global_batch_size", "summary.throughput.num_steps_measured",
     *(f"summary.noise_scale.{key}" for key in ("value", "trace", "squared_norm", "num_steps")),
 )  # fmt: skip
 """Where the numbers stand that figures are made of."""

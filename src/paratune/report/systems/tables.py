@@ -25,6 +25,7 @@ SCALING = ReportMeasure(
     "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line",
     lambda run: None,
 )  # fmt: skip
+_TIMES = (of.TRAIN_S, of.EPOCH_S)
 _OF_SUBJECTS = (
     ("precision", "Precision", subjects.is_precision),
     ("workers", "Loader workers", subjects.is_workers),
@@ -168,7 +169,7 @@ def chasing_efficiency(systems: Systems) -> Table:
     members = systems.measured
     labels = [names("Configuration", "configuration", [one.label for one in members])]
     figures = [
-        _full_only(systems, of.TRAIN_S),
+        *(_full_only(systems, each) for each in _TIMES),
         column_of(systems, of.SAMPLES_PER_S, is_kept=True),
         column_of(systems, of.score("validation", "loss"), is_kept=True),
         column_of(systems, of.UTILISATION, is_kept=True),
@@ -221,7 +222,8 @@ def quality_columns(systems: Systems, members: Sequence[Configuration]) -> list[
 
 
 def _time(systems: Systems, members: Sequence[Configuration]) -> list[Figured]:
-    full = [_full_only(systems, of.TRAIN_S)] if any(not one.is_probe for one in members) else []
+    is_any_full = any(not one.is_probe for one in members)
+    full = [_full_only(systems, each) for each in _TIMES] if is_any_full else []
     steps = [column_of(systems, of.STEP_MS)] if any(one.is_probe for one in members) else []
     return [*full, column_of(systems, of.SAMPLES_PER_S, is_kept=True), *steps]
 

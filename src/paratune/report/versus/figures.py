@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from paratune.records import ALL_PHASES
-from paratune.report.speed_rows import PHASE_NAMES, step_parts_ms
+from paratune.report.speed_rows import PHASE_NAMES, epoch_s, step_parts_ms
 from paratune.verdicts import ComparedRun, Group, MeasureComparison, Verdict, change_of
 from paratune.verdicts.words import label_of
 
@@ -78,6 +78,7 @@ def _figures() -> Iterator[tuple[str, str, str, Figure]]:
     yield "samples_per_s", "Samples/s", "", _at("summary.throughput.samples_per_s")
     yield "tokens_per_s", "Real tokens/s", "", _at("summary.throughput.tokens_per_s")
     yield "train_s", "Training time (s)", "", _at("summary.time.train_s")
+    yield "epoch_s", "Time per epoch (s)", "", epoch_s
     yield "step_median_ms", "Median step (ms)", "", _at("summary.step_ms.median")
     for phase in ALL_PHASES:
         yield f"{phase}_mean_ms", f"{PHASE_NAMES[phase]} (ms)", "", partial(_phase, phase)

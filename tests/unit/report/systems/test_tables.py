@@ -61,6 +61,8 @@ def test_figures_over_runs_are_means_and_rates_are_totals_over_totals(tmp_path: 
     assert rate.value == pytest.approx(320.0)
     assert (time.value, time.deviation) == (pytest.approx(22.5), pytest.approx(40.5**0.5))
     assert time.text == "22.5 ± 6.4"
+    # Three epochs: 6 and 9 s each.
+    assert texts(table, "epoch_s") == ["7.50 ± 2.12"]
     assert time.runs == ("seed-1", "seed-2")
     assert texts(table, "num_runs") == ["2"]
 

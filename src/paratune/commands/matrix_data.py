@@ -1,0 +1,64 @@
+"""Pictures of the data of a matrix for its report; the data is read again, as `paratune data --figures` does."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paratune.commands.data import read_splits
+from paratune.commands.data_figures import check_kind, data_view
+from paratune.config.load import load_config
+from paratune.console import Display, stdout_for_results
+from paratune.errors import CheckpointError, ConfigError, require_installed
+from paratune.records.sweep import CONFIGS_FOLDER, read_sweep
+from paratune.report.data_figures import pictures
+from paratune.report.section import ReportSection
+from paratune.report.sweep import SweepReport
+
+
+def check_matrices(matrices: Sequence[Path]) -> None:
+    """Refuse, before any work is done, what has no pictures of its data.
+
+    Raises:
+        ConfigError: There is no matrix, or several, or its task has no single label for each row.
+        MissingDependency: matplotlib is not installed.
+    """
+    if len(matrices) != 1:
+        raise ConfigError(
+            f"--data-figures draws the data of one matrix, and {len(matrices)} are given; of a run use "
+            "paratune data CONFIG --figures FOLDER",
+            code="cli.no_effect",
+            option="--data-figures",
+            num_matrices=len(matrices),
+        )
+    require_installed("matplotlib", extra="plots")
+    check_kind(load_config(_config_of(matrices[0], read_sweep(matrices[0]).cells[0].name)).config.task)
+
+
+def data_section(report: SweepReport) -> ReportSection:
+    """Return the pictures of the data of the first finished run; the heading names it where runs have other data.
+
+    Raises:
+        CheckpointError: No run is finished.
+        ConfigError, DataError: The data cannot be read; it is read from where training read it.
+    """
+    runs = [] if report.systems is None else [run for one in report.systems.measured for run in one.runs]
+    if not runs:
+        raise CheckpointError(
+            "--data-figures: no run of the matrix is finished; train one first",
+            code="report.no_run",
+            folder=report.folder,
+        )
+    config = load_config(_config_of(report.folder, runs[0].name)).config
+    with stdout_for_results():
+        _, splits, max_length = read_splits(config)
+    labelled = {name: split for name, split in splits.items() if name not in config.data.predict}
+    with Display(speaks=True).bar("draw", 1):
+        found = pictures(data_view(config, labelled, max_length))
+        drawings = tuple(replace(each, key=f"data-{each.key}") for each in found)
+    prints = {run.get("run.data.train.fingerprint") for run in runs}
+    heading = "The data" if len(prints) == 1 else f"The data of {runs[0].name}"
+    return ReportSection("data", heading, drawings, is_short=False)
+
+
+def _config_of(folder: Path, cell: str) -> Path:
+    return folder / CONFIGS_FOLDER / f"{cell}.yaml"

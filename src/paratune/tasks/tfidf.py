@@ -1,0 +1,211 @@
+"""A linear model over TF-IDF features of words: what a text's words alone tell.
+
+Floor 4. `N` rows, `V` features, `C` classes, `K` outputs: 1 for a number, C for classes.
+"""
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from paratune.config.baseline_sections import TfidfOptions
+from paratune.data.columns import Samples
+from paratune.errors import CheckpointError, DataError
+
+Array = np.ndarray[Any, Any]
+FOLDER: Final = "baseline"
+"""Of the run: what was fitted."""
+SCHEMA_VERSION: Final = 1
+ABSENT: Final = -1e4
+"""Output of a class without a training row: its softmax is 0."""
+_MAX_ITERATIONS = 10_000
+
+
+@dataclass(frozen=True)
+class FittedTfidf:
+    """A fitted baseline: plain words and numbers, of which the features and outputs of any text follow."""
+
+    vectorizer: Any
+    """sklearn's TfidfVectorizer, fitted."""
+    estimator: Any
+    """sklearn's Ridge, LogisticRegression, LinearSVR or LinearSVC, fitted."""
+    mean: float | None
+    """Of the training targets, which the estimator does not see: it learns the difference. None for classes."""
+    num_classes: int
+    """C; 0 for a number."""
+    converged: bool
+    """Whether the optimization ended by itself."""
+
+    @property
+    def name(self) -> str:
+        return f"TF-IDF + {type(self.estimator).__name__}"
+
+    @property
+    def num_parameters(self) -> int:
+        return int(np.size(self.estimator.coef_) + np.size(self.estimator.intercept_))
+
+    def outputs(self, texts: Sequence[str]) -> Array:
+        """Return what a model would give, (N, K) float64.
+
+        For a number its prediction; for classes log probabilities of logistic regression, and of a support vector
+        machine its decision values, whose softmax is no probability. A class without a training row has `ABSENT`.
+        """
+        features = self.vectorizer.transform(texts)
+        if self.mean is not None:
+            return np.asarray(self.estimator.predict(features) + self.mean, dtype=np.float64)[:, None]
+        if hasattr(self.estimator, "predict_log_proba"):
+            found = np.maximum(self.estimator.predict_log_proba(features), ABSENT)
+        else:
+            found = np.asarray(self.estimator.decision_function(features))
+            if found.ndim == 1:  # of two classes, the second
+                found = np.stack([np.zeros_like(found), found], axis=1)
+        outputs_NC = np.full((len(texts), self.num_classes), ABSENT)
+        outputs_NC[:, self.estimator.classes_] = found
+        return outputs_NC
+
+    def loss(self, outputs: Array, labels: Array) -> float | None:
+        """Return the mean loss of a split as training defines it.
+
+        Args:
+            outputs: (N, K), of `outputs`.
+            labels: (N,), targets or class ids.
+
+        Returns:
+            The mean squared error, or the cross-entropy of logistic regression; None of a support vector machine, which
+            has no probabilities, and where a row has a class that training did not have.
+        """
+        if self.mean is not None:
+            return float(np.square(outputs[:, 0] - labels.astype(np.float64)).mean())
+        own = outputs[np.arange(len(labels)), labels]
+        if not hasattr(self.estimator, "predict_log_proba") or (own <= ABSENT).any():
+            return None
+        return float(-own.mean())
+
+    def save(self, folder: Path) -> None:
+        """Write tfidf.json (words and settings) and tfidf.safetensors (idf, coefficients, intercept).
+
+        Raises:
+            CheckpointError: They cannot be written.
+        """
+        own = self.vectorizer
+        about = {
+            "schema_version": SCHEMA_VERSION,
+            "estimator": type(self.estimator).__name__,
+            **{
+                key: own.get_params()[key]
+                for key in ("lowercase", "token_pattern", "ngram_range", "sublinear_tf", "norm")
+            },
+            "mean": self.mean,
+            "classes": None if self.mean is not None else self.estimator.classes_.tolist(),
+            "vocabulary": own.get_feature_names_out().tolist(),
+        }
+        tensors = {
+            "idf": own.idf_,
+            "coefficients": np.atleast_2d(self.estimator.coef_),
+            "intercept": np.atleast_1d(self.estimator.intercept_),
+        }
+        try:
+            folder.mkdir(exist_ok=True)
+            (folder / "tfidf.json").write_text(json.dumps(about), encoding="utf-8")
+            save_file({key: np.ascontiguousarray(each) for key, each in tensors.items()}, folder / "tfidf.safetensors")
+        except OSError as error:
+            raise CheckpointError(
+                f"{folder} cannot be written: {error.strerror or error}; make room there",
+                code="run.not_writable",
+                path=folder,
+            ) from error
+
+
+def texts_of(samples: Samples) -> list[str]:
+    """Return the whole text of each row, (N,); the two texts of a pair are joined by a line break."""
+    if samples.text_pairs is None:
+        return samples.texts
+    return [f"{text}\n{pair}" for text, pair in zip(samples.texts, samples.text_pairs, strict=True)]
+
+
+@dataclass(frozen=True)
+class TfidfFitter:
+    """The features of the training rows, on which estimators are fitted."""
+
+    options: TfidfOptions
+    vectorizer: Any
+    features: Any
+    """(N, V), sparse."""
+    labels: Array
+    """(N,): float targets or int64 class ids."""
+    num_classes: int
+    seed: int
+
+    def fit(self, c: float) -> FittedTfidf:
+        """Fit with one value of C.
+
+        Raises:
+            DataError: scikit-learn refuses the rows, as of one class alone.
+        """
+        from sklearn.exceptions import ConvergenceWarning
+
+        mean = None if self.num_classes else float(self.labels.mean(dtype=np.float64))
+        targets = self.labels if mean is None else self.labels.astype(np.float64) - mean
+        estimator = _estimator(self.options.estimator, is_number=mean is not None, c=c, seed=self.seed)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            try:
+                estimator.fit(self.features, targets)
+            except ValueError as error:
+                raise _refused(error) from error
+        converged = not any(issubclass(each.category, ConvergenceWarning) for each in caught)
+        return FittedTfidf(self.vectorizer, estimator, mean, self.num_classes, converged)
+
+
+def tfidf_fitter(
+    options: TfidfOptions, texts: Sequence[str], labels: Array, *, num_classes: int, seed: int
+) -> TfidfFitter:
+    """Learn words and their idf from the training rows.
+
+    Args:
+        options: The section of the configuration.
+        texts: (N,), the training rows.
+        labels: (N,), float targets or int64 class ids.
+        num_classes: C; 0 for a number.
+        seed: Of the order in which support vector machines take the rows.
+
+    Raises:
+        DataError: No word occurs in enough rows.
+
+    Source: sklearn.feature_extraction.text.TfidfVectorizer, with sublinear term frequencies (1 + log tf).
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(
+        ngram_range=(1, options.max_ngram),
+        min_df=options.min_rows,
+        max_features=options.max_features,
+        sublinear_tf=True,
+    )
+    try:
+        features = vectorizer.fit_transform(texts)
+    except ValueError as error:
+        raise _refused(error) from error
+    return TfidfFitter(options, vectorizer, features, labels, num_classes, seed)
+
+
+def _estimator(kind: str, *, is_number: bool, c: float, seed: int) -> Any:
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.svm import LinearSVC, LinearSVR
+
+    if kind == "svm":
+        return (LinearSVR if is_number else LinearSVC)(C=c, max_iter=_MAX_ITERATIONS, random_state=seed)
+    return Ridge(alpha=1 / (2 * c)) if is_number else LogisticRegression(C=c, max_iter=_MAX_ITERATIONS)
+
+
+def _refused(error: ValueError) -> DataError:
+    return DataError(
+        f"baseline: scikit-learn cannot fit the training rows: {error}; give more rows, or a lower baseline.min_rows",
+        code="baseline.not_fitted",
+        key="baseline",
+    )

@@ -1,0 +1,120 @@
+"""The TF-IDF baseline; expected values come from scikit-learn, called directly."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from raised import raises_code
+from safetensors.numpy import load_file
+from scipy.special import softmax
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC, LinearSVR
+
+from paratune.config.baseline_sections import TfidfOptions
+from paratune.tasks.tfidf import ABSENT, texts_of, tfidf_fitter
+
+RNG = np.random.default_rng(7)
+WORDS = ["good", "bad", "dull", "fine", "long", "short", "plot", "acting", "scene", "music", "light", "dark"]
+TEXTS = [" ".join(RNG.choice(WORDS, size=8)) for _ in range(60)]
+TARGETS = np.array([text.count("good") - text.count("bad") + 6.5 for text in TEXTS], dtype=np.float32)
+BINARY = (TARGETS > 6.5).astype(np.int64)
+THREE = np.array([text.count("music") % 3 for text in TEXTS], dtype=np.int64)
+TRAIN, REST = slice(0, 40), slice(40, 60)
+
+
+def fitter(labels, num_classes, **options):
+    given = TfidfOptions(kind="tfidf", **options)
+    return tfidf_fitter(given, TEXTS[TRAIN], labels[TRAIN], num_classes=num_classes, seed=3)
+
+
+def sklearn_model(estimator, **options):
+    features = TfidfVectorizer(ngram_range=(1, 2), min_df=2, max_features=50_000, sublinear_tf=True, **options)
+    return make_pipeline(features, estimator)
+
+
+def test_ridge_regression_is_that_of_scikit_learn():
+    # C = 5 is alpha = 1 / (2 * 5); the mean of the targets is no matter to ridge regression with an intercept.
+    model = sklearn_model(Ridge(alpha=0.1)).fit(TEXTS[TRAIN], TARGETS[TRAIN].astype(float))
+    fitted = fitter(TARGETS, 0).fit(5.0)
+    outputs = fitted.outputs(TEXTS[REST])
+    assert outputs.shape == (20, 1)
+    assert outputs[:, 0] == pytest.approx(model.predict(TEXTS[REST]), abs=1e-6)
+    expected = float(np.mean((model.predict(TEXTS[REST]) - TARGETS[REST]) ** 2))
+    assert fitted.loss(outputs, TARGETS[REST]) == pytest.approx(expected, abs=1e-6)
+    assert fitted.name == "TF-IDF + Ridge"
+
+
+def test_the_support_vector_machine_of_a_number_learns_differences_to_the_mean():
+    mean = TARGETS[TRAIN].mean(dtype=np.float64)
+    model = sklearn_model(LinearSVR(C=10.0, random_state=3, max_iter=10_000)).fit(
+        TEXTS[TRAIN], TARGETS[TRAIN].astype(float) - mean
+    )
+    outputs = fitter(TARGETS, 0, estimator="svm").fit(10.0).outputs(TEXTS[REST])
+    assert outputs[:, 0] == pytest.approx(model.predict(TEXTS[REST]) + mean, abs=1e-9)
+
+
+def test_logistic_regression_gives_the_probabilities_of_scikit_learn():
+    for labels, num_classes in ((BINARY, 2), (THREE, 3)):
+        model = sklearn_model(LogisticRegression(C=10.0, max_iter=10_000)).fit(TEXTS[TRAIN], labels[TRAIN])
+        fitted = fitter(labels, num_classes).fit(10.0)
+        outputs = fitted.outputs(TEXTS[REST])
+        expected = model.predict_proba(TEXTS[REST])
+        assert softmax(outputs, axis=1) == pytest.approx(expected, abs=1e-6)
+        assert fitted.loss(outputs, labels[REST]) == pytest.approx(log_loss(labels[REST], expected), abs=1e-6)
+
+
+def test_the_support_vector_machine_of_classes_predicts_as_scikit_learn_and_has_no_loss():
+    for labels, num_classes in ((BINARY, 2), (THREE, 3)):
+        model = sklearn_model(LinearSVC(C=1.0, random_state=3, max_iter=10_000)).fit(TEXTS[TRAIN], labels[TRAIN])
+        fitted = fitter(labels, num_classes, estimator="svm").fit(1.0)
+        outputs = fitted.outputs(TEXTS[REST])
+        assert outputs.argmax(axis=1).tolist() == model.predict(TEXTS[REST]).tolist()
+        assert fitted.loss(outputs, labels[REST]) is None
+
+
+def test_a_class_without_a_training_row_is_never_predicted():
+    labels = BINARY * 2  # classes 0 and 2 of three
+    fitted = fitter(labels, 3).fit(1.0)
+    outputs = fitted.outputs(TEXTS[REST])
+    assert outputs[:, 1].tolist() == [ABSENT] * 20
+    assert fitted.loss(outputs, np.ones(20, dtype=np.int64)) is None
+
+
+def test_what_is_saved_gives_the_predictions_without_any_pickle(tmp_path: Path):
+    fitted = fitter(TARGETS, 0).fit(5.0)
+    fitted.save(tmp_path / "baseline")
+    assert sorted(path.name for path in (tmp_path / "baseline").iterdir()) == ["tfidf.json", "tfidf.safetensors"]
+    about = json.loads((tmp_path / "baseline" / "tfidf.json").read_text())
+    tensors = load_file(tmp_path / "baseline" / "tfidf.safetensors")
+    vectorizer = TfidfVectorizer(
+        vocabulary=about["vocabulary"],
+        ngram_range=tuple(about["ngram_range"]),
+        **{key: about[key] for key in ("lowercase", "token_pattern", "sublinear_tf", "norm")},
+    )
+    vectorizer.idf_ = tensors["idf"]
+    features = vectorizer.transform(TEXTS[REST])
+    outputs = features @ tensors["coefficients"].T + tensors["intercept"] + about["mean"]
+    assert outputs == pytest.approx(fitted.outputs(TEXTS[REST]), abs=1e-9)
+
+
+def test_rows_that_cannot_be_fitted_are_refused():
+    with raises_code("baseline.not_fitted", "min_rows"):
+        fitter(TARGETS, 0, min_rows=41)
+    with raises_code("baseline.not_fitted"):
+        fitter(np.zeros(60, dtype=np.int64), 2).fit(1.0)
+
+
+def test_an_optimization_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("paratune.tasks.tfidf._MAX_ITERATIONS", 1)
+    assert not fitter(THREE, 3, estimator="svm").fit(100.0).converged
+    assert fitter(TARGETS, 0).fit(1.0).converged
+
+
+def test_both_texts_of_a_pair_are_read():
+    assert texts_of(SimpleNamespace(texts=["a", "b"], text_pairs=["c", "d"])) == ["a\nc", "b\nd"]
+    assert texts_of(SimpleNamespace(texts=["a", "b"], text_pairs=None)) == ["a", "b"]
