@@ -281,7 +281,7 @@ def _comparison(claim: PublishedClaim, base: Configuration, other: Configuration
         if claim.measure in ("time", "total_time") and (base.is_probe or other.is_probe):
             return "probes have no time of a whole run"
         measure = _MEASURES[claim.measure]
-        first, second = (Group(one.label, one.runs, _repeats(one)) for one in (base, other))
+        first, second = (Group(one.label, one.runs) for one in (base, other))
         values = [[measure.read(run) for run in one.runs] for one in (base, other)]
         return ratio(claim.measure, first, second, *values)
     if not base.scored or not other.scored:
@@ -292,10 +292,6 @@ def _comparison(claim: PublishedClaim, base: Configuration, other: Configuration
         return f"not all runs have {metric_label(claim.measure)}"
     first, second = (Group(one.label, one.scored) for one in (base, other))
     return difference(first, second, split, claim.measure, Margin(claim.by))
-
-
-def _repeats(one: Configuration) -> tuple[int, ...]:
-    return tuple(each.cell.repeat for each in one.cell_runs if each.record is not None)
 
 
 def _ends(finding: MeasureComparison, interval: tuple[float, float]) -> tuple[float, float]:
