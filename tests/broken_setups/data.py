@@ -20,6 +20,16 @@ def capital_column(set_up):
     set_up.csv("test.csv", [{"Text": row["text"], "label": row["label"]} for row in rows(20, 2000)])
 
 
+def capital_slice(set_up):
+    for name in ("train", "validation", "test"):
+        only = (set_up.folder / "data" / f"{name}.csv").is_file()
+        if only:
+            set_up.csv(
+                f"{name}.csv", [{**row, "topic": "ab"[n % 2]} for n, row in enumerate(rows(20, 1000 * len(name)))]
+            )
+    set_up.set("evaluate.slices", ["Topic", "length"])
+
+
 def id_as_text(set_up):
     for name, first in (("train", 0), ("validation", 1000), ("test", 2000)):
         set_up.csv(f"{name}.csv", [{"uid": f"t{first + n:05d}", **row} for n, row in enumerate(rows(40, first))])
@@ -137,6 +147,12 @@ CASES = [
         "transformers#27618: KeyError for a column that is spelt otherwise",
         capital_column,
         line="data.columns.text: Text",
+    ),
+    Case(
+        "data_column",
+        "a column to slice by that is spelt otherwise",
+        capital_slice,
+        line="evaluate.slices: [topic, length]",
     ),
     Case(
         "text_is_id",

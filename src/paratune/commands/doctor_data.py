@@ -27,6 +27,7 @@ from paratune.data.labels import class_counts
 from paratune.data.load import SPLITS, load_samples, samples_fingerprint
 from paratune.data.questions import select_questions
 from paratune.data.read import read_table
+from paratune.data.slices import column_values
 from paratune.data.sources import Selector, selector_of, sources_of
 from paratune.doctor.setup import DataFacts, SourceError, SplitFacts
 from paratune.errors import DataError, ParatuneError, did_you_mean
@@ -78,6 +79,8 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
         parts = load_samples(_tolerant(config.data), config.task, _selector(config))
     except ParatuneError as error:
         return DataFacts((), (), (SourceError("value", "data.train", str(error)),), (), text_columns)
+    if errors := list(_slice_errors(config, parts)):
+        return DataFacts((), (), tuple(errors), (), text_columns)
     lengths = partial(_lengths, config=config, tokenizer=tokenizer)
     splits = tuple(
         _split_facts(name, source, samples, config.task, lengths(samples), max_length)
@@ -169,6 +172,26 @@ def _text_columns(table: pa.Table, data: Data) -> tuple[str, ...]:
         values = [value for value in table.column(name).slice(0, 200).to_pylist() if value]
         words[name] = sum(len(value.split()) for value in values) / max(1, len(values))
     return tuple(sorted((name for name in words if words[name] >= 3), key=lambda name: -words[name]))
+
+
+def _slice_errors(config: Config, parts: Mapping[str, tuple[str, Samples]]) -> Iterator[SourceError]:
+    """Yield the columns of `evaluate.slices` that a scored set lacks, or that have too many values for slices."""
+    if config.measure.probe:
+        return
+    key, names = "evaluate.slices", config.evaluate.slices
+    seen = set()
+    for part, (source, samples) in parts.items():
+        for name in names if part != "train" and part not in config.data.predict else ():
+            try:
+                column_values(samples, source, [name])
+            except DataError as error:
+                if str(error) in seen:  # two sets of one file
+                    continue
+                seen.add(str(error))
+                nearest = re.search(r"did you mean (.+?)\?", str(error))
+                shown = [nearest[1] if nearest and each == name else each for each in names if nearest or each != name]
+                line = f"{key}: [{', '.join(map(_quoted, shown))}]"
+                yield SourceError("column", key, str(error), line)
 
 
 def _tolerant(data: Data) -> Data:

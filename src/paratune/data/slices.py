@@ -34,10 +34,7 @@ def slice_values(split: Split, names: Sequence[str], *, revision: str | None = N
     Raises:
         DataError: A column is absent, or a column or the label has more than `MAX_SLICES` values.
     """
-    columns = [name for name in names if name not in BUILT_IN]
-    found = _columns(split.samples, split.source, columns, revision)
-    if LABEL in names and split.labels is not None and split.labels.ndim == 1:
-        refuse_many(LABEL, split.labels, source=split.source)
+    found = column_values(split.samples, split.source, names, revision=revision)
     return {name: num_tokens(split) if name == LENGTH else found[name] for name in names if name != LABEL}
 
 
@@ -50,7 +47,23 @@ def num_tokens(split: Split) -> Values:
     return np.bincount(windows, weights=lengths, minlength=split.num_rows).astype(np.int64)
 
 
-def _columns(samples: Samples, source: str, names: Sequence[str], revision: str | None) -> dict[str, Values]:
+def column_values(
+    samples: Samples, source: str, names: Sequence[str], *, revision: str | None = None
+) -> dict[str, Values]:
+    """Return the values of columns by name, in the order of samples; `label` and `length`, which are none, are absent.
+
+    Args:
+        samples: Whose files are read again.
+        source: Name of the file, where all are from one.
+        names: Columns, `label` or `length`.
+        revision: Of a dataset on the hub.
+
+    Raises:
+        DataError: A column is absent, or a column or the label has more than `MAX_SLICES` values.
+    """
+    if LABEL in names and samples.labels is not None and samples.labels.ndim == 1:
+        refuse_many(LABEL, samples.labels, source=source)
+    names = [name for name in names if name not in BUILT_IN]
     if not names:
         return {}
     files = samples.files or (source,)

@@ -28,6 +28,37 @@ MAIN_METRICS: Final[dict[str, tuple[str, ...]]] = {
 """The metrics that tables show, by the kind of task; the record has all."""
 
 
+def are_slices(found: Any) -> bool:
+    """Return whether this is what `summary.slices` may be."""
+    if not isinstance(found, dict) or not all(isinstance(columns, dict) for columns in found.values()):
+        return False
+    parts = [entries for columns in found.values() for entries in columns.values()]
+    return all(isinstance(entries, list) and all(map(_is_entry, entries)) for entries in parts)
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("value"), str):
+        return False
+    detail, num_rows, scores = (entry.get(key) for key in ("detail", "num_rows", "scores"))
+    if not isinstance(scores, dict) or not (detail is None or isinstance(detail, str)):
+        return False
+    return type(num_rows) is int and all(map(_is_score, scores.values()))
+
+
+def _is_score(score: Any) -> bool:
+    if not isinstance(score, dict) or not _is_number(score.get("value")):
+        return False
+    interval = score.get("interval")
+    if interval is None:
+        return True
+    return isinstance(interval, list) and len(interval) == 2 and None not in interval and all(map(_is_number, interval))
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether it is a number or unknown; limits of intervals may be infinite."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
 def shown_metrics(kind: str, entries: list[dict[str, Any]]) -> list[str]:
     """Return the metrics that tables show of a column's slices: the main ones that are known, or what is known."""
     known = {metric for entry in entries for metric, score in entry["scores"].items() if score["value"] is not None}
@@ -51,12 +82,29 @@ def score_text(entry: Mapping[str, Any], metric: str, *, digits: int = 4) -> str
     return f"{value:.{digits}f} [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
 
 
-def notes(kind: str, columns: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """Yield what a reader of tables of slices should know."""
-    yield (
-        "In brackets: the 95% interval over other rows, for this model. "
-        f"n/a: fewer than {MIN_ROWS} rows, or undefined on these rows."
-    )
+def notes(
+    kind: str, columns: Mapping[str, list[dict[str, Any]]], *, are_single: bool = True, are_means: bool = False
+) -> Iterator[str]:
+    """Yield what a reader of tables of slices should know.
+
+    Args:
+        kind: Of the task.
+        columns: The entries by column.
+        are_single: Whether some figures are scores of one run, with an interval.
+        are_means: Whether some figures are means over runs.
+    """
+    if are_means:
+        yield (
+            "Mean ± sample standard deviation over the seeds of a configuration. It does not contain how far the score "
+            "would be from this on other rows; report.json has the interval of each run for that."
+        )
+    if are_single:
+        yield (
+            "In brackets: the 95% interval over other rows, for this model. "
+            f"n/a: fewer than {MIN_ROWS} rows, or undefined on these rows."
+        )
+    else:
+        yield "n/a: undefined on these rows."
     if LABEL not in columns:
         return
     if kind in ("classification", "multi_label"):

@@ -270,6 +270,7 @@ def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[
         "phases_contain": {phase: run.get(f"run.strategy.traits.phases.{phase}") for phase in ALL_PHASES[:-1]},
         "peak_memory_bytes_by_rank": rank_memory(run),
         "confusion": confusion if isinstance(confusion, dict) else None,
+        "slices": dict(run.slices),
         "hardware": run.get("run.hardware"),
         "versions": run.get("run.versions"),
         "code": run.get("run.code"),

@@ -14,6 +14,7 @@ from paratune.report.model import GENERATOR, Report
 from paratune.report.profile_tables import has_profile
 from paratune.report.reproduce import HEADING
 from paratune.report.section import Part
+from paratune.report.slice_tables import HEADING as BY_SLICE
 from paratune.report.slice_tables import KIND as SLICES
 from paratune.report.tabular import Table
 from paratune.report.tabular_page import table_html
@@ -104,7 +105,7 @@ def _sections(report: Report, found: Contents) -> Iterator[tuple[str, str, Html]
     if not all(run.is_probe for run in found.report.runs):
         yield "quality", "Predictions", page_figures.quality(found)
     if any(found.tables_of(SLICES)):
-        yield "slices", "Scores by slice", _titled(found, SLICES)
+        yield "slices", BY_SLICE, _titled(found, SLICES)
     if several:
         yield "settings", "Settings that differ", _settings(found)
     yield "machine", "Hardware and software", _machine(found)

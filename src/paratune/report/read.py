@@ -14,6 +14,7 @@ from paratune import records
 from paratune.base.text import plain
 from paratune.errors import CheckpointError, Fault
 from paratune.records import certificate
+from paratune.records.slices import are_slices
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,26 @@ class RunRecord:
             file=file,
             keys=keys,
             value=value,
+        )
+
+    @property
+    def slices(self) -> Mapping[str, Mapping[str, list[dict[str, Any]]]]:
+        """The scores by set, column and slice, as `paratune.records.slices` describes them; empty where it has none.
+
+        Raises:
+            CheckpointError: The record holds something else.
+        """
+        found = self.get("summary.slices")
+        if found is None or are_slices(found):
+            return found or {}
+        raise CheckpointError(
+            f"{plain(self.folder)}/summary.json is damaged: slices is {plain(repr(found)[:80])}, scores by set, column "
+            "and slice are needed; train the run again, or leave it out of the report",
+            code="run.damaged",
+            folder=self.folder,
+            file="summary",
+            keys=["slices"],
+            value=found,
         )
 
     @property

@@ -9,6 +9,7 @@ from paratune.report.model import Report
 from paratune.report.page_tables import shown_notes, subject
 from paratune.report.paper import PaperSection, is_long, shortened, to_pdf
 from paratune.report.reproduce import HEADING
+from paratune.report.slice_tables import HEADING as BY_SLICE
 from paratune.report.slice_tables import KIND as SLICES
 from paratune.report.tabular import Table
 
@@ -51,7 +52,7 @@ def _sections(report: Report, found: Contents) -> Iterator[PaperSection]:
     if predictions:
         yield PaperSection("Predictions", predictions)
     if slices := list(found.tables_of(SLICES)):
-        yield PaperSection("Scores by slice", slices)
+        yield PaperSection(BY_SLICE, slices)
     if "settings" in tables:
         yield PaperSection(tables["settings"].title, [tables["settings"]])
     yield PaperSection("Hardware and software", [tables["hardware"], tables["software"]])

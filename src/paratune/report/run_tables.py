@@ -18,7 +18,7 @@ from paratune.report.pictures import Predictions
 from paratune.report.profile_tables import profile_tables
 from paratune.report.read import RunRecord
 from paratune.report.rows import ReportRow, byte_unit, decimals, numbers
-from paratune.report.slice_tables import slice_tables
+from paratune.report.slice_tables import SlicedRuns, slice_tables
 from paratune.report.speed_rows import PHASE_NAMES
 from paratune.report.tabular import Column, Table, TableCell
 from paratune.report.text import some_names
@@ -55,7 +55,7 @@ def run_tables(report: Report, predictions: Mapping[str, Predictions]) -> Iterat
         yield changes(report.against)
     yield from (seeds(report, group, number) for number, group in enumerate(report.seed_groups, start=1))
     yield from (table for run in few.runs if (table := losses(few, run)) is not None)
-    yield from slice_tables(few.runs)
+    yield from slice_tables([SlicedRuns(run.name, (run,)) for run in few.runs])
     yield phase_contents(report)
     for run in few.runs:
         yield from profile_tables(run, table_key(few, run, "operators"))

@@ -29,6 +29,7 @@ from paratune.trackers.protocol import About
 from paratune.trackers.session import TrackerSession
 from paratune.train.prepare import Prepared
 from paratune.train.record import kind_of, run_record, session_facts
+from paratune.train.sliced import sliced_scores
 
 log = logging.getLogger(__name__)
 Array = np.ndarray[Any, Any]
@@ -212,4 +213,4 @@ def _summary(
     for name, outputs in labelled.items():
         for key, value in prepared.recipe.details(prepared.splits[name], outputs).items():
             summary.setdefault(key, {})[name] = value
-    return summary
+    return {**summary, **sliced_scores(prepared, prepared.recipe, folder, results)}

@@ -20,7 +20,7 @@ from paratune.engine.loop import Progress
 from paratune.engine.memory import peak_memory_of
 from paratune.engine.recorder import Recorder
 from paratune.engine.summary import summarise
-from paratune.errors import CheckpointError, DataError, coded
+from paratune.errors import CheckpointError, DataError
 from paratune.hangs.pulse import working
 from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel
@@ -32,8 +32,7 @@ from paratune.train.measured import why_no_communication, why_no_profile
 from paratune.train.prediction import prediction_record
 from paratune.train.prepare import Prepared
 from paratune.train.record import device_name, gather_texts, kind_of, num_requeued, num_restarts, task_record
-from paratune.verdicts.rows import CannotTell
-from paratune.verdicts.slices import ScoredTask, slice_records
+from paratune.train.sliced import sliced_scores
 
 log = logging.getLogger(__name__)
 
@@ -184,19 +183,7 @@ class Finish:
             details = self.evaluations.recipe.details(self.prepared.splits[split], evaluation.outputs)
             for key, value in details.items():
                 summary.setdefault(key, {})[split] = value
-        if slices := {split: self._slices(split) for split in results if split in prepared.slices}:
-            summary["slices"] = slices
-        return summary
-
-    def _slices(self, split: str) -> dict[str, Any]:
-        """Return the scores of a split by `evaluate.slices`, from the predictions that were just written."""
-        recipe, names = self.evaluations.recipe, self.prepared.config.evaluate.slices
-        task = ScoredTask(self.folder.name, self.folder, recipe.task.kind, recipe.names, recipe.task.model_dump())
-        try:
-            return slice_records(task, split, names, self.prepared.slices[split])
-        except (CannotTell, DataError) as error:  # the run itself is done
-            log.warning("no scores of slices of %s: %s", split, error, extra=coded("run.no_slices", split=split))
-            return {}
+        return {**summary, **sliced_scores(prepared, self.evaluations.recipe, self.folder, results)}
 
     def _drop_best_snapshots(self) -> None:
         for folder in (self.folder / records.CHECKPOINTS_FOLDER).glob("best_*"):

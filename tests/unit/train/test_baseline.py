@@ -66,6 +66,16 @@ def features():
     return matrices | {name: vectorizer.transform(ROWS[PARTS[name]]) for name in ("validation", "test")}
 
 
+def test_a_baseline_has_scores_by_slice(config: Path):
+    summary = fit(load_config(config, ["evaluate.slices=[side]"]))
+    entries = {entry["value"]: entry for entry in summary["slices"]["test"]["side"]}
+    num_high = sum(number > 6 for number in NUMBERS[PARTS["test"]])
+    assert {value: entry["num_rows"] for value, entry in entries.items()} == {"high": num_high, "low": 20 - num_high}
+    # The mean square over all rows is that of the slices, by their rows.
+    squares = sum(entry["num_rows"] * entry["scores"]["mse"]["value"] for entry in entries.values())
+    assert squares / 20 == pytest.approx(summary["scores"]["test"]["loss"], abs=1e-5)
+
+
 def test_the_validation_set_chooses_and_the_scores_are_those_of_scikit_learn(config: Path):
     matrices, targets = features(), {name: np.array(NUMBERS[rows]) for name, rows in PARTS.items()}
     models = [Ridge(alpha=1 / (2 * c)).fit(matrices["train"], targets["train"]) for c in CS]

@@ -6,6 +6,8 @@ from paratune.report.course import HEADING as COURSE
 from paratune.report.course import MAX_LINES, course_drawings
 from paratune.report.reproduce import HEADING, ReproducedRun, reproduction
 from paratune.report.section import Part, ReportSection
+from paratune.report.slice_tables import HEADING as BY_SLICE
+from paratune.report.slice_tables import KIND as SLICES
 from paratune.report.sweep.outcomes import SweepReport
 from paratune.report.sweep.published import published_tables
 from paratune.report.sweep.tables import candidates, chosen, missing, runs
@@ -19,6 +21,7 @@ from paratune.report.systems.overview_figures import pareto, time_and_memory
 from paratune.report.systems.phase_figures import phase_drawings
 from paratune.report.systems.prediction_figures import prediction_drawings
 from paratune.report.systems.scaling_figures import scaling_drawings
+from paratune.report.systems.slices import sliced_configurations
 from paratune.report.systems.time_to_quality import target_tables
 from paratune.report.systems.trust import certificate_table, unreadable
 
@@ -43,6 +46,8 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         yield ReportSection("loss", "Course of the loss", tuple(loss_drawings(report.systems)), is_short=False)
         pictures = tuple(prediction_drawings(report.systems))
         yield ReportSection("predictions", "Predicted against actual", pictures, is_short=False)
+        sliced = tuple(sliced_configurations(report.systems))
+        yield ReportSection(SLICES, BY_SLICE, sliced, is_short=False)
         yield ReportSection("certificates", "Certificates", tuple(certificate_table(report.systems)))
         yield ReportSection(
             "machine", "Systems, models and software", tuple(machine_tables(report.systems)), is_short=False

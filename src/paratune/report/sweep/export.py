@@ -77,7 +77,7 @@ def to_csv(report: SweepReport) -> str:
         + [measure.key for measure in CSV_MEASURES]
         + [csv_text(f"{split}_{metric}") for split, metric in columns]
     )
-    runs = {each.cell.name: each.record for each in report.systems.cell_runs} if report.systems is not None else {}
+    runs = _records(report)
     chosen = chosen_names(report)
     for outcome in report.outcomes:
         cell = outcome.cell
@@ -99,6 +99,11 @@ def to_csv(report: SweepReport) -> str:
     return file.getvalue()
 
 
+def _records(report: SweepReport) -> dict[str, RunRecord | None]:
+    """Return the records of the runs, by the names of their cells."""
+    return {each.cell.name: each.record for each in report.systems.cell_runs} if report.systems is not None else {}
+
+
 def _measures(run: RunRecord | None) -> Iterator[float | str]:
     for measure in CSV_MEASURES:
         value = None if run is None else measure.read(run)
@@ -118,7 +123,7 @@ def to_json(report: SweepReport) -> str:
 
 def as_dict(report: SweepReport) -> dict[str, Any]:
     """Return the report as plain data, as in report.json; unknown values are None."""
-    record = report.record
+    record, runs = report.record, _records(report)
     return {
         "generator": GENERATOR,
         "schema_version": SWEEP_REPORT_SCHEMA_VERSION,
@@ -135,7 +140,7 @@ def as_dict(report: SweepReport) -> dict[str, Any]:
         "axes": [asdict(axis) for axis in record.axes],
         "select_per": list(record.select_per),
         "groups": [_group(report, group) for group in report.groups],
-        "runs": [_run(outcome) for outcome in report.outcomes],
+        "runs": [_run(outcome, runs.get(outcome.cell.name)) for outcome in report.outcomes],
         "verdicts": [verdict.as_dict() for verdict in report.verdicts],
         "tables": [table.as_dict() for section in sections_of(report) for table in section.tables],
         "past": list(record.past),
@@ -174,6 +179,11 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _run(outcome: Outcome) -> dict[str, Any]:
-    cell = asdict(outcome.cell)
-    return {**cell, "folder": str(outcome.folder), "reason": outcome.reason, "scores": dict(outcome.scores)}
+def _run(outcome: Outcome, run: RunRecord | None) -> dict[str, Any]:
+    parts = {
+        "folder": str(outcome.folder),
+        "reason": outcome.reason,
+        "scores": dict(outcome.scores),
+        "slices": dict(run.slices) if run is not None else {},
+    }
+    return asdict(outcome.cell) | parts

@@ -156,13 +156,14 @@ def score(split: str, metric: str) -> ReportMeasure:
 
 
 def check_numbers(run: RunRecord) -> None:
-    """Make sure that every figure of a run is a number or unknown, so that no table stops at it.
+    """Make sure that every figure of a run is a number or unknown, and its slices whole, so that no table stops at it.
 
     Raises:
         CheckpointError: The record holds something else.
     """
     for source in _SOURCES:
         run.number(source)
+    _ = run.slices
     scores = run.get("summary.scores")
     for split, found in scores.items() if isinstance(scores, Mapping) else ():
         for metric in found if isinstance(found, Mapping) else ():
