@@ -13,6 +13,7 @@ from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config, named_columns
 from paratune.config.sources import local_path
+from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import (
     ClassificationTask,
     ClassTask,
@@ -23,6 +24,7 @@ from paratune.config.task_sections import (
     RegressionTask,
     class_names,
 )
+from paratune.config.traits import traits_of
 from paratune.errors import did_you_mean
 
 
@@ -146,7 +148,8 @@ def _baseline(config: Config) -> Iterator[Problem]:
             ("baseline", "task.kind"),
             code="task.unsupported",
         )
-    if config.strategy.kind != "single":
+    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+    if traits is None or traits.max_world_size != 1:
         wanted = f"with baseline: {baseline.kind}, which is fitted in one process; set strategy: single"
         yield no_effect("strategy.kind", config.strategy.kind, wanted, ("baseline",))
     given = {"train.freeze_encoder": config.train.freeze_encoder, "measure.probe": config.measure.probe}

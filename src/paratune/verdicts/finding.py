@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from paratune.verdicts.estimate import ALPHA, Estimate, holm
-from paratune.verdicts.planning import ComparisonPlan, plan
+from paratune.verdicts.planning import RunRange, plan
 
 Outcome = Literal["different", "equal", "cannot tell", "n/a"]
 
@@ -46,17 +46,19 @@ class MeasureComparison:
     """Over what the interval is: runs; seeds and samples; seeds (on these samples); samples (of these models)."""
     is_paired: bool | None = None
     num_samples: int = 0
-    num_runs_needed: int | None = None
-    """Of what cannot be told: runs a side, those at hand included, that would tell."""
+    runs_to_tell: RunRange | None = None
+    """Of what cannot be told: runs a side, those at hand included, that would tell a change of the size found."""
+    runs_to_equal: RunRange | None = None
+    """Likewise, that would show a change of 0 to be inside of the margin."""
     num_samples_needed: int | None = None
     """Samples to be scored at least, where no number of runs would tell with those at hand."""
     reason: str | None = None
     """Why there is no interval, or why more cannot be said."""
 
     @property
-    def num_more_runs(self) -> int | None:
-        """Runs that each side needs beyond those of the smaller side."""
-        return None if self.num_runs_needed is None else self.num_runs_needed - min(self.num_runs)
+    def is_guess(self) -> bool:
+        """Whether the numbers of runs rest on a variance of two runs."""
+        return min(self.num_runs) == 2 and (self.degrees_of_freedom or 0) < 3
 
 
 @dataclass(frozen=True)
@@ -127,5 +129,11 @@ def _decided(found: MeasureComparison, estimate: Estimate, sign: int, alpha: flo
         return replace(found, outcome="equal")
     if found.p_different <= ALPHA:
         return replace(found, outcome="different", is_better=estimate.value * sign > 0)
-    needed: ComparisonPlan = plan(estimate, _limits(found)[1], alpha)
-    return replace(found, outcome="cannot tell", num_runs_needed=needed.num_runs, num_samples_needed=needed.num_samples)
+    needed = plan(estimate, _limits(found)[1], alpha)
+    return replace(
+        found,
+        outcome="cannot tell",
+        runs_to_tell=needed.different,
+        runs_to_equal=needed.equal,
+        num_samples_needed=needed.num_samples,
+    )

@@ -1,7 +1,8 @@
 """How many runs it takes until a comparison can be decided: the power of the two tests, from the variances at hand."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paratune.verdicts.estimate import ALPHA, Estimate
 
@@ -14,12 +15,27 @@ _MANY = 1_000_000
 """Stands for infinite degrees of freedom where a noncentral distribution wants a number."""
 
 
+SPREAD = 0.8
+"""Of a range of numbers of runs: the chance that the true variance of runs is inside of the one it stands for."""
+
+
+@dataclass(frozen=True)
+class RunRange:
+    """Runs (or seeds) that each side needs, those at hand included."""
+
+    low: int
+    high: int | None
+    """None where it is above `MOST_RUNS`."""
+
+
 @dataclass(frozen=True)
 class ComparisonPlan:
     """What would decide a comparison."""
 
-    num_runs: int | None
-    """Runs (or seeds) that each side needs, those at hand included; None where no number up to `MOST_RUNS` will do."""
+    different: RunRange | None
+    """To find a change as large as the one found; None where that is inside of the margin, or no number will do."""
+    equal: RunRange | None
+    """To show that a change of 0 is inside of the margin; None where no number up to `MOST_RUNS` will do."""
     num_samples: int | None = None
     """Samples to be scored at least, where those at hand leave too much open however many runs there are."""
 
@@ -63,10 +79,10 @@ def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> 
 
 
 def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER) -> ComparisonPlan:
-    """Return how many runs decide a comparison: "equal" when the true change is 0, "different" when it is the margin.
+    """Return how many runs decide a comparison, as ranges: the variance of a few runs is not known well.
 
-    Where the runs at hand are enough for that, and the change that was found lies between, so many that a true change
-    of that size is decided.
+    A range is from the number of runs for a variance at the lower end of its interval to that for one at the upper end.
+    The change that was found counts as the true one.
 
     Args:
         estimate: Of the runs at hand, at least 2 a side.
@@ -75,21 +91,32 @@ def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float =
         power: Chance of a decision.
     """
     if not estimate.sides:
-        return ComparisonPlan(None)
+        return ComparisonPlan(None, None)
+    change = abs(estimate.value)
+    different = None
+    if change > margin:
+        different = _range(estimate, lambda there: power_different(there, change, alpha) >= power)
+    equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= power)
+    if different is not None or equal is not None:
+        return ComparisonPlan(different, equal)
+    return ComparisonPlan(None, None, _samples(estimate, margin, alpha, power))
+
+
+def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange | None:
+    """Return the runs with which a test decides, for variances of runs at both ends of their interval."""
+    from scipy import special
+
+    freedom = min(side.degrees_of_freedom for side in estimate.sides)
     least = min(side.num_runs for side in estimate.sides) + 1
 
-    def decides(num_runs: int) -> bool:
-        there = estimate.with_runs(num_runs)
-        return power_equal(there, margin, alpha) >= power and power_different(there, margin, alpha) >= power
+    def first(share: float) -> int | None:
+        factor = freedom / float(special.chdtri(freedom, share))
+        sides = tuple(replace(side, mean_square=side.mean_square * factor) for side in estimate.sides)
+        scaled = replace(estimate, sides=sides)
+        return _first(least, lambda count: decides(scaled.with_runs(count)))
 
-    found = _first(least, decides)
-    if found is None:
-        return ComparisonPlan(None, _samples(estimate, margin, alpha, power))
-    if found > least or not decides(least - 1):
-        return ComparisonPlan(found)
-    return ComparisonPlan(
-        _first(least, lambda count: power_different(estimate.with_runs(count), estimate.value, alpha) >= power)
-    )
+    low = first((1 - SPREAD) / 2)
+    return None if low is None else RunRange(low, first((1 + SPREAD) / 2))
 
 
 def _first(least: int, holds: Callable[[int], bool]) -> int | None:
@@ -123,4 +150,5 @@ def _below(estimate: Estimate, noncentrality: float, alpha: float) -> float:
     from scipy import special
 
     freedom = min(estimate.degrees_of_freedom, _MANY)
-    return float(special.nctdtr(freedom, noncentrality, special.stdtrit(freedom, 1 - alpha)))
+    below = float(special.nctdtr(freedom, noncentrality, special.stdtrit(freedom, 1 - alpha)))
+    return 0.0 if math.isnan(below) else below  # SciPy's answer to what is smaller than the smallest number

@@ -7,7 +7,7 @@ from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
 from paratune.verdicts.finding import MeasureComparison
 from paratune.verdicts.margins import SPEED
-from paratune.verdicts.planning import MOST_RUNS
+from paratune.verdicts.planning import MOST_RUNS, RunRange
 from paratune.verdicts.rates import GOODPUT
 
 if TYPE_CHECKING:
@@ -107,10 +107,16 @@ def _cannot_tell(found: MeasureComparison) -> str:
 
 
 def needs_words(found: MeasureComparison) -> str:
-    """Return what it would take to tell, such as "6 more seeds needed"."""
+    """Return what it would take to tell, such as "3–12 more seeds needed to tell a change of this size"."""
     what = "seed" if found.scope and "seeds" in found.scope else "run"
-    if found.num_more_runs is not None:
-        return f"{count_words(found.num_more_runs, f'more {what}')} needed"
+    there = min(found.num_runs)
+    aims = ((found.runs_to_tell, "to tell a change of this size"), (found.runs_to_equal, "to show equality"))
+    needed = [(range_words(runs, there), aim) for runs, aim in aims if runs is not None]
+    if needed:
+        (count, aim), *others = needed
+        first = f"{count} more {what}{'' if count == '1' else 's'} needed {aim}"
+        guess = f" (a guess from {there} {what}s)" if found.is_guess else ""
+        return ", ".join([first, *(f"{count} {aim}" for count, aim in others)]) + guess
     if found.num_samples_needed is not None:
         return (
             f"more seeds will not tell, {found.num_samples:,} rows are too few: at least {found.num_samples_needed:,} "
@@ -119,6 +125,14 @@ def needs_words(found: MeasureComparison) -> str:
     if found.scope == "samples":
         return f"{_short(found)}, and other seeds may differ more"
     return f"more than {MOST_RUNS} {what}s needed, or a wider margin"
+
+
+def range_words(runs: RunRange, num_there: int) -> str:
+    """Return the runs that are needed beyond those at hand: "4", "3–12", "at least 40"."""
+    low = runs.low - num_there
+    if runs.high is None:
+        return f"at least {low}"
+    return f"{low}" if runs.high == runs.low else f"{low}{_DASH}{runs.high - num_there}"
 
 
 def change_words(found: MeasureComparison, task: str = "") -> str:

@@ -49,7 +49,11 @@ def fits(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
 def test_the_schema_accepts_every_file_in_configs_and_the_files_to_start_from():
     schema = json_schema()
     files = CONFIGS.rglob("*.yaml")
-    texts = [path.read_text() for path in files if path.parent.name not in ("corpus", "sites")]
+    texts = [
+        path.read_text()
+        for path in files
+        if path.parent.name not in ("corpus", "sites") and path.name != "published.yaml"
+    ]
     configurations = [text for text in texts if "\naxes:" not in text]  # no matrices of runs
     for text in [*configurations, *map(init_text, TASKS)]:
         assert fits(read_tree(text, "here").value, schema, schema)  # as editors do: 5e-5 is a number in YAML 1.2

@@ -93,7 +93,7 @@ def test_equal_speed_is_inside_of_the_margin():
     base, other = runs_of("a", [100.0, 100.2, 99.9, 100.1]), runs_of("b", [100.1, 100.1, 100.2, 100.0])
     assert speed_of(base, other).outcome == "equal"
     found = speed_of(base, other, margins={"speed": Margin(0.0005, is_share=True)})
-    assert (found.outcome, found.num_runs_needed > 4) == ("cannot tell", True)
+    assert (found.outcome, found.runs_to_equal.low > 4) == ("cannot tell", True)
 
 
 def test_a_small_difference_that_is_there_counts_as_equal():

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from paratune.verdicts import Differs, MeasureComparison, Verdict
+from paratune.verdicts.planning import RunRange
 from paratune.verdicts.words import quality_words, sentence_of, signed_interval_words, speed_words
 
 
@@ -26,20 +29,21 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
         (speed(1.41, 1.35, 1.47, "different"), "2.41× as fast (2.35–2.47×)"),
         (speed(0.2, 0.2, 0.2, "different"), "20.0% faster (always)"),
         (
-            speed(0.03, -0.02, 0.08, "cannot tell", num_runs_needed=7),
-            "speed: cannot tell (+3% [−2, +8]): 4 more runs needed",
+            speed(0.03, -0.02, 0.08, "cannot tell", runs_to_tell=RunRange(7, 15), runs_to_equal=RunRange(40, None)),
+            "speed: cannot tell (+3% [−2, +8]): 4–12 more runs needed to tell a change of this size, at least 37 to "
+            "show equality",
         ),
         (
-            speed(0.03, -0.02, 0.08, "cannot tell", num_runs_needed=4),
-            "speed: cannot tell (+3% [−2, +8]): 1 more run needed",
+            speed(0.03, -0.02, 0.08, "cannot tell", runs_to_equal=RunRange(4, 4)),
+            "speed: cannot tell (+3% [−2, +8]): 1 more run needed to show equality",
         ),
         (
             speed(0.03, -0.02, 0.08, "cannot tell"),
             "speed: cannot tell (+3% [−2, +8]): more than 200 runs needed, or a wider margin",
         ),
         (
-            speed(0.08, 0.02, 0.14, "cannot tell", num_runs_needed=7),
-            "speed: cannot tell among so many (+8% [+2, +14]): 4 more runs needed",
+            speed(0.08, 0.02, 0.14, "cannot tell", runs_to_tell=RunRange(7, 7)),
+            "speed: cannot tell among so many (+8% [+2, +14]): 4 more runs needed to tell a change of this size",
         ),
         (
             speed(0.27, None, None, "n/a", reason="one run each: how far another run would be from it is not known"),
@@ -50,6 +54,13 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
 )  # fmt: skip
 def test_speed(found, words):
     assert speed_words(found) == words
+
+
+def test_the_number_of_runs_is_a_guess_where_two_give_the_variance():
+    found = speed(0.03, -0.02, 0.08, "cannot tell", runs_to_tell=RunRange(3, None), degrees_of_freedom=1.7)
+    assert not speed_words(found).endswith("(a guess from 3 runs)")
+    assert speed_words(replace(found, num_runs=(2, 5))).endswith("(a guess from 2 runs)")
+    assert not speed_words(replace(found, num_runs=(2, 2), degrees_of_freedom=18)).endswith("(a guess from 2 runs)")
 
 
 def test_goodput():
@@ -72,9 +83,9 @@ def test_goodput():
         ([score(-0.013, -0.022, -0.004, "different", is_better=False)], "mlm", "F1 1.3 points worse (0.4–2.2)"),
         ([score(-0.13, -0.22, -0.04, "different", "rmse", is_better=True)], "mlm", "RMSE 0.13 better (0.04–0.22)"),
         (
-            [score(0.004, -0.006, 0.014, "cannot tell", num_runs_needed=9)],
+            [score(0.004, -0.006, 0.014, "cannot tell", runs_to_equal=RunRange(9, 30))],
             "classification",
-            "F1: cannot tell (+0.4 points [−0.6, +1.4]): 6 more seeds needed",
+            "F1: cannot tell (+0.4 points [−0.6, +1.4]): 6–27 more seeds needed to show equality",
         ),
         (
             [score(0.004, -0.026, 0.034, "cannot tell", num_samples=408, num_samples_needed=13702)],
