@@ -156,4 +156,4 @@ def test_many_configurations_have_a_line_each(tmp_path):
     assert lines[1].startswith("with1/ddp: 1.6% slower (")
     assert max(map(len, lines)) <= 80
     assert "Backward" not in found.stdout
-    assert any("with5/ddp" in line and "−7.62% [" in line for line in lines), found.stdout
+    assert any("with5/ddp" in line and "−7.6% [" in line for line in lines), found.stdout
