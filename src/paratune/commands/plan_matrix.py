@@ -100,6 +100,9 @@ def _plan_of(cell: Cell, wanted: "PlanArguments", make_plan: Any) -> dict[str, A
     assert cell.loaded is not None
     if cell.impossible is not None:
         return {"reason": cell.impossible}
+    baseline = cell.loaded.config.baseline
+    if baseline is not None:
+        return {"reason": f"baseline: {baseline.kind} has no steps to plan"}
     own = replace(
         wanted,
         devices=str(cell.num_processes),

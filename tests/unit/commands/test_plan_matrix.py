@@ -81,6 +81,17 @@ def test_the_table_has_a_line_for_each_run(path: Path, capsys: pytest.CaptureFix
     ]
 
 
+def test_a_fitted_baseline_is_not_planned_as_its_encoder(path: Path, capsys: pytest.CaptureFixture[str]):
+    fitted = "    words: {baseline: {kind: tfidf}, strategy: single}\n  run.seed"
+    path.write_text(path.read_text().replace("  run.seed", fitted, 1))
+
+    assert plan_command(path, (), WANTED, write=None, as_json=True) == EXIT_OK
+
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert list(cells["words_seed-1"]) == ["reason"]
+    assert cells["one_seed-1"]["num_ranks"] == 1
+
+
 def test_what_has_no_effect_or_is_absent_is_refused(path: Path, tmp_path: Path):
     with raises_code("cli.no_effect", option="--devices"):
         plan_command(path, (), PlanArguments(devices="1", max_length=8), write=None, as_json=True)
