@@ -20,6 +20,7 @@ from paratune.report.run_verdicts import tables_of_verdicts
 from paratune.report.section import Part
 from paratune.report.tabular import Table
 from paratune.report.versus.arrange import by_configuration
+from paratune.verdicts.rates import reference_batch_of
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,9 @@ def _configurations(report: Report) -> list[tuple[str, list[RunRecord]]]:
 
 
 def _reference_batch(report: Report) -> float | None:
-    """Return the samples of a step of the baseline, or of the first run."""
+    """Return the samples at which statistical efficiency is 1, by the baseline or the first run."""
     named = [run for run in report.runs if report.against is not None and run.name == report.against.baseline]
-    return (named or report.runs)[0].number("run.batch.global_batch_size")
+    return reference_batch_of((named or report.runs)[0])
 
 
 def _said(drawing: Drawing, report: Report, few: Report) -> Drawing:

@@ -68,7 +68,7 @@ def course_drawings(
 
     Args:
         groups: The runs of each configuration under its name; the first `MAX_LINES` are drawn.
-        reference_batch: Samples of a step of the baseline, at which the statistical efficiency is 1.
+        reference_batch: Samples of a step at which the statistical efficiency is 1.
         some: Which configurations are drawn, where not all are.
     """
     size = sum(_size(run) for _, runs in groups for run in runs)
@@ -77,7 +77,7 @@ def course_drawings(
     lines = [_line(label, runs, reference_batch) for label, runs in groups[:MAX_LINES]]
     panels = [panel for panel in PANELS if any(line.knows(panel) for line in lines)]
     if panels:
-        yield _drawing(lines, panels, some or _some(len(groups)))
+        yield _drawing(lines, panels, reference_batch, some or _some(len(groups)))
 
 
 def _some(num_groups: int) -> str:
@@ -170,7 +170,7 @@ def _goodput(
     return None if noise is None else rate * statistical_efficiency(noise, batch, reference_batch)
 
 
-def _drawing(lines: Sequence[CourseLine], panels: Sequence[str], some: str) -> Drawing:
+def _drawing(lines: Sequence[CourseLine], panels: Sequence[str], reference_batch: float | None, some: str) -> Drawing:
     by_samples = len({line.batch for line in lines}) > 1 and all(line.batch for line in lines)
     num_rows = -(-len(panels) // 2)
 
@@ -189,7 +189,7 @@ def _drawing(lines: Sequence[CourseLine], panels: Sequence[str], some: str) -> D
         "Lines: means over a part of the steps; warm-up is left out.",
         "Bands: smallest to largest of the runs of a configuration." if several else "",
         f"Noise scale: over the last {NOISE_WINDOW} sampled steps." if "noise" in panels else "",
-        "Goodput: throughput times statistical efficiency against the batch of the first or the baseline."
+        f"Goodput: throughput times statistical efficiency, which is 100% at {reference_batch:,.0f} samples a step."
         if "goodput" in panels
         else "",
         "Utilisation: of the device of rank 0." if "utilisation" in panels else "",

@@ -3,6 +3,7 @@
 All of it comes from records; what a record does not hold is shown as n/a.
 """
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,16 +42,11 @@ class ReproducedRun:
     """Of the configuration, or of the run where each stands for itself."""
     run: RunRecord
 
-    @property
-    def file(self) -> str:
-        """Name of the file of its resolved configuration."""
-        return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', self.name).strip('-.') or 'run'}.yaml"
-
 
 def reproduction(
     shown: Sequence[ReproducedRun],
     runs: Sequence[RunRecord],
-    sweep: SweepRecord | None = None,
+    sweeps: Sequence[SweepRecord] = (),
     folders: Sequence[Path] = (),
 ) -> tuple[Part, ...]:
     """Return the parts of the section: a table of facts, then listings.
@@ -58,16 +54,15 @@ def reproduction(
     Args:
         shown: The configurations, the baseline first; each is listed by its difference from the first.
         runs: All runs; their commands and dates are shown.
-        sweep: The matrix that they are of, if they are of one.
+        sweeps: The matrices that they are of, if they are of any.
         folders: Of the matrices, whose batch scripts are listed.
     """
     shown = _with_configuration(shown)
-    parts: list[Part] = [_facts(runs, sweep)]
-    parts.append(Listing("Commands that were used", "\n".join(_commands(runs, sweep))))
+    parts: list[Part] = [_facts(runs, sweeps)]
+    parts.append(Listing("Commands that were used", "\n".join(_commands(runs, sweeps))))
     if shown:
-        parts.append(Listing("Commands to run it again", "\n".join(_again(shown, sweep))))
-    if sweep is not None and sweep.matrix_text is not None:
-        parts.append(Listing(f"Matrix file: {sweep.matrix}", sweep.matrix_text))
+        parts.append(Listing("Commands to run it again", "\n".join(_again(shown, sweeps))))
+    parts += [Listing(f"Matrix file: {one.matrix}", one.matrix_text) for one in sweeps if one.matrix_text is not None]
     if shown:
         first = shown[0]
         parts.append(Listing(f"Resolved configuration of {first.name}", resolved(first.run)))
@@ -79,16 +74,32 @@ def reproduction(
     return tuple(parts)
 
 
-def reproduction_files(shown: Sequence[ReproducedRun], sweep: SweepRecord | None = None) -> dict[str, str]:
-    """Return the resolved configurations and the matrix file by their names below the folder of a report."""
-    files = {f"{FOLDER}/{each.file}": resolved(each.run) for each in _with_configuration(shown)[:MAX_CONFIGURATIONS]}
-    if sweep is not None and sweep.matrix_text is not None:
-        files[f"{FOLDER}/matrix.yaml"] = sweep.matrix_text
+def reproduction_files(shown: Sequence[ReproducedRun], sweeps: Sequence[SweepRecord] = ()) -> dict[str, str]:
+    """Return the resolved configurations and the matrix files by their names below the folder of a report."""
+    shown = _with_configuration(shown)
+    files = {f"{FOLDER}/{name}": resolved(each.run) for name, each in zip(_files(shown), shown, strict=False)}
+    for number, sweep in enumerate(sweeps, start=1):
+        if sweep.matrix_text is not None:
+            files[f"{FOLDER}/matrix{'' if len(sweeps) == 1 else f'-{number}'}.yaml"] = sweep.matrix_text
     return files
 
 
 def _with_configuration(shown: Sequence[ReproducedRun]) -> list[ReproducedRun]:
     return [each for each in shown if _config(each.run)]
+
+
+def _files(shown: Sequence[ReproducedRun]) -> list[str]:
+    """Return the name of the file of each configuration that is listed, no two alike."""
+    files: list[str] = []
+    for each in shown[:MAX_CONFIGURATIONS]:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", each.name).strip("-.") or "run"
+        if re.fullmatch(r"matrix(-\d+)?", stem, re.IGNORECASE):  # the names of the matrix files
+            stem = f"run-{stem}"
+        # Some file systems do not tell capitals from small letters.
+        taken = {name.lower() for name in files}
+        names = (f"{stem}{'' if number == 1 else f'-{number}'}.yaml" for number in itertools.count(1))
+        files.append(next(name for name in names if name.lower() not in taken))
+    return files
 
 
 def resolved(run: RunRecord) -> str:
@@ -116,9 +127,9 @@ def code_text(version: Any, code: Any) -> str:
     return f"paratune {written(version)}" + (f", commit {commit}{changes}" if commit else ", commit n/a")
 
 
-def _facts(runs: Sequence[RunRecord], sweep: SweepRecord | None) -> Table:
+def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Table:
     rows = []
-    if sweep is not None:
+    for sweep in sweeps:
         rows += [
             ("Matrix file", sweep.matrix),
             ("Command of the matrix", command_line(sweep.command)),
@@ -130,7 +141,7 @@ def _facts(runs: Sequence[RunRecord], sweep: SweepRecord | None) -> Table:
         ("Runs began", _span([session.get("run.began") or session.get("run.created") for session in sessions])),
         ("Runs finished", _span([run.get("summary.finished") for run in runs])),
         ("Code", _distinct(code_text(one.get("run.versions.paratune"), one.get("run.code")) for one in sessions)),
-        *([] if sweep else [("Working directory", _distinct(written(one.get("run.directory")) for one in sessions))]),
+        *([] if sweeps else [("Working directory", _distinct(written(one.get("run.directory")) for one in sessions))]),
         ("Started by", _distinct(_started(one) for one in sessions)),
     ]
     for split in _SPLITS:
@@ -163,9 +174,8 @@ def _data(run: RunRecord, split: str) -> str:
     return f"{written(source)} ({count} rows, SHA-256 {written(fingerprint)})"
 
 
-def _commands(runs: Sequence[RunRecord], sweep: SweepRecord | None) -> Iterator[str]:
-    if sweep is not None:
-        yield command_line(sweep.command)
+def _commands(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Iterator[str]:
+    yield from (command_line(sweep.command) for sweep in sweeps)
     for run in runs:
         yield f"# {run.name}"
         for session in run.sessions:
@@ -176,19 +186,18 @@ def _commands(runs: Sequence[RunRecord], sweep: SweepRecord | None) -> Iterator[
             yield command_line(session.get("run.command"))
 
 
-def _again(shown: Sequence[ReproducedRun], sweep: SweepRecord | None) -> Iterator[str]:
-    places = [] if sweep is None else [sweep.directory]
-    places += [each.run.get("run.directory") for each in shown]
+def _again(shown: Sequence[ReproducedRun], sweeps: Sequence[SweepRecord]) -> Iterator[str]:
+    places = [*(sweep.directory for sweep in sweeps), *(each.run.get("run.directory") for each in shown)]
     directory = next((str(place) for place in places if place), NOT_AVAILABLE)
     yield f"# in the working directory of the runs ({directory}), where relative paths start;"
     yield "# REPORT is the folder of this report; new runs are written to reproduced/"
-    if sweep is not None:
+    if sweeps:
         yield "# all runs:"
-        yield shlex.join(["paratune", "sweep", sweep.matrix])
+        yield from dict.fromkeys(shlex.join(["paratune", "sweep", sweep.matrix]) for sweep in sweeps)
         yield "# one run of a configuration:"
-    for each in shown[:MAX_CONFIGURATIONS]:
+    for name, each in zip(_files(shown), shown, strict=False):
         size = int(each.run.number("run.world_size") or 1)
-        words = ["paratune", "train", f"REPORT/{FOLDER}/{each.file}", "--set", "run.folder=reproduced"]
+        words = ["paratune", "train", f"REPORT/{FOLDER}/{name}", "--set", "run.folder=reproduced"]
         line = shlex.join([*words, *(["--nproc", str(size)] if size > 1 else [])])
         nodes = each.run.get("run.hardware")
         num_nodes = len(nodes) if isinstance(nodes, list) else 1

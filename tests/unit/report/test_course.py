@@ -4,8 +4,10 @@ import pytest
 from make_run import make_run
 
 from paratune.records import events_file
+from paratune.report.contents import contents
 from paratune.report.course import _line, course_drawings
-from paratune.report.read import read_record
+from paratune.report.model import build_report
+from paratune.report.read import read_record, read_runs
 
 
 def run_with(folder, events, batch=32, seed=1):
@@ -59,3 +61,14 @@ def test_a_band_goes_from_the_smallest_to_the_largest_run(tmp_path):
 def test_no_figure_without_events(tmp_path):
     run = run_with(tmp_path / "a", [])
     assert list(course_drawings([("a", [run])], 32)) == []
+
+
+def test_goodput_is_held_against_the_reference_batch_of_the_baseline(tmp_path):
+    noise = {"trace": 60.0, "squared_norm": 2.0}
+    run = run_with(tmp_path / "a", [step(1, 100.0, noise)])
+    record = json.loads((run.folder / "run.json").read_text())
+    record["config"]["measure"]["reference_batch"] = 16
+    (run.folder / "run.json").write_text(json.dumps(record))
+    (found,) = contents(build_report(read_runs([run.folder]))).course
+    # Not the batch of the run, 32, as in the table of efficiency.
+    assert "100% at 16 samples a step" in found.caption

@@ -7,7 +7,7 @@ from paratune.config.yaml_tree import read_tree
 from paratune.report.listing import Listing, listing_html
 from paratune.report.make import make
 from paratune.report.read import read_record
-from paratune.report.reproduce import ReproducedRun, command_line, reproduction, resolved
+from paratune.report.reproduce import ReproducedRun, command_line, reproduction, reproduction_files, resolved
 from paratune.report.sweep import make_sweep
 
 
@@ -88,3 +88,31 @@ def test_report_of_a_matrix_has_its_file_and_command(tmp_path):
     assert "paratune sweep m.yaml" in page
     assert (tmp_path / "out" / "reproduce" / "matrix.yaml").read_text().startswith("name: m")
     assert json.loads((tmp_path / "out" / "report.json").read_text())["matrix_text"].startswith("name: m")
+
+
+def test_configurations_whose_names_differ_in_signs_have_a_file_each(tmp_path):
+    names = ("lr 1e-5, fp16", "LR 1e-5 fp16", "matrix")
+    shown = [
+        ReproducedRun(name, read(tmp_path / str(seed), **{"config.run.seed": seed})) for seed, name in enumerate(names)
+    ]
+    files = reproduction_files(shown)
+    assert list(files) == [f"reproduce/{name}.yaml" for name in ("lr-1e-5-fp16", "LR-1e-5-fp16-2", "run-matrix")]
+    assert [f"seed: {seed}" in text for seed, text in enumerate(files.values())] == [True] * 3
+    commands = listings(reproduction(shown, [each.run for each in shown]))["Commands to run it again"]
+    assert [line.split()[2] for line in commands.splitlines()[2:]] == [f"REPORT/{name}" for name in files]
+
+
+def test_joined_matrices_are_run_again_each_by_its_file(tmp_path):
+    folders = [
+        make_matrix(
+            tmp_path / name, [STRATEGY], lambda values: Made(kind=values["strategy"]),
+            matrix=f"{name}.yaml", matrix_text=f"name: {name}\n", command=("paratune", "sweep", f"{name}.yaml"),
+        )
+        for name in ("one", "two")
+    ]  # fmt: skip
+    report = make_sweep(folders, tmp_path / "out")
+    found = listings(part for section in report.sections if section.key == "reproduce" for part in section.parts)
+    assert found["Commands that were used"].splitlines()[:2] == ["paratune sweep one.yaml", "paratune sweep two.yaml"]
+    assert {"paratune sweep one.yaml", "paratune sweep two.yaml"} <= {*found["Commands to run it again"].splitlines()}
+    texts = [(tmp_path / "out" / "reproduce" / f"matrix-{number}.yaml").read_text() for number in (1, 2)]
+    assert texts == ["name: one\n", "name: two\n"]

@@ -24,6 +24,7 @@ from paratune.report.systems.scaling_figures import scaling_drawings
 from paratune.report.systems.slices import sliced_configurations
 from paratune.report.systems.time_to_quality import target_tables
 from paratune.report.systems.trust import certificate_table, unreadable
+from paratune.verdicts.rates import reference_batch_of
 
 
 def sections_of(report: SweepReport) -> tuple[ReportSection, ...]:
@@ -72,7 +73,7 @@ def _reproduce(report: SweepReport) -> tuple[Part, ...]:
     members = [run for one in measured for run in one.runs]
     # Of several matrices each run lies two folders below its own one.
     folders = list(dict.fromkeys(outcome.folder.parent.parent for outcome in report.outcomes))
-    return reproduction(reproduced(report), members, report.record, folders)
+    return reproduction(reproduced(report), members, report.matrices, folders)
 
 
 def _of_systems(systems: Systems) -> Iterator[ReportSection]:
@@ -92,5 +93,5 @@ def _course(systems: Systems) -> Iterator[Part]:
     """Yield speed and efficiency over the steps of the baseline and the fastest configurations."""
     members, some = drawn(systems, systems.measured, MAX_LINES)
     base = systems.baseline
-    batch = None if base is None else base.global_batch_size
+    batch = None if base is None or not base.runs else reference_batch_of(base.runs[0])
     yield from course_drawings([(one.label, one.runs) for one in members], batch, some)

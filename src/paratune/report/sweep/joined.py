@@ -33,6 +33,7 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         only = reports[0]
         return only if price is None else replace(only, record=replace(only.record, price_per_device_hour=price))
     names = _names(folders)
+    matrices = tuple(report.record for report in reports)
     if len({tuple(identity(axis) for axis in report.record.axes) for report in reports}) > 1:
         reports = with_shared_axes(reports)
     else:
@@ -71,7 +72,7 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
     if price is not None:
         record = replace(record, price_per_device_hour=price)
     folder = Path(os.path.commonpath([folder.resolve() for folder in folders]))
-    return SweepReport(record, folder, outcomes, groups_of(record, outcomes))
+    return SweepReport(record, folder, outcomes, groups_of(record, outcomes), joined=matrices)
 
 
 def _joined_published(records: Sequence[SweepRecord], names: Sequence[str], label: str) -> Published | None:

@@ -73,7 +73,7 @@ def make_sweep(
         "report.csv": to_csv(report),
         **table_files(table for section in sections for table in section.tables),
         **drawing_files(drawing for section in sections for drawing in section.drawings),
-        **reproduction_files(reproduced(report), report.record),
+        **reproduction_files(reproduced(report), report.matrices),
     }
     if can_draw() is None:
         files[PAPER] = sweep_pdf(report)

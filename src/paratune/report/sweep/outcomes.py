@@ -134,6 +134,13 @@ class SweepReport:
     """What `paratune plan` planned of its cells, by name; empty where no plan was given."""
     sections: tuple[ReportSection, ...] = ()
     """What it shows; empty where it was not made for any format yet."""
+    joined: tuple[SweepRecord, ...] = ()
+    """Of several matrices each as it was read; empty for one alone."""
+
+    @property
+    def matrices(self) -> tuple[SweepRecord, ...]:
+        """The matrices as they were started."""
+        return self.joined or (self.record,)
 
     @property
     def seeds(self) -> tuple[str, ...]:
