@@ -125,11 +125,17 @@ class _PublishedReader:
         """Return the share of a ratio, which may be 0, or the margin of a score, which is above 0."""
         found = line.get("by", 0 if kind == "less" else None)
         written = _AMOUNT.fullmatch(found) if isinstance(found, str) else None
-        value = float(written[1]) / 100 if written and written[2] == "%" else found
+        # Of a score 1% could be a point of a hundred, or a hundredth of the baseline's: its margin is a plain number.
+        is_share = written is not None and written[2] == "%" and kind in RATIO_CLAIMS
+        value = float(written[1]) / 100 if written is not None and is_share else found
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if is_number and (0 <= value < 1 if kind in RATIO_CLAIMS else value > 0):
             return float(value)
-        allowed = "a share from 0 to below 100%, such as 10%" if kind in RATIO_CLAIMS else "a margin above 0"
+        allowed = (
+            "a share from 0 to below 100%, such as 10%"
+            if kind in RATIO_CLAIMS
+            else "a margin above 0, in the unit of the metric"
+        )
         self.file.refuse(f"{at} is {describe_value(found)}; allowed: {allowed}", at)
         return 0.0
 

@@ -74,6 +74,7 @@ def test_the_record_of_the_matrix_holds_them(matrix_file: Path, published_file: 
         ("measure: time, by", "measure: state_memory, by", "published.measure", 9),
         ("by: 5%", "by: 120%", "config.invalid_value", 9),
         ("by: 5%, ", "", "config.invalid_value", 9),
+        ("kind: not_less, measure: time, by: 5%", "kind: equal, measure: accuracy, by: 1%", "config.invalid_value", 9),
         ("along: learning_rate", "along: rate", "published.values", 9),
         ("along: learning_rate", "held: {learning_rate: 1e-4}", "published.values", 9),
         ("along: learning_rate", "of: {learning_rate: 1e-4}, than: {learning_rate: 1e-4}", "published.values", 9),
