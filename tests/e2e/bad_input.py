@@ -56,7 +56,8 @@ MODELS = [
         train_with("model.name=google-bert/bert-base-uncased"),
         EXIT_CONFIG,
         (
-            "google-bert/bert-base-uncased is no folder here, the cache of the hub has no tokenizer of it, and HF_HUB",
+            "google-bert/bert-base-uncased is not a local folder, the cache of the hub has no tokenizer of it, "
+            "and HF_HUB",
             "a folder",
         ),
     ),
@@ -217,7 +218,7 @@ OTHER_COMMANDS = [
         "evaluate without a text column",
         ("evaluate", "model", "--data", "data.csv"),
         EXIT_CONFIG,
-        ("model does not say which column holds the text", "--text COLUMN"),
+        ("model does not record which column has the text", "--text COLUMN"),
     ),
     Case(
         "evaluate on no file",

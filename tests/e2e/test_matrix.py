@@ -95,7 +95,7 @@ def test_a_probe_that_is_stopped_saves_nothing(cli: Cli, world: Path):
     process.send(signal.SIGTERM)
     result = process.wait()
     assert result.code == 75, result.stderr
-    assert "nothing is saved of a probe: start it again" in result.stderr or "nothing to save" in result.stderr
+    assert "a probe saves nothing: start it again" in result.stderr or "nothing to save" in result.stderr
     assert not list((world / "runs/p").glob("checkpoints/*"))
 
 

@@ -87,7 +87,10 @@ def test_what_does_not_fit_many_times_or_is_unknown_is_not_said():
 
 def test_one_process_has_nobody_to_share_with():
     (line,) = advice(TRAITS["zero2"], replace(BERT, world_size=1))
-    assert line == "strategy.kind: zero2 in one process shares gradients and optimizer with nobody: as single, slower"
+    assert (
+        line == "strategy.kind: zero2 in one process shares gradients and optimizer with no other process: it is the "
+        "same as single, but slower"
+    )
 
 
 def test_offloading_what_fits_moves_it_for_nothing():

@@ -86,7 +86,7 @@ def test_an_id_that_is_absent_is_told_of():
 
 def test_a_place_without_a_text_is_no_unanswerable_question():
     data = table([None] * 5, answer=["João", "", None, "", ""], start=["2", "15", "0", "", "-1"])
-    assert "2 with answers that are no texts with places, rows 1, 2 " in said(data, PLACED)
+    assert "2 with answers without texts and their positions, rows 1, 2 " in said(data, PLACED)
     assert "row 1: no text, and a place ('15')" in said(data, PLACED)
     samples = select(data, PLACED, "drop")
     assert samples.answers == [(AnswerSpan("João", 2),), (), ()]

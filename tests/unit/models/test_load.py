@@ -440,7 +440,9 @@ def test_a_hub_name_without_a_network_says_so(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", offline)
     text = said(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
-    assert text.startswith("model: some-owner/some-model is no folder here, the cache of the hub has no configuration")
+    assert text.startswith(
+        "model: some-owner/some-model is not a local folder, the cache of the hub has no configuration"
+    )
     assert f"and {reason}; name a folder" in text
     assert "\n" not in text
 
