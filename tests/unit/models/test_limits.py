@@ -84,7 +84,7 @@ def test_more_than_the_model_has_positions_for_is_refused(tmp_path: Path):
 
 
 def test_where_nothing_sets_a_limit_one_must_be_given(tmp_path: Path):
-    T5Config().save_pretrained(tmp_path)
+    T5Config(decoder_start_token_id=0).save_pretrained(tmp_path)
     with raises_code("model.max_length", "max_length"):
         token_limit(configured(tmp_path, None), unlimited())
     assert token_limit(configured(tmp_path, 512), unlimited()) == 512
