@@ -41,7 +41,7 @@ MODELS = [
         "torn weights",
         train_with("model.name=torn"),
         EXIT_CONFIG,
-        ("torn gives no model",),
+        ("torn: the model cannot be loaded",),
         prepare=damaged_model("torn", _torn("model.safetensors")),
     ),
     Case(
@@ -115,7 +115,7 @@ SETTINGS = [
         "--resume and --overwrite",
         ("train", "c.yaml", "--resume", "--overwrite"),
         EXIT_CONFIG,
-        ("say one of them",),
+        ("use one of them",),
     ),
     Case(
         "batch not divisible by ranks",

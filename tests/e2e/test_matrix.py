@@ -106,5 +106,5 @@ def test_nothing_possible_is_an_error(cli: Cli, world: Path):
     check_shown(result.stderr, "sweep.none_possible")
     assert "single runs in 1 process, and 3 were started" in result.stderr
     both = cli("sweep", "m.yaml", "--list", "--dry-run")
-    assert (both.code, "say one of them" in both.stderr) == (2, True)
+    assert (both.code, "use one of them" in both.stderr) == (2, True)
     assert not (world / "runs").exists()

@@ -89,8 +89,10 @@ def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
     offloads = traits.states_on == "cpu"
     is_pipeline = traits.ranks_per_replica > 1
     if traits.shards and job.world_size == 1:
-        yield f"strategy.kind: {traits.kind} in one process shares {_and(traits.shards)} with no other process: "
-        "it is the same as single, but slower"
+        yield (
+            f"strategy.kind: {traits.kind} in one process shares {_and(traits.shards)} with no other process: "
+            "it is the same as single, but slower"
+        )
         if not offloads:
             return
     times = job.times_states_fit

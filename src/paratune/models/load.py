@@ -441,7 +441,7 @@ def _load_error(what: str, source: str, error: Exception) -> ParatuneError:
         return system
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if Path(source).is_dir():
-        message = f"model: {source} cannot be loaded ({what}): {first}"
+        message = f"model: {source}: the {what} cannot be loaded: {first}"
     elif reason := hub.why_not():
         message = (
             f"model: {source} is not a local folder, the cache of the hub has no {what} of it, and {reason}; "

@@ -107,7 +107,7 @@ def test_other_tasks_are_not_compared(tmp_path, capsys):
         (["{0}/single*", "{0}/ddp*", "--margin", "f1"], 2, "'f1' is not MEASURE=MARGIN"),
         (["{0}/single*", "{0}/ddp*", "--allow", "everything"], 2, "--allow takes batch"),
         (["{0}/single*", "{0}/ddp*", "--by", "strategy"], 2, "--by names an axis of a matrix"),
-        (["{0}/single*", "{0}/ddp*", "--baseline", "x"], 2, "--baseline x is none of what is compared"),
+        (["{0}/single*", "{0}/ddp*", "--baseline", "x"], 2, "--baseline x is not one of the compared configurations"),
     ],
 )
 def test_bad_input_is_said_in_a_line(tmp_path, words, code, said):

@@ -139,7 +139,7 @@ def test_labels_of_a_set_do_not_hold_what_stands_between_them(complain):
     several = ("kind: classification", "kind: multi_label")
     text = complain("task.labels=[a|b, c, d/e]", swap=several)
     assert 'task.separator: "|" occurs inside "a|b" of task.labels' in text
-    assert "stands inside d/e of" in complain("task.labels=[a|b, c, d/e]", "task.separator=/", swap=several)
+    assert "occurs inside d/e of" in complain("task.labels=[a|b, c, d/e]", "task.separator=/", swap=several)
     assert "has no effect in multi_label" in complain("data.split.stratify=true", swap=several)
     assert "task.labels has 1 class" in complain("task.labels=[a]", swap=several)
 

@@ -95,7 +95,7 @@ def test_a_model_from_elsewhere_shows_its_task_by_its_configuration(tmp_path: Pa
 
 def test_a_model_from_elsewhere_needs_the_column_of_the_text(tmp_path: Path):
     tiny_model(tmp_path / "model")
-    assert "does not say which column holds the text; name it with --text COLUMN" in said(tmp_path / "model", NONE)
+    assert "does not record which column has the text; name it with --text COLUMN" in said(tmp_path / "model", NONE)
 
 
 def test_a_model_without_a_head_is_refused(tmp_path: Path):

@@ -155,7 +155,7 @@ def test_what_is_trained_may_not_change_and_all_that_did_is_named(tmp_path: Path
             prints={"train": "xyz", "validation": "def"},
         )
     text = str(caught.value)
-    assert f"{folder} was begun with another configuration" in text
+    assert f"{folder} was started with another configuration" in text
     for line in (
         "train.learning_rate: 0.0001 then, 0.0002 now",
         "run.seed: 1 then, 2 now",

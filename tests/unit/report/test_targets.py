@@ -102,7 +102,7 @@ def test_a_damaged_time_makes_it_unknown(run: Path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("f2>=0.8", "there is no metric f2; known are accuracy, adjacent_agreement"),
+        ("f2>=0.8", "f2 is not a metric; allowed: accuracy, adjacent_agreement"),
         ("f1", "'f1' is not a target; write METRIC>=VALUE"),
         ("f1>=", "is no target"),
         ("f1>=high", "is no target"),

@@ -248,7 +248,7 @@ def test_other_batches_are_compared_by_goodput():
     rate = (160 * 163 * 158 / (100 * 101 * 99)) ** (1 / 3)
     assert verdict.speed.measure == "goodput"
     assert verdict.speed.change == pytest.approx(rate * 132 / 164 - 1)
-    assert verdict.notes == ("the noise scale of all runs together stands for that of b1, not told by itself",)
+    assert verdict.notes == ("the noise scale of all runs together is used for b1, whose own cannot be estimated",)
 
 
 def test_goodput_is_held_against_the_reference_batch_of_the_baseline():

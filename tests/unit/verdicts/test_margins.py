@@ -14,8 +14,8 @@ def test_margins_are_amounts_or_shares_of_the_baseline():
     ("word", "said"),
     [
         ("f1", "'f1' is not MEASURE=MARGIN"),
-        ("f2=0.1", "'f2' is no measure"),
-        ("acuracy=0.1", "'acuracy' is no measure; did you mean accuracy?"),
+        ("f2=0.1", "'f2' is not a measure"),
+        ("acuracy=0.1", "'acuracy' is not a measure; did you mean accuracy?"),
         ("f1=", "f1='': a number above 0 is needed"),
         ("f1=0", "f1='0': a number above 0"),
         ("f1=-1", "f1='-1': a number above 0"),
