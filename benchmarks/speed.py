@@ -113,7 +113,7 @@ def _require_gpu(parser: argparse.ArgumentParser) -> None:
     import torch
 
     if not torch.cuda.is_available():
-        parser.error("--gpu: PyTorch sees no GPU here (paratune doctor says why)")
+        parser.error("--gpu: PyTorch sees no GPU here (paratune doctor gives the reason)")
 
 
 def _quality_command(options: argparse.Namespace) -> list[str]:

@@ -133,7 +133,7 @@ def run_trial(reference: Reference, number: int, seed: int, folder: Path) -> tup
 def check_attempt(kind: Kind, hit: Disturbance | None, done: Attempt, note: Callable[[str, str], None]) -> None:
     """Note what is wrong with how a command ended; `hit` is the signal that met it."""
     if done.is_stuck:
-        note(STUCK, f"no end; its last words: {done.output[-500:]}")
+        note(STUCK, f"no end; the end of its output: {done.output[-500:]}")
         return
     if done.num_left:
         note(STUCK, f"{done.num_left} processes lived on {LEFT_S:g} s after its end")
@@ -143,7 +143,7 @@ def check_attempt(kind: Kind, hit: Disturbance | None, done: Attempt, note: Call
     if hit is not None:
         allowed = (*CODES, *kind.refuses, *kind.allowed, -hit.number, 128 + hit.number)
     if done.code not in allowed:
-        note(DIFFERENCE, f"exit code {done.code} after {hit}; its last words: {done.output[-1000:]}")
+        note(DIFFERENCE, f"exit code {done.code} after {hit}; the end of its output: {done.output[-1000:]}")
 
 
 def check_end(reference: Reference, folder: Path, note: Callable[[str, str], None]) -> None:

@@ -198,7 +198,7 @@ QUESTIONS = [
         (
             "q.json: 1 of 2 questions cannot be used: 1 with an answer that does not stand at its place in the context "
             "(places count characters, not bytes), row 1 (counted from 0) (row 1: 'Portugal' at 22, where 'ortugal' "
-            "stands, and it stands at 21). Mend the file, or leave them out with data.missing: drop",
+            "stands, and it is at 21). Mend the file, or leave them out with data.missing: drop",
         ),
         prepare=_questions(answers={"text": ["Portugal"], "answer_start": [22]}),
     ),

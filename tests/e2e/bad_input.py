@@ -41,7 +41,7 @@ MODELS = [
         "torn weights",
         train_with("model.name=torn"),
         EXIT_CONFIG,
-        ("torn gives no model",),
+        ("torn: the model cannot be loaded",),
         prepare=damaged_model("torn", _torn("model.safetensors")),
     ),
     Case(
@@ -56,7 +56,8 @@ MODELS = [
         train_with("model.name=google-bert/bert-base-uncased"),
         EXIT_CONFIG,
         (
-            "google-bert/bert-base-uncased is no folder here, the cache of the hub has no tokenizer of it, and HF_HUB",
+            "google-bert/bert-base-uncased is not a local folder, the cache of the hub has no tokenizer of it, "
+            "and HF_HUB",
             "a folder",
         ),
     ),
@@ -114,7 +115,7 @@ SETTINGS = [
         "--resume and --overwrite",
         ("train", "c.yaml", "--resume", "--overwrite"),
         EXIT_CONFIG,
-        ("say one of them",),
+        ("use one of them",),
     ),
     Case(
         "batch not divisible by ranks",
@@ -217,7 +218,7 @@ OTHER_COMMANDS = [
         "evaluate without a text column",
         ("evaluate", "model", "--data", "data.csv"),
         EXIT_CONFIG,
-        ("model does not say which column holds the text", "--text COLUMN"),
+        ("model does not record which column has the text", "--text COLUMN"),
     ),
     Case(
         "evaluate on no file",

@@ -26,8 +26,8 @@ def _without_network(world: Path) -> dict[str, str]:
 @pytest.mark.slow
 def test_a_name_that_is_not_in_the_cache_is_refused_at_once(world: Path):
     for option, code, says in (
-        ("model.name=some-owner/some-model", EXIT_CONFIG, "model: some-owner/some-model is no folder here"),
-        ("model.tokenizer=some-owner/some-model", EXIT_CONFIG, "model: some-owner/some-model is no folder here"),
+        ("model.name=some-owner/some-model", EXIT_CONFIG, "model: some-owner/some-model is not a local folder"),
+        ("model.tokenizer=some-owner/some-model", EXIT_CONFIG, "model: some-owner/some-model is not a local folder"),
         ("data.train=hub:some-owner/some-data", EXIT_DATA, "hub:some-owner/some-data is on the hub, it is not in the"),
     ):
         done = python(*TRAIN, "--set", option, cwd=world, environment=_without_network(world))

@@ -74,7 +74,7 @@ def test_a_model_with_attention_of_its_own_is_bucketed_and_a_line_says_why(world
     )
     done = cli("train", "c.yaml", *other)
     assert done.code == EXIT_OK, done.stderr
-    why = "DebertaV2ForSequenceClassification has attention of its own, which knows no packed rows"
+    why = "DebertaV2ForSequenceClassification has its own attention, which does not support packed rows"
     assert done.stderr.count(f"batches are bucketed: {why}") == 1
     batch = read_json(world / "runs" / "c" / "run.json")["batch"]
     assert (batch["layout"], batch["layout_reason"]) == ("bucketed", why)

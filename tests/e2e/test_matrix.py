@@ -95,7 +95,7 @@ def test_a_probe_that_is_stopped_saves_nothing(cli: Cli, world: Path):
     process.send(signal.SIGTERM)
     result = process.wait()
     assert result.code == 75, result.stderr
-    assert "nothing is saved of a probe: start it again" in result.stderr or "nothing to save" in result.stderr
+    assert "a probe saves nothing: start it again" in result.stderr or "nothing to save" in result.stderr
     assert not list((world / "runs/p").glob("checkpoints/*"))
 
 
@@ -106,5 +106,5 @@ def test_nothing_possible_is_an_error(cli: Cli, world: Path):
     check_shown(result.stderr, "sweep.none_possible")
     assert "single runs in 1 process, and 3 were started" in result.stderr
     both = cli("sweep", "m.yaml", "--list", "--dry-run")
-    assert (both.code, "say one of them" in both.stderr) == (2, True)
+    assert (both.code, "use one of them" in both.stderr) == (2, True)
     assert not (world / "runs").exists()

@@ -94,7 +94,7 @@ def test_when_nothing_is_left_to_halve_it_says_who_owned_the_memory(cli: Cli, wo
     result = cli("train", "c.yaml", *EXACT, *strategy("FullAlone", 0), *named("full", 2))
     assert result.code == EXIT_OUT_OF_MEMORY
     said = words(result.stderr)
-    assert "out of memory on rank 0, step 1, micro-batches of 1 (20,971,520 bytes more were asked for)" in said
+    assert "out of memory on rank 0, step 1, micro-batches of 1 (20,971,520 more bytes were requested)" in said
     for owner in ("weights", "gradients 0 B", "optimizer states 0 B", "activations and buffers"):
         assert owner in said
     assert "1. train.activation_checkpointing: 1 (saves up to" in said

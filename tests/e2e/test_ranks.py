@@ -108,7 +108,7 @@ def test_an_error_of_one_rank_ends_the_run_and_is_the_one_that_is_named(begin: B
     assert "rank 1 of 2 ended with exit code 1; the others were ended" in running.stderr()
     assert "ArithmeticError: row 17 is damaged" in running.stderr()
     own_words = running.stderr().partition("rank 1 of 2 ended")[0]
-    assert "rank 0 of 2 lost another one, which died or was ended before" in own_words
+    assert "rank 0 of 2 lost the connection to another rank, which ended before" in own_words
     assert "Traceback" not in own_words
     assert not (world / "runs" / "c" / "summary.json").exists()
 

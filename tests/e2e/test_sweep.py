@@ -55,7 +55,7 @@ def test_killed_interrupted_and_gone_on_with(cli: Cli, world: Path):
     sweep.send(signal.SIGTERM)
     result = sweep.wait()
     assert result.code == 75, result.stderr
-    assert "the same command goes on with it" in result.stderr
+    assert "the same command continues it" in result.stderr
     assert states(world) == ["finished", "interrupted"]
     first = json.loads((world / "runs/m/runs" / RUNS[0] / "summary.json").read_text())
     assert first["num_interruptions"] <= 1

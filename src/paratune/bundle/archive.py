@@ -149,7 +149,7 @@ def _manifest(file: BinaryIO, path: Path) -> Manifest:
     name, size = _next_header(file, path)
     if name != MANIFEST or not 0 <= size <= MAX_MANIFEST_BYTES:
         raise DataError(
-            f"{path} is no bundle: it begins with {name!r} ({format_bytes(size)}) and not with {MANIFEST}",
+            f"{path} is not a bundle: it begins with {name!r} ({format_bytes(size)}) and not with {MANIFEST}",
             code="bundle.not_a_bundle",
             path=path,
             name=name,
@@ -159,7 +159,7 @@ def _manifest(file: BinaryIO, path: Path) -> Manifest:
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: {MANIFEST} is no JSON: {error}", code="bundle.not_a_bundle", path=path) from error
+        raise DataError(f"{path}: {MANIFEST} is not JSON: {error}", code="bundle.not_a_bundle", path=path) from error
     return parse_manifest(value, str(path))
 
 
@@ -170,7 +170,9 @@ def _next_header(file: BinaryIO, path: Path) -> tuple[str, int]:
         info = tarfile.TarInfo.frombuf(raw, "ascii", "strict")
     except (tarfile.TarError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{path} is no bundle, or was cut off ({error or 'it ends early'})", code="bundle.not_a_bundle", path=path
+            f"{path} is not a bundle, or was cut off ({error or 'it ends early'})",
+            code="bundle.not_a_bundle",
+            path=path,
         ) from error
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         kind = _KINDS.get(info.type, "an extended header")
@@ -188,7 +190,7 @@ def _check_sizes(manifest: Manifest, path: Path, folder: Path) -> None:
     held = path.stat().st_size
     if manifest.num_bytes > held:
         raise DataError(
-            f"{path} has {format_bytes(held)}, and says that it unpacks to {format_bytes(manifest.num_bytes)}; a "
+            f"{path} has {format_bytes(held)}, and its manifest gives {format_bytes(manifest.num_bytes)}; a "
             "bundle that was cut off, or no honest one; nothing was unpacked",
             code="bundle.unsafe",
             path=path,
@@ -211,7 +213,7 @@ def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, to
         name, size = _next_header(file, path)
         if (name, size) != (packed.name, packed.num_bytes):
             raise DataError(
-                f"{path} holds {name!r} ({size} bytes) where its manifest says {packed.name!r} ({packed.num_bytes} "
+                f"{path} holds {name!r} ({size} bytes) where its manifest lists {packed.name!r} ({packed.num_bytes} "
                 "bytes); nothing was unpacked",
                 code="bundle.damaged",
                 path=path,

@@ -52,7 +52,7 @@ class Manifest:
 def why_no_name(name: str) -> str | None:
     """Return why a file of a bundle may not have this name, in words; None when it may."""
     if not _NAME.fullmatch(name):
-        return "is no plain path: letters, digits and . _ + - with single / between, none of which begins with a dot"
+        return "is not a plain path: letters, digits and . _ + - with single / between, none of which begins with a dot"
     return f"is longer than {MAX_NAME} bytes" if len(name) > MAX_NAME else None
 
 

@@ -173,7 +173,7 @@ def find_newest(checkpoints: Path) -> Path | None:
         return folder
     if folders:
         raise CheckpointError(
-            f"{checkpoints}: none of the {len(folders)} checkpoints is whole; start anew with --overwrite",
+            f"{checkpoints}: none of the {len(folders)} checkpoints is complete; start again with --overwrite",
             code="checkpoint.none_whole",
             folder=checkpoints,
         )
@@ -298,8 +298,8 @@ def _disk_errors(folder: Path) -> Iterator[None]:
         free = format_bytes(shutil.disk_usage(folder.parent).free) if folder.parent.exists() else "nothing"
         why = f"the disk is full ({free} free); make room" if full else f"{error}; make it writable"
         raise CheckpointError(
-            f"{folder} could not be written: {why}, or set run.folder elsewhere. Earlier checkpoints are untouched; "
-            "--resume goes on from the newest",
+            f"{folder} could not be written: {why}, or set run.folder elsewhere. Earlier checkpoints are unchanged; "
+            "--resume continues from the newest",
             code="run.not_writable",
             folder=folder,
         ) from error

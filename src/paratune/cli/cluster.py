@@ -18,7 +18,7 @@ def launch(
         int | None, Parameter(help="number of GPUs on each node, instead of the site's; 0: CPUs")
     ] = None,
     array: Annotated[
-        bool, Parameter(negative=(), help="CONFIG is a matrix: submit its unfinished runs, each as a job of its own")
+        bool, Parameter(negative=(), help="CONFIG is a matrix: submit its unfinished runs, each as a separate job")
     ] = False,
     max_at_once: Annotated[int | None, Parameter(help="maximum number of jobs of an array at the same time")] = None,
     only: Annotated[

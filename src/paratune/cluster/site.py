@@ -196,7 +196,7 @@ def _unfit_options(site: Site) -> list[tuple[str, str]]:
         if not re.fullmatch(r"--[a-z][a-z-]*(=[^\x00-\x1f\x7f\"'\\#]+)?", option):
             found.append((key, f"is {describe_value(option)}; allowed: --name or --name=value, without quotes"))
         elif name in OWN_OPTIONS:
-            found.append((key, f"gives --{name}; say it with {OWN_OPTIONS[name] or name}: of the site"))
+            found.append((key, f"gives --{name}; set it with {OWN_OPTIONS[name] or name}: of the site"))
         elif name in RESERVED:
             found.append((key, f"gives --{name}, which paratune gives itself; take it out"))
     return found
@@ -213,7 +213,7 @@ def _unfit_variables(site: Site) -> list[tuple[str, str]]:
 def _contradictions(site: Site) -> list[tuple[str, str]]:
     found = []
     if site.container is not None and site.venv is not None:
-        found.append(("venv", "is given beside container, in which it would not be used; keep one of them"))
+        found.append(("venv", "is given together with container, in which it would not be used; keep one of them"))
     if site.gpus_per_node and site.processes_per_node not in (None, site.gpus_per_node):
         found.append(
             (
@@ -223,11 +223,11 @@ def _contradictions(site: Site) -> list[tuple[str, str]]:
             )
         )
     if site.gpu_type and not site.gpus_per_node:
-        found.append(("gpu_type", "is given without gpus_per_node; say how many, or leave it out"))
+        found.append(("gpu_type", "is given without gpus_per_node; set their number, or leave it out"))
     if site.network_interface:
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
             if name in site.environment:
-                found.append((f"environment.{name}", "is given beside network_interface; keep one of them"))
+                found.append((f"environment.{name}", "is given together with network_interface; keep one of them"))
     return found
 
 

@@ -72,9 +72,7 @@ def queue() -> list[Queued]:
     """
     result = _call(["squeue", "--noheader", "--user", getpass.getuser(), "--format", _FORMAT])
     if result.returncode:
-        raise LaunchError(
-            f"squeue does not say what is queued: {_said(result)}", code="slurm.refused", command="squeue"
-        )
+        raise LaunchError(f"squeue does not list the queue: {_said(result)}", code="slurm.refused", command="squeue")
     found = []
     for line in result.stdout.splitlines():
         number, job, _, state, elapsed, _, nodes, reason = line.split("|", 7)
@@ -97,7 +95,7 @@ def known(job: str) -> dict[str, dict[str, str]]:
         return {}
     if result.returncode:
         raise LaunchError(
-            f"scontrol does not say what it knows of job {plain(job)}: {_said(result)}",
+            f"scontrol does not show job {plain(job)}: {_said(result)}",
             code="slurm.refused",
             job=job,
             command="scontrol",
@@ -132,7 +130,7 @@ def check_job_id(text: str, option: str) -> str:
     """
     if not _JOB_ID.fullmatch(text):
         raise ConfigError(
-            f"{option} {plain(text)} is no number of a job; allowed: 1234, or 1234_5 for a run of an array",
+            f"{option} {plain(text)} is not the number of a job; allowed: 1234, or 1234_5 for a run of an array",
             code="cli.invalid_value",
             option=option,
         )

@@ -347,7 +347,7 @@ def _did_not_come_up(cluster: ToyCluster, name: str) -> str:
         with suppress(OSError):
             words += (cluster.folder / file).read_text(errors="replace").splitlines()[-5:]
     said = "".join(f"\n  {plain(line)}" for line in words)
-    return f"{name} of the toy cluster does not come up; its last words, in {plain(cluster.folder)}:{said}"
+    return f"{name} of the toy cluster does not start; the end of its log, in {plain(cluster.folder)}:{said}"
 
 
 def _cancel_all(cluster: ToyCluster, pids: dict[str, int]) -> bool:

@@ -68,7 +68,7 @@ def bundle_command(path: Path, overrides: Sequence[str], *, out: Path, with_toke
         )
     if not out.parent.is_dir():
         raise ConfigError(
-            f"-o {out}: there is no folder {out.parent}; make it: mkdir -p {shlex.quote(str(out.parent))}",
+            f"-o {out}: the folder {out.parent} does not exist; make it: mkdir -p {shlex.quote(str(out.parent))}",
             code="output.no_folder",
             path=out,
         )
@@ -150,7 +150,7 @@ def _require_safe_weights(folder: Path, *, from_scratch: bool) -> None:
     if not pickles:
         raise ConfigError(
             f"model.name: {folder} has no weights in safetensors, and a bundle takes no others; name a model that has "
-            "them, or say model.from_scratch: true",
+            "them, or set model.from_scratch: true",
             code="bundle.unsafe_weights",
             key="model.name",
             value=folder,

@@ -46,8 +46,8 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
         groups = [value if value.strip() else "(empty)" for value in rows.texts(wanted.by, "by")]
         if len(set(groups)) > MAX_GROUPS:
             raise DataError(
-                f"data.figures.by names {wanted.by}, which has {len(set(groups))} different values; a picture can tell "
-                f"{MAX_GROUPS} apart",
+                f"data.figures.by names {wanted.by}, which has {len(set(groups))} different values; a figure can "
+                f"show {MAX_GROUPS}",
                 code="data.too_many_groups",
                 key="data.figures.by",
             )
@@ -101,7 +101,7 @@ class _Rows:
         known = dict.fromkeys(name for _, table in self._parts for name in table.column_names)
         if column not in known:
             raise DataError(
-                f"data.figures.{option} names {column}{did_you_mean(column, known)}, which is no column of "
+                f"data.figures.{option} names {column}{did_you_mean(column, known)}, which is not a column of "
                 f"{', '.join(file for file, _ in self._parts)} (columns: {', '.join(map(repr, known))})",
                 code="data.column_missing",
                 key=f"data.figures.{option}",

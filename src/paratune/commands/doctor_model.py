@@ -190,7 +190,7 @@ def _damage(path: Path) -> str | None:
         try:
             json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, OSError):
-            return "is no JSON: a page of an error, or cut off"
+            return "is not JSON: an error page, or cut off"
     if path.suffix == ".safetensors":
         return _safetensors_damage(path)
     return None
@@ -199,7 +199,7 @@ def _damage(path: Path) -> str | None:
 def _safetensors_damage(path: Path) -> str | None:
     header = _header(path)
     if header is None:
-        return "is no safetensors file"
+        return "is not a safetensors file"
     length, tensors = header
     ends = [about["data_offsets"][1] for name, about in tensors.items() if name != "__metadata__"]
     wanted, found = 8 + length + max(ends, default=0), path.stat().st_size

@@ -20,13 +20,13 @@ def check_size(site: Path | None, nodes: int | None, gpus_per_node: int | None, 
     """
     if site is None and (nodes is not None or gpus_per_node is not None):
         raise ConfigError(
-            "--nodes and --gpus-per-node are said of a cluster: give its profile with --site",
+            "--nodes and --gpus-per-node describe a cluster: give its profile with --site",
             code="cli.option_missing",
             option="--site",
         )
     if site is not None and num_processes is not None:
         raise ConfigError(
-            "--nproc is said of this machine and --site of a cluster; say one of them",
+            "--nproc describes this machine and --site a cluster; use one of them",
             code="cli.conflict",
             options=("--nproc", "--site"),
         )

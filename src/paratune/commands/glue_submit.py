@@ -28,7 +28,7 @@ def glue_submit_command(
     if check_only is not None:
         if sources or out is not None:
             raise ConfigError(
-                "--check looks at a zip that is there; leave out the runs and --out",
+                "--check reads an existing zip; leave out the runs and --out",
                 code="cli.conflict",
                 options=("--check", "--out"),
             )
@@ -40,7 +40,7 @@ def glue_submit_command(
             code="cli.argument_missing",
         )
     if out.exists() and not overwrite:
-        raise ConfigError(f"{out} exists; choose another --out, or say --overwrite", code="output.exists", path=out)
+        raise ConfigError(f"{out} exists; choose another --out, or use --overwrite", code="output.exists", path=out)
     predicted = _gather(sources)
     texts = {name: write(name, each) for name, each in predicted.items()}
     findings = [found for name, text in texts.items() for found in check(name, text, any_size=any_size)]
@@ -62,7 +62,7 @@ def _wanted(tasks: str | None) -> list[str]:
     unknown = [task for task in named if task not in GLUE and task != "ax"]
     if unknown:
         raise ConfigError(
-            f"--tasks: {unknown[0]!r} is no task of GLUE{did_you_mean(unknown[0], [*GLUE, 'ax'])}; "
+            f"--tasks: {unknown[0]!r} is not a task of GLUE{did_you_mean(unknown[0], [*GLUE, 'ax'])}; "
             f"allowed: {', '.join(GLUE)} and ax",
             code="cli.unknown_name",
             option="--tasks",
@@ -93,7 +93,7 @@ def _table_name(name: str) -> str:
     if key not in names:
         known = ", ".join(each.removesuffix(".tsv") for each in TABLES)
         raise ConfigError(
-            f"{name!r} is no table of a submission{did_you_mean(name, TABLES)}; allowed: {known}",
+            f"{name!r} is not a table of a submission{did_you_mean(name, TABLES)}; allowed: {known}",
             code="cli.unknown_name",
             name=name,
         )

@@ -216,7 +216,7 @@ def check_output(output: Path, overwrite: bool, *, document: bool = False) -> No
         raise option_error("--output", output, "it is a folder; name a file in it", code="output.not_a_file")
     if output.exists() and not overwrite:
         raise ConfigError(
-            f"{output} exists; choose another --output, or say --overwrite", code="output.exists", path=output
+            f"{output} exists; choose another --output, or use --overwrite", code="output.exists", path=output
         )
     if not output.parent.is_dir():
         raise option_error(

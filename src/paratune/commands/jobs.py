@@ -95,6 +95,6 @@ def cancel_command(given: Sequence[str], *, as_json: bool) -> int:
     if as_json:
         print_json({"cancelled": numbers})
     else:
-        words = "a run that was at work saves first, and paratune launch goes on with it"
+        words = "a run that was training saves a checkpoint first, and paratune launch continues it"
         print(f"cancelled: {' '.join(numbers)}; {words}")  # noqa: T201
     return EXIT_OK

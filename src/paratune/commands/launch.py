@@ -118,7 +118,7 @@ def _check_known(after: Sequence[str]) -> None:
     for each in after:
         if not known(each):
             raise LaunchError(
-                f"--after {each}: Slurm does not know this job, or no longer, and would start this one at once; leave "
+                f"--after {each}: Slurm has no such job (any more) and would start this one at once; leave "
                 "--after out if that is right (paratune jobs shows how jobs ended)",
                 code="slurm.unknown_job",
                 option="--after",
@@ -140,7 +140,7 @@ def _run_jobs(
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" in tree.value:
         raise ConfigError(
-            f"{path} is a matrix of runs: add --array, which submits each of them by itself",
+            f"{path} is a matrix of runs: add --array, which submits each of them as a separate job",
             code="cli.option_missing",
             path=path,
             option="--array",
@@ -151,7 +151,7 @@ def _run_jobs(
     job = _job(name, site, (ArrayRun(name, _slurm_folder(folder) / CONFIG),), folder)
     if loaded.config.device == "cpu" and site.gpus_per_node:
         raise ConfigError(
-            f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; say --gpus-per-node 0",
+            f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; use --gpus-per-node 0",
             code="device.conflict",
             key="device",
             gpus_per_node=site.gpus_per_node,
@@ -317,7 +317,7 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
     num_nodes = num_nodes or (site.nodes if site.nodes > 1 else 0)
     if num_nodes and (num_processes % num_nodes or num_processes // num_nodes > most):
         raise ConfigError(
-            f"{name} wants {num_processes} processes on {num_nodes} nodes, and a node of the site has {most}: nproc "
+            f"{name} needs {num_processes} processes on {num_nodes} nodes, and a node of the site has {most}: nproc "
             f"may be a multiple of {num_nodes}, up to {num_nodes * most}; --nodes or the matrix (nodes:) changes them",
             code="site.too_small",
             name=name,
@@ -327,7 +327,7 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
         )
     if not num_nodes and num_processes > most and num_processes % most:
         raise ConfigError(
-            f"{name} wants {num_processes} processes, and a node of the site has {most}: a run on several nodes takes "
+            f"{name} needs {num_processes} processes, and a node of the site has {most}: a run on several nodes takes "
             f"all of each; nproc may be up to {most}, or a multiple of it",
             code="site.too_small",
             name=name,
@@ -398,7 +398,7 @@ def _wait(submitted: Sequence[jobs.Submitted], *, as_json: bool) -> int:
     except KeyboardInterrupt:
         numbers = " ".join(each.job for each in submitted)
         _say(
-            f"no longer waiting; what was submitted goes on: paratune jobs shows it, paratune cancel {numbers} ends it"
+            f"no longer waiting; the submitted jobs continue: paratune jobs shows it, paratune cancel {numbers} ends it"
         )
         raise
     if as_json:

@@ -224,7 +224,7 @@ def _precisions(text: str | None, loaded: LoadedConfig) -> tuple[str, ...]:
     if strange or not names:
         found = strange[0] if strange else text
         raise ConfigError(
-            f"--precision {found!r} is no precision{did_you_mean(found, PRECISIONS)}; allowed: "
+            f"--precision {found!r} is not a precision{did_you_mean(found, PRECISIONS)}; allowed: "
             f"{', '.join(PRECISIONS)}, several with commas",
             code="cli.unknown_name",
             option="--precision",
@@ -270,7 +270,7 @@ def _check_numbers(wanted: PlanArguments) -> None:
     if wanted.price is not None and not 0 <= wanted.price < float("inf"):
         problems.append(f"--price {wanted.price}: a price of a device-hour is a number from 0 on")
     if wanted.rows is not None and wanted.max_length is None:
-        problems.append("--rows says how many rows there are where data is not read; it goes with --max-length")
+        problems.append("--rows is the number of rows when no data is read; use it with --max-length")
     if problems:
         raise ConfigError("; ".join(problems), code="cli.out_of_range")
 

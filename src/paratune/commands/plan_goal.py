@@ -89,7 +89,7 @@ def check_goal(wanted: "PlanArguments", task_kind: str, price_of: Callable[[], f
         )
     if wanted.measured and not goal.targets:
         raise ConfigError(
-            "--measured says when runs met a score, and --goal names none; such as f1>=0.88",
+            "--measured needs a score in --goal, such as f1>=0.88",
             code="metric.unknown",
             option="--goal",
         )

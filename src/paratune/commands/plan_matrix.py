@@ -49,7 +49,7 @@ def plan_matrix(
     given = [option for option, name in _NOT_OF_A_MATRIX if getattr(wanted, name)]
     if given:
         raise ConfigError(
-            f"{given[0]} has no effect on a matrix, whose axes say what varies; leave it out",
+            f"{given[0]} has no effect on a matrix, whose axes list what varies; leave it out",
             code="cli.no_effect",
             option=given[0],
             path=path,

@@ -96,7 +96,7 @@ def refine_command(folders: Sequence[Path], *, as_json: bool) -> int:
     machine = this_machine()
     if not machine.is_calibrated:
         raise ConfigError(
-            f"{machine.name} has not been measured; first run paratune plan --calibrate by itself",
+            f"{machine.name} has not been measured; first run paratune plan --calibrate alone",
             code="plan.not_calibrated",
             name=machine.name,
         )
@@ -104,7 +104,7 @@ def refine_command(folders: Sequence[Path], *, as_json: bool) -> int:
     reasons = [f"{name} is left out: {reason}" for name, reason in left_out.items()]
     if not names:
         raise ConfigError(
-            f"no run says anything of the figures of {machine.name}: {'; '.join(reasons)}",
+            f"no run can be compared with the figures of {machine.name}: {'; '.join(reasons)}",
             code="plan.nothing_to_refine",
             name=machine.name,
         )

@@ -42,7 +42,7 @@ def pseudo_label_command(
     check_output(output, overwrite)
     if record_path.exists() and not overwrite:
         raise ConfigError(
-            f"{record_path} exists; choose another --output, or say --overwrite", code="output.exists", path=record_path
+            f"{record_path} exists; choose another --output, or use --overwrite", code="output.exists", path=record_path
         )
     _check_options(targets, threshold, max_per_class, limit)
     set_up_logging(speaks=True)

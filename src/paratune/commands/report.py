@@ -48,7 +48,7 @@ def report_command(
     sweeps = [run for run in runs if holds_sweep(run)]
     if sweeps and len(sweeps) < len(runs):
         raise ConfigError(
-            f"{sweeps[0]} is a matrix of runs: report it by itself, with other matrices, or its runs: "
+            f"{sweeps[0]} is a matrix of runs: report it alone, with other matrices, or report its runs: "
             f"{sweeps[0]}/runs/*",
             code="compare.mixed_matrix",
         )

@@ -52,7 +52,7 @@ def sweep_command(
         raise LaunchError(reason, code="launch.started_twice")
     if dry_run and as_list:
         raise ConfigError(
-            "--list writes what it lists and --dry-run writes nothing; say one of them",
+            "--list writes files and --dry-run writes nothing; use one of them",
             code="cli.conflict",
             options=("--list", "--dry-run"),
         )
@@ -132,7 +132,7 @@ def _run(
         _say_where(report)
     code = exit_code(record, sorted(asked), was_stopped=signal is not None)
     if signal is not None and code != EXIT_OK:
-        raise Stopped(f"stopped by {signal}; the same command goes on with it", code="stopped.signal", signal=signal)
+        raise Stopped(f"stopped by {signal}; the same command continues it", code="stopped.signal", signal=signal)
     _name_failed(record, asked)
     return code
 
@@ -145,7 +145,7 @@ def _warm_up(matrix: Matrix, todo: Sequence[Step], start: Start, children: OneBy
         _say(f"warm-up: the first steps of {each.of}, thrown away")
         code = each.run(start)
         if code != EXIT_OK and children.signal is None:
-            _say(f"the warm-up ended with exit code {code}; what it said is in {each.log}")
+            _say(f"the warm-up ended with exit code {code}; its output is in {each.log}")
 
 
 def _say(text: str) -> None:
@@ -154,8 +154,8 @@ def _say(text: str) -> None:
 
 def _how(step: Step) -> str:
     if step.changed:
-        return ": deleted, and trained anew as the file says now"
-    return ": goes on" if step.is_begun else ""
+        return ": deleted, and trained again with the present settings"
+    return ": resumed" if step.is_begun else ""
 
 
 def _ended(cell: CellRecord) -> str:
@@ -185,4 +185,4 @@ def _say_where(report: SweepReport) -> None:
 def _name_failed(record: SweepRecord, asked: set[str]) -> None:
     failed = [cell.name for cell in record.cells if cell.state == "failed" and cell.name in asked]
     if failed:
-        _say(f"{len(failed)} failed; what they said is in logs/; --retry-failed goes on from their checkpoints")
+        _say(f"{len(failed)} failed; their output is in logs/; --retry-failed continues from their checkpoints")

@@ -43,7 +43,7 @@ def train_command(
         print_json({"folder": str(output), **record})
         return EXIT_OK
     size = record["vocab_size"]
-    less = "" if size == recipe.vocab_size else f" of the {recipe.vocab_size} asked for: the texts give no more"
+    less = "" if size == recipe.vocab_size else f" of the {recipe.vocab_size} requested: the texts do not yield more"
     print_result(
         f"{output}: {recipe.kind}, {size} entries{less}; "
         f"of {counted.num_texts} texts, {counted.num_characters} characters"
@@ -90,7 +90,7 @@ def _check_output(output: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise ConfigError(
-            f"{output} exists; choose another --output, or say --overwrite", code="output.exists", path=output
+            f"{output} exists; choose another --output, or use --overwrite", code="output.exists", path=output
         )
     if not (output / RECORD_FILE).is_file():
         raise ConfigError(
@@ -109,7 +109,7 @@ def _load(name: str) -> Any:
     tokenizer = load_tokenizer(ModelOptions(name=name))
     if not tokenizer.is_fast:
         raise ConfigError(
-            f"{name}: {type(tokenizer).__name__} does not say where its tokens are in a text; a fast "
+            f"{name}: {type(tokenizer).__name__} does not return the positions of its tokens in a text; a fast "
             "tokenizer (with a tokenizer.json) is needed",
             code="tokenizer.slow",
             name=name,

@@ -47,7 +47,7 @@ def train_command(
     outlive_readers()
     if resume and overwrite:
         raise ConfigError(
-            "--resume goes on with a run and --overwrite deletes it; say one of them",
+            "--resume continues a run and --overwrite deletes it; use one of them",
             code="cli.conflict",
             options=("--resume", "--overwrite"),
         )
@@ -98,7 +98,7 @@ def _name_checkpoint(folder: Path, *, since: float) -> None:
     """Say where a run whose processes died can be gone on with; one of before `since` (s) is another run's."""
     found = [path for path in (folder / CHECKPOINTS_FOLDER).glob("step_*") if path.stat().st_mtime >= since]
     if found:
-        print(plain(f"--resume goes on from {max(found, key=_age)}"), file=sys.stderr)  # noqa: T201
+        print(plain(f"--resume continues from {max(found, key=_age)}"), file=sys.stderr)  # noqa: T201
 
 
 def _age(checkpoint: Path) -> tuple[float, str]:

@@ -52,7 +52,7 @@ def _watched(paths: Sequence[Path]) -> Sequence[Path]:
         return paths
     if not DEFAULT_FOLDER.is_dir():
         raise ConfigError(
-            f"there is no folder {DEFAULT_FOLDER} here; name a run, a matrix or a folder of them",
+            f"the folder {DEFAULT_FOLDER} does not exist here; name a run, a matrix or a folder of them",
             code="run.nothing_to_watch",
         )
     return [DEFAULT_FOLDER]
@@ -89,7 +89,7 @@ def _wait(live: Live, view: BoardView, seconds: float) -> None:
 
 
 def _show(live: Live, view: BoardView) -> None:
-    footer = "Ctrl-C ends this view; what is watched goes on"
+    footer = "Ctrl-C closes this view; the runs continue"
     live.update(Screen(view, height=live.console.height, footer=footer), refresh=True)
 
 

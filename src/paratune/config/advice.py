@@ -89,7 +89,10 @@ def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
     offloads = traits.states_on == "cpu"
     is_pipeline = traits.ranks_per_replica > 1
     if traits.shards and job.world_size == 1:
-        yield f"strategy.kind: {traits.kind} in one process shares {_and(traits.shards)} with nobody: as single, slower"
+        yield (
+            f"strategy.kind: {traits.kind} in one process shares {_and(traits.shards)} with no other process: "
+            "it is the same as single, but slower"
+        )
         if not offloads:
             return
     times = job.times_states_fit
@@ -97,7 +100,7 @@ def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
         return
     fit = (
         f"weights, gradients and optimizer states of {job.num_parameters / 1e6:.3g} M parameters take "
-        f"{format_bytes(job.states_bytes)} and fit {times} times into the {format_bytes(job.device_bytes)} of "
+        f"{format_bytes(job.states_bytes)} and would fit {times} times in the {format_bytes(job.device_bytes)} of "
         f"{job.device_name}"
     )
     if offloads:
@@ -108,7 +111,8 @@ def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
         num_shards = shard_count(traits, job.world_size, job.num_local_ranks)
         saved = job.states_bytes - job.held(traits.shards, num_shards).total
         yield (
-            f"strategy.kind: {traits.kind} saves at most {format_bytes(saved)} a rank, which is not short, and costs "
+            f"strategy.kind: {traits.kind} saves at most {format_bytes(saved)} per rank, memory is sufficient "
+            f"without it, and it costs "
             f"communication: {fit}; strategy.kind: ddp is the simpler choice"
         )
 
@@ -188,10 +192,9 @@ def _loader(job: JobSizes) -> Iterator[str]:
     most = max(0, int(job.num_cores // n) - 1)
     cores = f"{job.num_cores:.3g} core{'s' * (job.num_cores != 1)}"
     yield (
-        f"data.num_workers: {job.num_workers} makes {workers} worker process{'es' * (workers > 1)} beside {n} that "
-        f"train{'s' * (n == 1)}, and this machine has {cores} to give: they "
-        f"take turns; data.num_workers: {most} "
-        + ("leaves each a core" if most else "makes batches in the training process")
+        f"data.num_workers: {job.num_workers} makes {workers} worker process{'es' * (workers > 1)} in addition to "
+        f"{n} training process{'es' * (n > 1)}, and this machine has {cores}: they take turns; "
+        f"data.num_workers: {most} " + ("leaves each a core" if most else "makes batches in the training process")
     )
 
 

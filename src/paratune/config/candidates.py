@@ -146,7 +146,7 @@ def strategy_section(loaded: LoadedConfig, name: str) -> tuple[dict[str, Any], l
         if outside_kind(option) is not None and len(words) == 1 and words[0].isidentifier():
             return dict(given) if given["kind"] == name else {"kind": name}, []
         raise ConfigError(
-            f"--strategies {name}: {kind} is no strategy{kind_hint(kind, known)}; allowed: {', '.join(known)}, "
+            f"--strategies {name}: {kind} is not a strategy{kind_hint(kind, known)}; allowed: {', '.join(known)}, "
             "package.module:Class",
             code="strategy.unknown",
             option="--strategies",

@@ -245,7 +245,7 @@ def _further(config: Config) -> Iterator[Problem]:
                 yield Problem(message, (f"data.{key}",), code="config.invalid_value")
             elif name in others:
                 yield Problem(
-                    f"data.{key}.{name}: {name} is the name of another set; give this one a name of its own",
+                    f"data.{key}.{name}: {name} is the name of another set; give this one another name",
                     (f"data.{key}.{name}", f"data.{key}"),
                     code="config.invalid_value",
                 )
@@ -305,7 +305,9 @@ def _columns(config: Config) -> Iterator[Problem]:
     text, pair = named_columns(columns.text), named_columns(columns.text_pair)
     for key, names in (("data.columns.text", text), ("data.columns.text_pair", pair)):
         if columns.label is not None and columns.label in names:
-            message = f"{key} holds {columns.label}, which is also data.columns.label; the text would tell the answer"
+            message = (
+                f"{key} holds {columns.label}, which is also data.columns.label; the text would contain the answer"
+            )
             yield Problem(message, (key, "data.columns.label"), code="data.column_conflict")
         for name, count in Counter(names).items():
             if count > 1:
@@ -363,7 +365,7 @@ def _labels(config: Config) -> Iterator[Problem]:
     names, twice = class_names(config.task), _twice(labels)
     for value in twice:
         yield Problem(
-            f"task.labels has {value} twice; labels are told apart by their text", ("task.labels",), code="task.labels"
+            f"task.labels has {value} twice; labels must differ in their text", ("task.labels",), code="task.labels"
         )
     if len(names) < 2 and not twice:
         number = f"{len(names)} class" if len(names) == 1 else "no classes"
@@ -380,7 +382,7 @@ def _separator(task: MultiLabelTask) -> Iterator[Problem]:
     torn = list(dict.fromkeys(word for word in words if task.separator in word))
     if torn:
         yield Problem(
-            f"task.separator: {one_line(task.separator)} stands inside {', '.join(map(one_line, torn))} of "
+            f"task.separator: {one_line(task.separator)} occurs inside {', '.join(map(one_line, torn))} of "
             "task.labels; choose another one, also where the column holds lists",
             ("task.separator", "task.labels"),
             code="task.labels",
@@ -446,7 +448,7 @@ def _side(config: Config) -> Iterator[Problem]:
     """Where nothing is cut there is no side of it."""
     side, task = config.data.truncation_side, config.task
     if side is not None and isinstance(task, MaskedLMTask) and task.windows == "joined":
-        wanted = "with task.windows: joined, where documents go on in the next window"
+        wanted = "with task.windows: joined, where documents continue in the next window"
         yield no_effect("data.truncation_side", side, wanted, ("task.windows", "task.kind"))
 
 

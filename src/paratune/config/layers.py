@@ -240,7 +240,7 @@ def read_text(path: Path) -> str:
 def _nearest_file(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
-        return f"; there is no folder {folder} either"
+        return f"; the folder {folder} does not exist either"
     names = sorted(each.name for each in folder.iterdir() if each.suffix in (".yaml", ".yml"))
     if not names:
         return f"; there is no .yaml file in {folder}"

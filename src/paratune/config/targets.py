@@ -40,7 +40,7 @@ def parse_target(text: str, option: str = "--target") -> ScoreTarget:
     found = _WRITTEN.fullmatch(text)
     if found is None:
         raise ConfigError(
-            f"{option} {plain(text)!r} is no target; write METRIC>=VALUE or METRIC<=VALUE, as f1>=0.88",
+            f"{option} {plain(text)!r} is not a target; write METRIC>=VALUE or METRIC<=VALUE, as f1>=0.88",
             code="target.syntax",
             option=option,
         )
@@ -50,7 +50,7 @@ def parse_target(text: str, option: str = "--target") -> ScoreTarget:
     except KeyError:
         known = ", ".join(sorted({name for names in METRICS.values() for name in names}))
         raise ConfigError(
-            f"{option} {plain(text)}: there is no metric {metric}; known are {known}",
+            f"{option} {plain(text)}: {metric} is not a metric; allowed: {known}",
             code="metric.unknown",
             option=option,
             metric=metric,

@@ -146,7 +146,7 @@ def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
     for value, name in pairs:
         if str(value) in ids:
             raise DataError(
-                f"task.labels names {value!r} twice (as a number and as text); {where} cannot tell them apart",
+                f"task.labels names {value!r} twice (as a number and as text); {where} cannot distinguish them",
                 code="task.labels",
                 key="task.labels",
                 value=value,

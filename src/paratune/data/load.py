@@ -173,7 +173,7 @@ def _cut(samples: Samples, data: Data) -> dict[str, Samples]:
     given, pseudo = split_off_pseudo(samples)
     if len(given) == 0:
         raise DataError(
-            "data.split: all rows of data.train are pseudo-labelled; there is none to evaluate on",
+            "data.split: all rows of data.train are pseudo-labelled; no row is left to evaluate on",
             code="data.split_empty",
             key="data.split",
         )

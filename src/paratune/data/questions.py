@@ -23,7 +23,7 @@ PROBLEMS: Final = {
     "question": "no question",
     "context": "no context",
     "answers": "no gold answers, not even an empty list",
-    "readable answers": "answers that are no texts with places",
+    "readable answers": "answers without texts and their positions",
     "matching is_impossible": "answers that contradict is_impossible",
     "an answer": (
         "no answer, and task.unanswerable is false (as it says, or because no question of train or validation lacks an "
@@ -243,7 +243,7 @@ def _misplaced(answer: AnswerSpan, context: str) -> str:
     stands = context[answer.start : answer.end][:40] if answer.start >= 0 else ""
     there = f"{stands!r} stands" if stands else "the context has ended"
     place = context.find(answer.text)
-    elsewhere = f", and it stands at {place}" if place >= 0 else ", and it stands nowhere in the context"
+    elsewhere = f", and it is at {place}" if place >= 0 else ", and it is not in the context"
     return f"{answer.text[:40]!r} at {answer.start}, where {there}{elsewhere}"
 
 
@@ -283,7 +283,7 @@ def _answers(value: Any) -> tuple[AnswerSpan, ...] | str | None:
         return repr(value)[:60]
     texts, starts = value.get("text"), value.get("answer_start")
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-        return f"{repr(value)[:60]} has not a list of as many `answer_start` as `text`"
+        return f"{repr(value)[:60]} does not have as many `answer_start` as `text`"
     places = [_place(start) for start in starts]
     wrong = [
         f"{text!r} at {start!r}"

@@ -96,7 +96,7 @@ def refuse_pseudo(samples: Samples, option: str, source: str) -> None:
         rows = samples.rows[samples.pseudo].tolist()
         raise DataError(
             f"{source} ({option}) has {len(rows)} pseudo-labelled rows: {first_rows(rows)}; a score on labels that "
-            "a model gave says how far two models agree. Name the file in data.train",
+            "a model predicted only measures how far two models agree. Name the file in data.train",
             code="data.pseudo_labels",
             source=source,
             option=option,

@@ -60,8 +60,8 @@ def room(how: Tokenizing, stride: int) -> Room:
     tokenizer = how.tokenizer
     if not tokenizer.is_fast:
         raise ConfigError(
-            f"model: {type(tokenizer).__name__} is a slow tokenizer, which does not say which characters a token "
-            "stands for; question answering needs a fast one (tokenizer.json): save it anew with AutoTokenizer",
+            f"model: {type(tokenizer).__name__} is a slow tokenizer, which does not return the characters of a token"
+            "; question answering needs a fast one (tokenizer.json): save it again with AutoTokenizer",
             code="tokenizer.slow",
             key="model",
         )

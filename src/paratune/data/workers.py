@@ -159,7 +159,8 @@ def _death(number: int, process: BaseProcess, num_workers: int) -> str:
     }
     return (
         f"loader worker {number} of {num_workers} (process {process.pid}) {how}{reasons.get(code or 0, '')}. "
-        "Start again with --resume, which goes on from the newest checkpoint; with fewer data.num_workers, or 0, where "
+        "Start again with --resume, which continues from the newest checkpoint; with fewer data.num_workers, or "
+        "0, where "
         "batches are made in the training process, should it happen again"
     )
 

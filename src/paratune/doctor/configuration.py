@@ -40,11 +40,11 @@ def same_rows(what: str, part: str, other: str, where: str) -> Finding:
         where: Line that names it.
     """
     if other == "train":
-        why = f"Scores on {part} say how well the training set was learned by heart."
+        why = f"Scores on {part} measure only how well the training set was memorised."
         line = f"data.split.{part}: 0.1" if part in ("validation", "test") else ""
         remedy = f"in the place of data.{part}" if line else "name another file"
         return Finding("test_is_train", "problem", what, why, remedy, where, line)
-    why = "The best model is chosen on the rows that it is judged by: the test is none."
+    why = "The best model is chosen on the rows of the test: its test score is too good."
     line = "data.test: null" if part == "test" else ""
     return Finding("test_is_validation", "problem", what, why, "or name another file" if line else "", where, line)
 
@@ -69,15 +69,17 @@ def check_run_folder(setup: QueuedRun) -> Iterator[Finding]:
         yield Finding("run_exists", "problem", f"{folder} holds a finished run", why, where=where, line=line)
     elif state == "unfinished" and setup.start.is_elsewhere:
         what = f"{folder} holds an unfinished run"
-        yield Finding("run_unfinished", "note", what, "paratune launch goes on with it.", where=where)
+        yield Finding("run_unfinished", "note", what, "paratune launch continues it.", where=where)
     elif state == "unfinished":
         why = "Without --resume training refuses to write into it, after the job has waited in the queue."
         line = f"paratune train {shlex.quote(str(setup.path))} --resume"
         yield Finding("run_unfinished", "warning", f"{folder} holds an unfinished run", why, where=where, line=line)
     elif state == "foreign":
-        why = "Training refuses to write among files that are none of its own."
+        why = "Training refuses to write into a folder with files of other programs."
         line = f"run.name: {folder.name}_2"
-        yield Finding("run_foreign", "problem", f"{folder} holds files that are no run", why, where=where, line=line)
+        yield Finding(
+            "run_foreign", "problem", f"{folder} holds files and is not a run folder", why, where=where, line=line
+        )
     if setup.probes.damaged_checkpoint:
         what = f"the newest checkpoint in {folder}, {setup.probes.damaged_checkpoint}, is not whole"
         why = "--resume passes over it, and begins from the one before it, or from the first step."
@@ -100,10 +102,10 @@ def check_trackers(setup: QueuedRun) -> Iterator[Finding]:
     why = "The machines that train reach no network: figures wait for a server that never answers."
     if wandb is not None and wandb.mode == "online":
         where, line = setup.where("trackers.wandb.mode"), "trackers.wandb.mode: offline"
-        yield Finding("tracker_online", "problem", "wandb is to be told online", why, where=where, line=line)
+        yield Finding("tracker_online", "problem", "wandb is online", why, where=where, line=line)
     if mlflow is not None and (mlflow.uri or "").startswith(("http://", "https://")):
         where, line = setup.where("trackers.mlflow.uri"), "trackers.mlflow.uri: null"
-        yield Finding("tracker_online", "problem", f"mlflow is to be told at {mlflow.uri}", why, where=where, line=line)
+        yield Finding("tracker_online", "problem", f"mlflow uses the server {mlflow.uri}", why, where=where, line=line)
 
 
 def check_steps(setup: QueuedRun) -> Iterator[Finding]:
@@ -138,7 +140,7 @@ def check_order_of_sums(setup: QueuedRun) -> Iterator[Finding]:
         what = "train.deterministic is false: attention on a GPU adds gradients in any order"
         yield Finding("order_of_sums", "note", what, why, "", where, "train.deterministic: true")
     elif is_padded:
-        what = "attention over padded rows on a GPU adds gradients in any order, whatever train.deterministic is"
+        what = "attention over padded rows on a GPU adds gradients in a varying order, also with train.deterministic"
         remedy = "packed rows have an order (batch.layout: packed, where the model takes it)"
         yield Finding("order_of_sums", "note", what, why, remedy, setup.where("batch.layout"))
 

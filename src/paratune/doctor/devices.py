@@ -82,7 +82,7 @@ def check_shared_memory(machine: MachineFacts) -> Iterator[Finding]:
 def check_torch(machine: MachineFacts) -> Iterator[Finding]:
     if machine.node["gpus"] is None:
         why = "One of its libraries is missing or does not fit this machine."
-        remedy = "which says which one"
+        remedy = "which names it"
         yield Finding(
             "torch_import", "problem", "torch cannot be imported", why, remedy, line="python -c 'import torch'"
         )

@@ -22,7 +22,7 @@ def check_sources(setup: QueuedRun) -> Iterator[Finding]:
         yield _judge_error(error, setup.where(error.key))
     for name in setup.data.too_large if setup.data else ():
         what, why = f"{name} was not looked into", "Reading it would take longer than this may."
-        yield Finding("data_large", "note", what, why, "paratune data says what is in it", str(setup.path))
+        yield Finding("data_large", "note", what, why, "paratune data shows its content", str(setup.path))
     for key, name in setup.data.on_hub if setup.data else ():
         what = f"{name} is on the hub, and was not looked into"
         if setup.start.no_network or is_offline(setup.machine.environ):
@@ -86,7 +86,7 @@ def check_labels(setup: QueuedRun) -> Iterator[Finding]:
         what = (
             f"{setup.model.name if setup.model else ''} was trained with the classes {known}, and here they are {named}"
         )
-        why = "Its head is taken over number by number: what it knows as one class is called another."
+        why = "Its head is reused by class id: the weights of one class are used for another."
         line = f"task.labels: [{', '.join(_as_here(name, named) for name in known)}]"
         yield Finding("label_order", "problem", what, why, "", where, line)
     yield from _judge_balance(setup, train)
@@ -148,11 +148,13 @@ def check_lengths(setup: QueuedRun) -> Iterator[Finding]:
     can_more = limit is not None and data.max_length is not None and limit > data.max_length
     wanted = min(limit or 0, _round_up(train.p95_length or 0))
     line = f"data.max_length: {wanted}" if can_more else ""
-    why = "What they say at their ends is not read."
+    why = "The end of these texts is not read."
     is_alarming = train.share_truncated > SHARE_ALARMING and can_more
     level: Level = "warning" if is_alarming else "note"
     remedy = (
-        "" if can_more else f"the model takes no more than {limit} tokens; data.truncation_side says which end goes"
+        ""
+        if can_more
+        else f"the model takes no more than {limit} tokens; data.truncation_side chooses the end that is cut"
     )
     yield Finding("truncated", level, what, why, remedy, where, line)
 

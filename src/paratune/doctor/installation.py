@@ -128,7 +128,7 @@ def check_deepspeed(machine: MachineFacts) -> Iterator[Finding]:
     if version is None:  # the extra says so
         return
     folder = extensions_folder(machine.environ, machine.home)
-    compiled = "compiled" if is_compiled(folder, "cpu_adam") else "not compiled; only strategy.cpu_adam asks for it"
+    compiled = "compiled" if is_compiled(folder, "cpu_adam") else "not compiled; only strategy.cpu_adam needs it"
     yield Finding("deepspeed", "ok", f"DeepSpeed {version}; its cpu_adam is {compiled}")
 
 

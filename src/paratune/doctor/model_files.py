@@ -28,7 +28,7 @@ def check_model(setup: QueuedRun) -> Iterator[Finding]:
     else:
         yield from _judge_folder(model, where)
     if model.needs_code and not setup.config.model.trust_remote_code:
-        what = f"{model.name} brings Python code of its own, which is not run unless you say so"
+        what = f"{model.name} contains Python code, which does not run unless you allow it"
         why = "transformers has no such model; the code can do all that you can: read it first."
         yield Finding("model_code", "problem", what, why, "", where, "model.trust_remote_code: true")
     if model.lacks_decoder_start:
@@ -144,7 +144,7 @@ def check_half_precision(setup: QueuedRun) -> Iterator[Finding]:
         return
     flags = None if setup.start.is_elsewhere else setup.machine.node["cpu_flags"]
     if not setup.gpus and flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags):
-        what = "bf16 is asked for, and this processor has no bf16 units"
+        what = "bf16 is set, and this processor has no bf16 units"
         why = "Matrix products are some 5 times slower than in fp32."
         yield Finding("bf16_device", "warning", what, why, "", where, "precision: fp32")
 
@@ -170,7 +170,8 @@ def check_states_fit(setup: QueuedRun) -> Iterator[Finding]:
         yield Finding("states_too_large", "problem", what, why, remedy, setup.where("strategy.kind"), line)
     elif "gradients" in traits.shards and not traits.cuts_blocks and whole * 4 < min(sizes) and ranks > 1:
         why = (
-            "Unsharded they would leave three quarters of the memory free, so sharding saves what is not short and "
+            "Unsharded they would leave three quarters of the memory free, so sharding saves memory that is not "
+            "needed and "
             "pays for it with communication."
         )
         yield Finding("sharding_needless", "note", what, why, "", setup.where("strategy.kind"), "strategy.kind: ddp")

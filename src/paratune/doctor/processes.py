@@ -34,7 +34,7 @@ def check_hostname(machine: MachineFacts) -> Iterator[Finding]:
     if named := machine.environ.get("GLOO_SOCKET_IFNAME"):
         yield Finding("hostname", "ok", f"gloo takes the interface {named}, and does not ask for {name}")
     elif not addresses:
-        why = "gloo asks for the machine's own name; without an answer its processes can wait for each other for ever."
+        why = "gloo asks for the machine's own name; without an address its processes can wait for each other forever."
         yield Finding(
             "hostname", "warning", f"the name of this machine, {name}, does not resolve", why, remedy, line=line
         )

@@ -122,6 +122,6 @@ def check_time_limit(setup: QueuedRun) -> Iterator[Finding]:
     if limit is None or setup.config.checkpoint.every != "never" or setup.config.measure.probe:
         return
     what = f"the job ends after {format_duration(limit)}, and no checkpoint is saved before the end"
-    why = "A node that dies takes all of it; a checkpoint is written only when the signal is heard in time."
+    why = "If a node fails, all of it is lost; a checkpoint is written only when the signal arrives in time."
     where = setup.where("checkpoint.every")
     yield Finding("no_checkpoint", "warning", what, why, "", where, "checkpoint.every: epoch")

@@ -59,7 +59,7 @@ def check_visible(setup: QueuedRun) -> Iterator[Finding]:
     named = [word for word in visible.split(",") if word.strip()]
     where = f"CUDA_VISIBLE_DEVICES={visible}"
     if len(set(named)) < len(named):
-        what, why = "a GPU is named twice", "CUDA then shows none of them."
+        what, why = "a GPU is named twice", "CUDA then shows no GPU."
         others = list(dict.fromkeys(named))
         line = f"export CUDA_VISIBLE_DEVICES={','.join(others)}"
         line = line if len(others) >= count else "unset CUDA_VISIBLE_DEVICES"
@@ -84,7 +84,7 @@ def check_slurm(setup: QueuedRun) -> Iterator[Finding]:
     # torchrun gives ranks in an order of its own.
     is_given = in_step and is_one_each and "TORCHELASTIC_RUN_ID" not in environ
     if len(ranks) == 2 and is_given and ranks["RANK"] != ranks["SLURM_PROCID"]:
-        what = f"RANK={ranks['RANK']}, and Slurm says that this is task {ranks['SLURM_PROCID']}"
+        what = f"RANK={ranks['RANK']}, and in Slurm this is task {ranks['SLURM_PROCID']}"
         why = "Two processes may take the same rank, and wait for each other for ever."
         line = "unset RANK LOCAL_RANK WORLD_SIZE"
         yield Finding("rank_differs", "problem", what, why, "srun's own are then taken", "RANK", line)
@@ -120,7 +120,7 @@ def _check_node_rank(setup: QueuedRun, in_step: bool) -> Iterator[Finding]:
         "every node takes itself for the first."
     )
     if in_step and environ.get("NODE_RANK") not in (None, environ.get("SLURM_NODEID")):
-        what = f"NODE_RANK={environ['NODE_RANK']}, and Slurm says that this is node {environ.get('SLURM_NODEID')}"
+        what = f"NODE_RANK={environ['NODE_RANK']}, and in Slurm this is node {environ.get('SLURM_NODEID')}"
         line = "srun bash -c 'NODE_RANK=$SLURM_NODEID ...'"
         yield Finding("node_rank", "problem", what, why, "with single quotes", "NODE_RANK", line)
     elif setup.start.num_nodes > 1 and (found := wrong_rank_line(setup.probes.batch_script)) is not None:
@@ -183,16 +183,19 @@ def check_meeting(setup: QueuedRun) -> Iterator[Finding]:
     if port is None:
         return
     if not re.fullmatch(r"\d+", port) or not 0 < int(port) < 65536:
-        what, why = f"MASTER_PORT={port} is no port", "The processes do not find each other."
+        what, why = f"MASTER_PORT={port} is not a port", "The processes do not find each other."
         yield Finding("port_wrong", "problem", what, why, "", "MASTER_PORT", "unset MASTER_PORT")
     elif _would_listen(setup, address) and not setup.probes.port_is_free(int(port)):
         what = f"port {port} is in use on this machine"
-        why = "Another job has it (`EADDRINUSE`, `address already in use`), or this one meets that job's processes."
+        why = (
+            "Another job has it (`EADDRINUSE`, `address already in use`), or this job connects to the "
+            "processes of that job."
+        )
         yield Finding("port_taken", "problem", what, why, "", "MASTER_PORT", f"export MASTER_PORT={_other_port(setup)}")
     elif port == DEFAULT_PORT and "SLURM_JOB_ID" in environ:
         what, why = f"MASTER_PORT={port}, the default", "Two jobs on one node take the same port."
         line = f"export MASTER_PORT={_other_port(setup)}"
-        yield Finding("port_shared", "warning", what, why, "a port of its own for each job", "MASTER_PORT", line)
+        yield Finding("port_shared", "warning", what, why, "a different port for each job", "MASTER_PORT", line)
 
 
 def _would_listen(setup: QueuedRun, address: str | None) -> bool:
@@ -241,7 +244,7 @@ def check_nodes_share(setup: QueuedRun) -> Iterator[Finding]:
         yield Finding("run_folder_local", level, what, why, "", where, line)
     if is_local(setup.probes.cache_storage):
         what = f"tokens are kept in {cache}, on a disk of this node"
-        why = "Every node tokenizes all data by itself, in each new job; they meet once all have done so."
+        why = "Every node tokenizes all data, in each new job; training starts when all nodes have finished."
         where, line = setup.where("data.cache_dir"), "data.cache_dir: FOLDER_THAT_ALL_NODES_SHARE"
         yield Finding("cache_local", "note", what, why, "", where, line)
 

@@ -23,7 +23,7 @@ def check_driver(setup: QueuedRun) -> Iterator[Finding]:
         return
     # From CUDA 11 on a driver runs all of its own major version (CUDA Compatibility, minor version compatibility).
     if built and known and known[0] < built[0]:
-        what = f"torch is built with CUDA {probes.torch_cuda}, and the driver knows CUDA {probes.driver_cuda}"
+        what = f"torch is built with CUDA {probes.torch_cuda}, and the driver supports CUDA {probes.driver_cuda}"
         why = "torch sees no GPU (`The NVIDIA driver on your system is too old`)."
         build = build_for(known[0], _archs(setup))
         line, remedy = (build.install, "or a newer driver") if build else ("", "a newer driver")
@@ -47,7 +47,7 @@ def _other_build(setup: QueuedRun) -> tuple[str, str, str]:
     here, best = (build_for(cuda, numbers) for cuda in (known[0] if known else NEWEST_CUDA, NEWEST_CUDA))
     if best is None:
         return f"another GPU, for no build of torch has kernels for {_in_words(numbers)}", "torch", ""
-    later = f"a newer driver, for this one knows CUDA {setup.probes.driver_cuda}, and then {best.install}"
+    later = f"a newer driver, because this one supports CUDA {setup.probes.driver_cuda}, and then {best.install}"
     if here is None:
         return later, "torch", ""
     return f"or {later}" if here.last_torch else "", "torch", here.install
@@ -101,7 +101,7 @@ def check_nccl(setup: QueuedRun) -> Iterator[Finding]:
         right = f"nvidia-nccl-cu{major}"
         (wrong,) = set(installed) - {right}
         what = "NCCL is installed for CUDA 12 and for CUDA 13, in the same folder"
-        why = "The one that was installed last is loaded, whatever torch was built with."
+        why = "The last installed one is loaded, also when torch was built with the other."
         # To take one out deletes the file that both have.
         line = f"pip uninstall -y {wrong} && pip install --force-reinstall --no-deps {right}=={installed[right]}"
         yield Finding("nccl_twice", "warning", what, why, "", "pip", line)

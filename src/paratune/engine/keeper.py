@@ -247,7 +247,7 @@ class RunKeeper:
             raise error
         if float(failed) > 0:
             raise CheckpointError(
-                f"rank 0 could not write {folder}; its log says why", code="run.not_writable", folder=folder
+                f"rank 0 could not write {folder}; its log has the reason", code="run.not_writable", folder=folder
             )
         return num_bytes
 

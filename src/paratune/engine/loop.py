@@ -215,7 +215,7 @@ def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
     if not loop.saves_when_stopped:
         loop.recorder.add("stop", step=progress.step, signal=loop.stop.said())
         raise Stopped(
-            f"stopped by {loop.stop.said()} after step {progress.step}; nothing is saved of a probe: start it again",
+            f"stopped by {loop.stop.said()} after step {progress.step}; a probe saves nothing: start it again",
             code="stopped.signal",
             step=progress.step,
         )
@@ -225,7 +225,7 @@ def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
     signal = loop.stop.said()
     loop.recorder.add("stop", step=progress.step, signal=signal)
     is_trained = progress.step >= loop.num_steps or progress.is_stopped_early
-    rest = "all steps are done: --resume evaluates and writes the model" if is_trained else "--resume goes on from it"
+    rest = "all steps are done: --resume evaluates and writes the model" if is_trained else "--resume continues from it"
     raise Stopped(
         f"stopped by {signal} after step {progress.step}; a checkpoint was saved, {rest}",
         code="stopped.signal",

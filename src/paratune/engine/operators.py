@@ -124,7 +124,7 @@ def write_trace(profiled: profile, folder: Path, rank: int) -> str | None:
                 shutil.copyfileobj(source, file)
     except (OSError, RuntimeError) as error:
         log.warning(
-            "%s cannot be written (%s); the run goes on without it",
+            "%s cannot be written (%s); the run continues without it",
             folder / name,
             error,
             extra=coded("run.file_lost", path=folder / name),

@@ -114,7 +114,7 @@ class NvmlProbe:
         self._is_slice = self._shares_the_gpu()
         self.energy_source: EnergySource | None = None
         if self._is_slice:
-            self.reasons.append("NVML tells neither utilisation nor power of a slice of a GPU (MIG)")
+            self.reasons.append("NVML reports neither utilisation nor power for a MIG slice of a GPU")
         elif self._counters.ask("energy counter", self._energy_j) is not None:
             self.energy_source = "nvml counter"
         elif self._counters.ask("power", self._power_w) is not None:
@@ -273,4 +273,4 @@ def make_probe(device: torch.device, place: Place) -> tuple[DeviceProbe | None, 
     except MissingDependency as error:
         return None, str(error)
     except Exception as error:  # no driver, another vendor's GPU, no permission: NVML has an error for each
-        return None, f"NVML does not tell of this GPU: {error or type(error).__name__}"
+        return None, f"NVML reports nothing for this GPU: {error or type(error).__name__}"

@@ -38,7 +38,7 @@ _FILES = {
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
     errno.EFBIG: "raise the limit for the size of a file (ulimit -f)",
-    errno.EIO: "the disk or the network file system fails; dmesg may say why",
+    errno.EIO: "the disk or the network file system fails; dmesg may have the reason",
     errno.ESTALE: "the network file system has lost the file; mount it again",
 }
 """Files that cannot be read or written."""

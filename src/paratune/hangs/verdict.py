@@ -22,7 +22,7 @@ Cause = Literal[
     "mismatch",
     "network",
 ]
-MEETING = "meeting the other processes"
+MEETING = "waiting for the other processes to join"
 PREPARING = "preparing"
 """What ranks say of themselves before they have met, in `Pulse.doing`."""
 WAITING = "waiting for the tokens that another process makes"
@@ -58,7 +58,7 @@ def judge(beats: Mapping[int, Beat], world_size: int, silent: Mapping[int, str |
     if silent:
         return _of_silent(beats, silent)
     if absent:
-        said = f"{_ranks(absent)} {_has(absent, 'was', 'were')} never heard: not started, or run.folder is another"
+        said = f"{_ranks(absent)} {_has(absent, 'was', 'were')} not found: not started, or with another run.folder"
         return HangVerdict("absent", absent, f"{said} folder there. Look at the log of what starts the processes")
     at_work = [beat for beat in beats.values() if beat.doing != MEETING and not beat.detail.startswith(WAITING)]
     if at_work and len(at_work) < len(beats):
@@ -93,7 +93,7 @@ def _of_silent(beats: Mapping[int, Beat], silent: Mapping[int, str | None]) -> H
             f"{whose} no longer {_has(ranks, 'writes', 'write')}: the machine, its network or the file system is gone"
         )
         return HangVerdict("silent", ranks, text)
-    text = f"{whose} {_has(ranks, 'is', 'are')} held in native code that lets no other thread run; its stack says where"
+    text = f"{whose} {_has(ranks, 'is', 'are')} in native code that blocks all other threads; its stack shows where"
     return HangVerdict("silent", ranks, text)
 
 
@@ -127,7 +127,7 @@ def _of_work(late: Sequence[Beat], how: str) -> HangVerdict:
         return HangVerdict("checkpoint", ranks, f"{waited}: the disk of run.folder does not take what is written")
     if first.work is not None:
         return HangVerdict("call", ranks, f"{waited}: {NO_SIGN}")
-    return HangVerdict("behind", ranks, f"{waited}; its stack says where")
+    return HangVerdict("behind", ranks, f"{waited}; its stack shows where")
 
 
 def _of_all(beats: Sequence[Beat]) -> HangVerdict:
@@ -163,7 +163,7 @@ def _alone(beat: Beat) -> HangVerdict:
         return HangVerdict("tokenizing", (beat.rank,), f"{where}: reading or tokenizing makes no progress")
     if beat.work is not None:
         return HangVerdict("call", (beat.rank,), f"{where}: {NO_SIGN}")
-    return HangVerdict("behind", (beat.rank,), f"{where}; its stack says where")
+    return HangVerdict("behind", (beat.rank,), f"{where}; its stack shows where")
 
 
 def _reads_data(beat: Beat) -> bool:

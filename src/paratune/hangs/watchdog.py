@@ -258,7 +258,7 @@ class Watchdog:
         seen.beat = beat
 
     def _is_hung(self) -> bool:
-        """Return whether no rank has got on for the time that is allowed."""
+        """Return whether no rank made progress for the time that is allowed."""
         is_heard = len(self._seen) == self._world_size
         allowed_s = self._timeout_s * (1 if is_heard or not self._shares else UNHEARD_FACTOR)
         last = max([self._began, *(seen.beaten_at for seen in list(self._seen.values()))])
@@ -312,7 +312,7 @@ class Watchdog:
         """Say on stderr alone that the disk of the run does not answer, with the stacks."""
         beat = self._seen[self._rank].beat
         text = (
-            f"rank {self._rank} (process {beat.pid} on {beat.host}; last at {beat.where()}) gets no answer from the "
+            f"rank {self._rank} (process {beat.pid} on {beat.host}; last at {beat.where()}) waits for the "
             f"disk of {self._folder.parent}: look at the file server and the mount"
         )
         verdict = HangVerdict("disk", (self._rank,), text)
@@ -371,13 +371,13 @@ class Watchdog:
 
 def message(verdict: HangVerdict, beats: dict[int, Beat], timeout_s: float, folder: Path | None) -> str:
     """Return what is said at the end of a run that stands still."""
-    lines = [f"no rank has got on for {timeout_s:g} s (run.hang_timeout_s): {verdict.text}."]
+    lines = [f"no rank made progress for {timeout_s:g} s (run.hang_timeout_s): {verdict.text}."]
     for rank in sorted(beats):
         beat = beats[rank]
         last = f"; in {beat.last}" if beat.waits else f"; last {beat.last}" if beat.last is not None else ""
         lines.append(f"  rank {rank} ({beat.host}, process {beat.pid}): {beat.where()}, {beat.for_s:.0f} s{last}")
     kept = f"Stacks and collectives of all ranks are in {folder}; " if folder is not None else ""
-    lines.append(f"{kept}--resume goes on from the newest checkpoint (docs/howto/hangs.md)")
+    lines.append(f"{kept}--resume continues from the newest checkpoint (docs/howto/hangs.md)")
     return "\n".join(lines)
 
 

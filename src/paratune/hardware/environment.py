@@ -122,15 +122,15 @@ def record_words(environment: Mapping[str, str | None]) -> str:
 def why_not_to_set(name: str) -> str | None:
     """Return why a run cannot be given a variable of this name, in words; None when it can."""
     if not NAME.fullmatch(name):
-        return "is no name of a variable; allowed: letters, digits and '_', with no digit first"
+        return "is not the name of a variable; allowed: letters, digits and '_', with no digit first"
     if name in _LAUNCHER or name.startswith("TORCHELASTIC_"):
-        return "is set by paratune and torchrun in each process of a run; say nproc instead"
+        return "is set by paratune and torchrun in each process of a run; use nproc instead"
     if name.startswith("PARATUNE_") and name not in _OWN:
         return "is between paratune and the processes that it starts; leave it out"
     if name.startswith("SLURM_"):
-        return "is set by Slurm, and says what a job has been given; leave it out"
+        return "is set by Slurm, and describes what the job was allocated; leave it out"
     if name == "COLUMNS":
         return "is set by paratune for the logs of a matrix; leave it out"
     if is_secret_name(name):
-        return "looks like a secret, and would stand in the record; set it in the shell, runs inherit it"
+        return "looks like a secret, and the record would contain it; set it in the shell, runs inherit it"
     return None

@@ -52,14 +52,14 @@ def check_kind(target: str, task: Task, *, num_models: int) -> None:
     if task.kind not in KINDS:
         raise ConfigError(
             f"{target} has the task {task.kind}; pseudo-labels are for {' and '.join(KINDS)}, where one confidence (or "
-            "one spread) says how certain the whole answer is",
+            "one spread) is the certainty of the whole answer",
             code="task.unsupported",
             target=target,
             kind=task.kind,
         )
     if isinstance(task, RegressionTask) and num_models < 2:
         raise ConfigError(
-            f"{target} is one regression model, and a number has no confidence of its own: how certain it is shows in "
+            f"{target} is one regression model, and a number has no confidence: its certainty is measured by "
             "the spread over several runs; name at least two, such as the same configuration with other seeds",
             code="task.unsupported",
             target=target,

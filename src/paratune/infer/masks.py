@@ -45,7 +45,7 @@ def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[
         raise option_error(
             "--top-k",
             top_k,
-            f"from 1 to {num_words}, the words that the model knows",
+            f"from 1 to {num_words}, the words in the vocabulary of the model",
             code="cli.out_of_range",
             num_words=num_words,
         )

@@ -15,7 +15,7 @@ from paratune.records.predictions import softmax
 KEPT = "kept"
 FATES: Final[dict[str, str]] = {
     "without_text": "without a text",
-    "repeated": "a text that stands in an earlier row",
+    "repeated": "a text of an earlier row",
     "in_train": "a text of the training set",
     "in_validation": "a text of the validation set",
     "in_test": "a text of the test set",

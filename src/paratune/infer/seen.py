@@ -53,7 +53,7 @@ def seen_texts(run: Path | None) -> dict[str, SeenTexts]:
         kind: Task = TypeAdapter(Task).validate_python(task)
     except (KeyError, TypeError, AttributeError, ValidationError) as error:
         raise CheckpointError(
-            f"{run / RUN_FILE} is damaged: it is no record of a run ({error!r})", code="run.damaged"
+            f"{run / RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
         ) from error
     found = {"train": _train(run)} | _parts(data, kind, about)
     return found | {name: _extra(name, data, kind, about[name]) for name in data.extra if name in about}

@@ -216,7 +216,7 @@ def load_trained(target: str, named: Named, device: str) -> TrainedModel:
 def _device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            "--device cuda: PyTorch sees no GPU here (paratune doctor says why); leave it out",
+            "--device cuda: PyTorch sees no GPU here (paratune doctor gives the reason); leave it out",
             code="device.no_gpu",
             option="--device",
         )
@@ -240,7 +240,7 @@ def _known(record: Path) -> dict[str, Any]:
     known = read_json(record)
     if not isinstance(known, dict) or known.get("precision", "fp32") not in POLICIES:
         raise CheckpointError(
-            f"{record} is damaged: it says nothing that paratune wrote", code="run.damaged", record=record
+            f"{record} is damaged: paratune did not write its content", code="run.damaged", record=record
         )
     return known
 
@@ -274,7 +274,7 @@ def _model_folder(target: str) -> str:
                 target=target,
             )
         raise CheckpointError(
-            f"{target} is a run without a model: it is not finished; go on with it by --resume",
+            f"{target} is a run without a model: it is not finished; continue it with --resume",
             code="run.not_finished",
             target=target,
         )
@@ -295,7 +295,7 @@ def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     if any("ForQuestionAnswering" in name for name in config.architectures or ()):
         # Models of few positions have windows of few tokens.
         positions = getattr(config, "max_position_embeddings", None) or _USUAL_POSITIONS
-        log.info("%s does not say which threshold it was trained for: task.null_threshold is 0", model.name)
+        log.info("%s does not record the threshold that it was trained for: task.null_threshold is 0", model.name)
         # Not left open: the best threshold of the very file that is scored is one that nobody could have known.
         return QuestionAnsweringTask(kind="qa", stride=min(128, positions // 3), null_threshold=0.0)
     names = config.architectures or ()
@@ -345,7 +345,7 @@ def _columns(known: dict[str, Any], named: Named, target: str, task: Task) -> Co
     merged = {**implied, **known, **given}
     if "text" not in merged:
         raise ConfigError(
-            f"{target} does not say which column holds the text; name it with --text COLUMN",
+            f"{target} does not record which column has the text; name it with --text COLUMN",
             code="cli.option_missing",
             target=target,
             option="--text",

@@ -98,7 +98,7 @@ def _why_without_source(rank: int, facts: Sequence[Event]) -> list[str]:
         return [f"energy: rank {rank} was not sampled"]
     said = " ".join(str(event["reason"]) for event in facts if event["energy_source"] is None)
     is_said = any(word in said for word in ("energy", "power")) or all(event["kind"] is None for event in facts)
-    return [] if is_said else [f"energy: {facts[-1]['name']} of rank {rank} does not tell it"]
+    return [] if is_said else [f"energy: {facts[-1]['name']} of rank {rank} does not report it"]
 
 
 def _mean(samples: Iterable[Event], key: str) -> float | None:

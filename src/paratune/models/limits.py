@@ -32,7 +32,7 @@ def token_limit(config: Config, tokenizer: Any) -> int:
         )
     if asked is None and limit is None:
         raise ConfigError(
-            f"data.max_length: {config.model.name} sets no limit of its own; give one, such as 512",
+            f"data.max_length: {config.model.name} sets no limit; set one, such as 512",
             code="model.max_length",
             key="data.max_length",
             name=config.model.name,

@@ -396,7 +396,7 @@ def require_weights(model: ModelOptions) -> None:
     """
     _refuse_revision("model.revision", model.revision, locate(model.name))
     if not model.from_scratch:
-        advice = "save it anew with transformers 5, or set model.from_scratch: true for new weights"
+        advice = "save it again with transformers 5, or set model.from_scratch: true for new weights"
         _require_files(locate(model.name), WEIGHT_FILES, advice)
         check_files(Path(locate(model.name)))
 
@@ -441,12 +441,12 @@ def _load_error(what: str, source: str, error: Exception) -> ParatuneError:
         return system
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if Path(source).is_dir():
-        message = f"model: {source} gives no {what}: {first}"
+        message = f"model: {source}: the {what} cannot be loaded: {first}"
     elif reason := hub.why_not():
         message = (
-            f"model: {source} is no folder here, the cache of the hub has no {what} of it, and {reason}; "
+            f"model: {source} is not a local folder, the cache of the hub has no {what} of it, and {reason}; "
             "name a folder, or start once where there is a network"
         )
     else:
-        message = f"model: {source} is no folder here, and gives no {what} from the hub: {first}"
+        message = f"model: {source} is not a local folder, and the hub did not return its {what}: {first}"
     return ConfigError(message, code="model.cannot_load", key="model", source=source)

@@ -145,9 +145,9 @@ def _refusal(model: TaskModel, *, is_on_cpu: bool) -> str | None:
     if getattr(config, "vocab_size", None) is None:
         return f"the configuration of {name} names no vocab_size to try packed rows with"
     if model.row_readers:
-        return None if is_on_cpu else f"{name} has attention of its own, which takes packed rows on the CPU only"
+        return None if is_on_cpu else f"{name} has its own attention, which supports packed rows on the CPU only"
     if not getattr(type(model.hf), "_supports_attention_backend", False):
-        return f"{name} has attention of its own, which knows no packed rows"
+        return f"{name} has its own attention, which does not support packed rows"
     if any(getattr(module, "is_causal", False) for module in model.hf.modules()):
         return f"{name} is a decoder, and packed rows are for encoders"
     return None

@@ -43,8 +43,9 @@ def save_model(
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(
-            f"{folder} could not be written: {error}; make room there or make it writable, then --resume goes on from "
-            "the newest checkpoint, if checkpoint.every let any be saved",
+            f"{folder} could not be written: {error}; make room there or make it writable, then --resume "
+            f"continues from "
+            "the newest checkpoint, if checkpoint.every saved one",
             code="run.not_writable",
             folder=folder,
         ) from error

@@ -117,7 +117,7 @@ def _fastest(predictions: Sequence[Prediction]) -> Iterator[str]:
     if close:
         names = ", ".join(each.label for each in sorted(close, key=_seconds)[:3])
         more = f" and {len(close) - 3} more" if len(close) > 3 else ""
-        text += f" The intervals do not tell it from {names}{more}: short probes would (paratune sweep --probe)."
+        text += f" The intervals do not separate it from {names}{more}: short probes would (paratune sweep --probe)."
     yield text
 
 

@@ -62,7 +62,7 @@ def parse_goal(text: str) -> Goal:
     for word, value in zip(rest[::2], rest[1::2], strict=True):
         if word in said:
             raise ConfigError(
-                f"--goal {plain(text)!r} says {word} twice; such as {_FORM}",
+                f"--goal {plain(text)!r} has {word} twice; such as {_FORM}",
                 code="target.syntax",
                 option="--goal",
                 word=word,
@@ -71,7 +71,7 @@ def parse_goal(text: str) -> Goal:
     targets = tuple(parse_target(each, "--goal") for each in re.split(r",|\band\b", first) if each.strip())
     if not targets and not said:
         raise ConfigError(
-            f"--goal {plain(text)!r} asks for nothing; such as {_FORM}", code="target.syntax", option="--goal"
+            f"--goal {plain(text)!r} has no condition; such as {_FORM}", code="target.syntax", option="--goal"
         )
     return Goal(
         targets=targets,
@@ -132,7 +132,7 @@ def _within(what: str, limit: float, found: FigureRange) -> tuple[State, str]:
     text = span_text(found) if what == "time" else f"{found.value:.3g} ({found.low:.3g} to {found.high:.3g})"
     said = format_duration(limit) if what == "time" else f"a price of {limit:g}"
     if found.low > limit:
-        return "does not", f"{text} is over {said}"
+        return "does not", f"{text} is above {said}"
     if found.high > limit:
         return "may meet it", f"{text}: {said} lies in the interval"
     return "meets it", text
@@ -182,7 +182,7 @@ def goal_lines(
             yield f"No measured run reached {names} (of {num_missed}): times are those of the whole run."
         else:
             yield (
-                f"Whether {names} is reached at all, no prediction can say: times are those of the whole run. Probes "
+                f"A prediction does not include whether {names} is reached: times are those of the whole run. Probes "
                 "would (--write-probes FILE.yaml), or runs that were measured (--measured RUNS)."
             )
 

@@ -94,7 +94,7 @@ def find_known_device(name: str) -> Device:
         kinds = kinds or ([] if meant else _keys_of(asked.rpartition("-")[0], keys))
         meant = f"; there are {', '.join(kinds)}" if kinds else meant
         raise ConfigError(
-            f"{name} is no device that is listed{meant}; listed: "
+            f"{name} is not a listed device{meant}; listed: "
             f"{', '.join(keys)}; describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) "
             "and give its path",
             code="plan.unknown_device",

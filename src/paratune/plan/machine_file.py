@@ -110,7 +110,7 @@ def _of_section(section: type[Section], values: dict[Any, Any], prefix: str, tre
         if key not in options:
             near = did_you_mean(str(key), options) or f"; there are: {', '.join(options)}"
             yield Problem(
-                f"{prefix}{key} is no figure of a machine{near}",
+                f"{prefix}{key} is not a figure of a machine{near}",
                 place=tree.places.get(f"{prefix}{key}"),
                 code="config.unknown_key",
             )

@@ -105,7 +105,7 @@ def figures_of(times: dict[str, CallSeconds], sizes: LinkSizes) -> Iterator[tupl
     shorter = min(large.fastest_s, times["together"].fastest_s)
     saved = large.fastest_s + times["together"].fastest_s - times["beside"].fastest_s
     overlap = min(1.0, max(0.0, saved / shorter))
-    source = "measured: an all-reduce beside products and sums"
+    source = "measured: an all-reduce at the same time as products and sums"
     yield "overlap", BoundedConstant(overlap, max(0.0, overlap - 0.25), min(1.0, overlap + 0.25), source)
 
 

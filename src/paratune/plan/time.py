@@ -117,7 +117,7 @@ def why_no_time(profile: Profile, setup: PredictionSetup, machine: Machine, figu
         return why
     constants = machine.constants_for(setup.ranks_per_node)
     if constants is None:
-        return f"nothing is known of the speed of {machine.name}; measure it there: paratune plan --calibrate"
+        return f"the speed of {machine.name} is unknown; measure it there: paratune plan --calibrate"
     try:
         _terms(_Case(profile, profile.blocks, profile.rest, setup, machine, figures), constants)
     except UnknownFigure as error:

@@ -63,7 +63,8 @@ def write_config(path: Path, loaded: LoadedConfig, overrides: Sequence[str], cho
     """
     if chosen is None:
         raise ConfigError(
-            f"--write {path}: there is nothing to advise, so nothing was written; see what the plan says to try",
+            f"--write {path}: the plan has no recommendation, so nothing was written; see what the plan "
+            f"suggests to try",
             code="plan.nothing_to_write",
             option="--write",
             value=path,

@@ -70,7 +70,7 @@ def mode_of_start(mode: Mode, folder: Path, environ: Mapping[str, str] = os.envi
     if was_asked_to_stop(environ):
         raise Stopped(
             "a signal had asked this run to end, and --max-restarts of torchrun started it again: it ends; --resume "
-            "goes on with it, should it have begun",
+            "continues it if it had started",
             code="stopped.signal",
         )
     if mode == "resume" or not (folder / RUN_FILE).exists():
@@ -78,8 +78,8 @@ def mode_of_start(mode: Mode, folder: Path, environ: Mapping[str, str] = os.envi
     if start.has_id and start.run_id in _ids_of(folder):
         if mode == "overwrite" and start.num_restarts == 0:
             raise CheckpointError(
-                f"--overwrite: {folder} was begun under this --rdzv-id, {start.run_id}, and torchrun may have started "
-                "its processes again because a node joined; give another --rdzv-id, or say --resume",
+                f"--overwrite: {folder} was started with this --rdzv-id, {start.run_id}, and torchrun may have started "
+                "its processes again because a node joined; give another --rdzv-id, or use --resume",
                 code="elastic.restart",
                 option="--overwrite",
                 value=folder,

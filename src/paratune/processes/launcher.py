@@ -159,7 +159,7 @@ def why_no_sweep(environ: Mapping[str, str] = os.environ) -> str | None:
         tasks = environ["SLURM_STEP_NUM_TASKS"]
         return (
             f"srun started paratune sweep {tasks} times, and one is meant, which starts the processes of its runs "
-            "itself (nproc:): leave out srun, or say srun --ntasks=1"
+            "itself (nproc:): leave out srun, or use srun --ntasks=1"
         )
     if "RANK" in environ and environ.get("WORLD_SIZE") not in (None, "1"):
         return "paratune sweep starts its processes itself (nproc:); leave out torchrun"

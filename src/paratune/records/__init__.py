@@ -307,7 +307,10 @@ def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
         # Not its repr: of bytes that are no text it holds the whole line.
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise CheckpointError(
-            f"{path}, line {number} is damaged: it is no event ({why})", code="run.damaged", path=path, number=number
+            f"{path}, line {number} is damaged: it is not an event ({why})",
+            code="run.damaged",
+            path=path,
+            number=number,
         ) from error
     return event
 

@@ -91,7 +91,7 @@ def noise_summary(events: Sequence[Mapping[str, Any]], *, global_batch_size: int
 def _why_unknown(samples: Sequence[Any], reason: str | None) -> str:
     if samples:
         return (
-            f"over the {len(samples)} sampled steps the noise cannot be told from the gradient: an estimate of "
+            f"over the {len(samples)} sampled steps the noise cannot be separated from the gradient: an estimate of "
             "tr(Sigma) or |G|^2 is not above 0; sample more steps (measure.noise_scale_every)"
         )
     return reason or "no step was sampled behind the warm-up; set a smaller measure.noise_scale_every"

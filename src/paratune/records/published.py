@@ -120,7 +120,7 @@ def published_of(found: Mapping[str, Any] | None) -> Published | None:
         if measure not in SYSTEM_MEASURES and measure not in METRIC_NAMES:
             raise ValueError(f"measure {measure!r}")
     if any(figure.unit not in units_of(figure.measure) for figure in figures):
-        raise ValueError("a published figure has a unit that its measure has not")
+        raise ValueError("a published figure has a unit that does not belong to its measure")
     if any(claim.kind not in CLAIM_KINDS for claim in claims):
-        raise ValueError("a published claim is of no known kind")
+        raise ValueError("a published claim has an unknown kind")
     return Published(tuple(figures), tuple(claims))

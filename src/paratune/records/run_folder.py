@@ -105,9 +105,9 @@ def _check_content(folder: Path, mode: Mode) -> None:
         return
     if mode == "overwrite":
         return
-    state = "a finished run" if is_finished(folder) else "an unfinished run (--resume goes on with it)"
+    state = "a finished run" if is_finished(folder) else "an unfinished run (--resume continues it)"
     raise CheckpointError(
-        f"{folder} already holds {state}; change run.name, or say --overwrite to delete it",
+        f"{folder} already holds {state}; change run.name, or use --overwrite to delete it",
         code="run.exists",
         folder=folder,
     )
@@ -181,7 +181,7 @@ def check_same_run(
         config, size, data = record["config"], record["batch"]["global_batch_size"], record["data"]
     except (KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r})", code="run.damaged"
+            f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
         ) from error
     changed = [
         f"  {key}: {before!r} then, {now!r} now"
@@ -195,7 +195,7 @@ def check_same_run(
             changed.append(f"  data.{split}: the content of {about['source']} is not what it was")
     if changed:
         raise CheckpointError(
-            f"{folder} was begun with another configuration, and cannot be gone on with:\n"
+            f"{folder} was started with another configuration and cannot be resumed with this one:\n"
             + "\n".join(changed)
             + "\nchange run.name to train this one",
             code="run.other_configuration",

@@ -205,7 +205,7 @@ def read_sweep(folder: Path) -> SweepRecord:
             raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise CheckpointError(
-            f"{plain(path)} is damaged: it is no record of a matrix ({plain(repr(error))})",
+            f"{plain(path)} is damaged: it is not the record of a matrix ({plain(repr(error))})",
             code="run.damaged",
             path=path,
         ) from error

@@ -168,5 +168,7 @@ def _read(path: Path) -> Certificate:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(
-            f"{plain(path)} is damaged: it is no certificate ({plain(repr(error))[:80]})", code="run.damaged", path=path
+            f"{plain(path)} is damaged: it is not a certificate ({plain(repr(error))[:80]})",
+            code="run.damaged",
+            path=path,
         ) from error

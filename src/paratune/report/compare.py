@@ -78,9 +78,9 @@ class Sameness:
                 )
             case "unknown":
                 missing = "; ".join(self.unknown)
-                return f"It cannot be told whether these runs trained the same thing. Not recorded: {missing}."
+                return f"It is unknown whether these runs trained the same thing. Not recorded: {missing}."
         return (
-            "These runs did not train the same thing: a score or a time of one says little about another. "
+            "These runs did not train the same thing: their scores and times cannot be compared. "
             f"They differ in {labels}."
         )
 

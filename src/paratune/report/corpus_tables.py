@@ -109,15 +109,20 @@ def _varieties(varieties: Sequence[Mapping[str, Any]]) -> Table:
     """Return how many texts whose variety is known the classifier told."""
     columns = (
         *(Column(label, is_text=True) for label in ("Texts", "Source", "Length")),
-        *(Column("European told (%)", "european_percent"), Column("Brazilian told (%)", "brazilian_percent")),
+        *(
+            Column("European recognised (%)", "european_percent"),
+            Column("Brazilian recognised (%)", "brazilian_percent"),
+        ),
         Column("Area under the curve", "auc"),
     )
     lines = []
     for each in varieties:
         told = [TableCell(format_share(each[key]), 100 * each[key]) for key in ("european", "brazilian")]
         lines.append((*(TableCell(each[key]) for key in ("texts", "source", "length")), *told, _number(each["auc"])))
-    notes = ("Texts of sources not seen show what to expect of a corpus that is like none of them.",) if lines else ()
-    return Table("variety_evaluation", "How varieties are told apart", columns, tuple(lines), notes)
+    notes = (
+        ("Texts of unseen sources show what to expect for a corpus that differs from all of them.",) if lines else ()
+    )
+    return Table("variety_evaluation", "How varieties are distinguished", columns, tuple(lines), notes)
 
 
 def _totals(documents: Mapping[str, Any], sentences: Mapping[str, Any] | None) -> Table:

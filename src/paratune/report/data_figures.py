@@ -184,7 +184,7 @@ def _scores_by_group(view: DataView) -> Drawing:
     groups = _groups(view)
     names = [f"{shorten(name, 24)} ({len(rows):,})" for name, rows in groups.items()]
     draw = _boxes([view.labels[rows] for rows in groups.values()], names, shorten(view.label, 60))
-    caption = "Median, quartiles, whiskers to 1.5 times their distance, and what lies beyond them. In brackets: rows."
+    caption = "Median, quartiles, whiskers to 1.5 times their distance, and values beyond them. In brackets: rows."
     return Drawing("scores_by_type", f"{view.label} by {view.by}", caption, draw, 3.3)
 
 
@@ -285,7 +285,7 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
     if len(texts) < view.min_texts:
         note = (
             f"No word cloud of {column}: {len(texts):,} of {view.num_rows:,} rows have a text ({share} are empty), and "
-            f"fewer than {view.min_texts} say too little (data.figures.min_texts)."
+            f"fewer than {view.min_texts} are too few (data.figures.min_texts)."
         )
         return _without(name, title, note)
     counts = count_words(texts, view.stop_words)

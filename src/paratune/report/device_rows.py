@@ -10,7 +10,7 @@ from paratune.report.rows import ReportRow, make_row, number_row, numbers, texts
 
 GROUP = "Devices"
 KINDS = {
-    "nvml": "Of a GPU, the share of time in which some kernel ran (NVML); MFU says how well it was used.",
+    "nvml": "Of a GPU, the share of time in which some kernel ran (NVML); MFU is the measure of how well it was used.",
     "cpu": "On a CPU, the CPU time of a rank over that of the cores that it has.",
 }
 

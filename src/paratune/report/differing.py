@@ -47,7 +47,7 @@ def read_allowed(words: Iterable[str]) -> frozenset[str]:
     names = [part.strip() for word in words for part in word.split(",") if part.strip()]
     unknown = [name for name in names if name not in ALLOW]
     if unknown:
-        listed = "; ".join(f"{plain(name)!r} is none{did_you_mean(name, ALLOW)}" for name in unknown)
+        listed = "; ".join(f"{plain(name)!r} is not one of them{did_you_mean(name, ALLOW)}" for name in unknown)
         raise ConfigError(f"--allow takes {', '.join(ALLOW)}: {listed}", code="cli.unknown_name", option="--allow")
     return frozenset(names)
 

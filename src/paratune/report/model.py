@@ -147,8 +147,7 @@ def _name_of(folder: Path, found: FoundRuns) -> str:
         )
     if len(found.runs) == 1:
         raise CheckpointError(
-            f"--baseline {plain(folder)}: no other finished run is named beside it; add its folder, or leave "
-            "out --baseline",
+            f"--baseline {plain(folder)}: no other finished run is given; add its folder, or leave out --baseline",
             code="report.no_baseline",
             option="--baseline",
             value=folder,
@@ -187,7 +186,7 @@ def _notes(runs: Sequence[RunRecord]) -> Iterator[str]:
     if len({run.get("summary.memory.kind") for run in runs}) > 1:
         yield "Peak memory is of different kinds, which do not compare: see the row Kind."
     if len({run.task for run in runs}) > 1:
-        yield "The runs have different tasks; scores and losses of one say nothing about those of another."
+        yield "The runs have different tasks; their scores and losses cannot be compared."
 
 
 def _cost_of_measuring(runs: Sequence[RunRecord]) -> tuple[str, list[str]]:
@@ -245,7 +244,8 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
     if changes:
         steps_taken = ", ".join(_count(one.number("run.step")) for one in run.sessions[1:])
         yield (
-            f"gone on with otherwise (after step {steps_taken}): {', '.join(changes)}. Times, rates and phases are "
+            f"resumed with other settings (after step {steps_taken}): {', '.join(changes)}. Times, rates and "
+            f"phases are "
             "those of all its sessions together, memory is that of the last."
         )
     yield from unknown_reasons(run)

@@ -59,7 +59,7 @@ def _sections(found: Mapping[str, Any]) -> Iterator[tuple[str, str, Html]]:
 def _overview(found: Mapping[str, Any]) -> Html:
     most = found["max_perplexity"]
     if most is None:
-        verdict = "Nothing is dropped: sentences.max_perplexity is not given. The table says what it would drop."
+        verdict = "Nothing is dropped: sentences.max_perplexity is not given. The table shows what it would drop."
     else:
         verdict = f"Sentences above {_figure(most)} are dropped (sentences.max_perplexity)."
     region = tag(
@@ -101,7 +101,7 @@ def _samples(threshold: Mapping[str, Any]) -> Html:
 
 def _sentences(found: Sequence[Mapping[str, Any]]) -> Html:
     if not found:
-        return tag("p", "There is none.")
+        return tag("p", "None.")
     rows = [
         tag("tr", tag("td", _figure(each["perplexity"])), tag("td", each["text"]), tag("td", each["url"]))
         for each in found

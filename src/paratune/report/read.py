@@ -307,7 +307,7 @@ def _how_far(folder: Path, run: Mapping[str, Any]) -> str:
     planned = plan.get("num_steps") if isinstance(plan, dict) else None
     reached = f"step {last} of {planned}" if planned else f"step {last}"
     if stop is not None:
-        rest = "evaluates and writes the model" if last == planned else "goes on"
+        rest = "evaluates and writes the model" if last == planned else "continues"
         return f"stopped by {stop.get('signal')} at {reached}; --resume {rest}"
     return f"not finished: it still runs or was cut off; last logged {reached}"
 
@@ -363,7 +363,7 @@ def _short_logs(runs: Sequence[RunRecord]) -> list[str]:
         if num_steps is not None and known < num_steps:
             notes.append(
                 f"{run.folder}/{records.events_file(0)} has {known:,} of {num_steps:,.0f} steps: curves of the loss "
-                "and times to a target show these alone; what summary.json says is of all."
+                "and times to a target show these alone; summary.json covers all steps."
             )
     return notes
 

@@ -134,7 +134,7 @@ def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Table:
             ("Matrix file", sweep.matrix),
             ("Command of the matrix", command_line(sweep.command)),
             ("Working directory", written(sweep.directory)),
-            ("Matrix begun", written(sweep.created)),
+            ("Matrix started", written(sweep.created)),
         ]
     sessions = [session for run in runs for session in run.sessions]
     rows += [

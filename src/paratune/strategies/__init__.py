@@ -29,7 +29,7 @@ def strategy_class(kind: str) -> Any:
     target = STRATEGIES.get(kind, kind)
     if ":" not in target:
         raise ConfigError(
-            f"strategy.kind: {kind} is none of {', '.join(STRATEGIES)}, nor package.module:Class"
+            f"strategy.kind: {kind} is not one of {', '.join(STRATEGIES)}, nor package.module:Class"
             f"{did_you_mean(kind, STRATEGIES)}",
             code="strategy.unknown",
             key="strategy.kind",

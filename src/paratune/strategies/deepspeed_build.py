@@ -58,7 +58,7 @@ def prebuild(load: Callable[[], Any], *, local_rank: int, name: str = CPU_ADAM) 
             raise error
         if float(failed):
             raise LaunchError(
-                f"another rank could not compile or load DeepSpeed's {name}; its message says why",
+                f"another rank could not compile or load DeepSpeed's {name}; its message has the reason",
                 code="deepspeed.compile",
                 name=name,
             )

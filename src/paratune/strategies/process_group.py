@@ -35,7 +35,7 @@ def open_process_group(place: Place, device: torch.device) -> None:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     arguments: dict[str, Any] = {"rank": place.rank, "world_size": place.world_size, "timeout": TIMEOUT}
     if place.world_size > 1:
-        log.info("meeting the other processes of %d", place.world_size)
+        log.info("wait for all %d processes to join the process group", place.world_size)
     meeting: Meeting | None = None
     try:
         if place.world_size == 1:
@@ -70,7 +70,8 @@ def open_process_group(place: Place, device: torch.device) -> None:
 
 def _port_taken(meeting: Meeting) -> str:
     return (
-        f"the processes cannot meet at {meeting.host}:{meeting.port}: another program, perhaps another run on this "
+        f"the processes cannot join a process group at {meeting.host}:{meeting.port}: another program, perhaps "
+        f"another run on this "
         "node, has that port; in the batch script: export MASTER_PORT=$((10000 + RANDOM % 20000)), or any other that "
         "is free"
     )

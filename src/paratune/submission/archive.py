@@ -61,7 +61,7 @@ def _check(archive: zipfile.ZipFile, wanted: Sequence[str], *, any_size: bool) -
         name = entry.filename
         if name not in TABLES:
             inner = name.rpartition("/")[2]
-            message = "is in a folder; tables stand at the top" if inner in TABLES else "is no table of a submission"
+            message = "is in a folder; tables stand at the top" if inner in TABLES else "is not a table of a submission"
             found.append(SubmissionNote(name, message, is_error=inner in TABLES))
         elif entry.file_size > MAX_BYTES:
             found.append(SubmissionNote(name, f"unpacks to {entry.file_size} bytes, more than any table has"))

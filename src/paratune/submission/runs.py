@@ -23,7 +23,7 @@ def of_run(folder: Path) -> dict[str, Predicted]:
         raise CheckpointError(f"{folder} is not a run: it has no {RUN_FILE}", code="run.not_a_run", folder=folder)
     if not is_finished(folder):
         raise CheckpointError(
-            f"{folder} is not finished; go on with it by --resume", code="run.not_finished", folder=folder
+            f"{folder} is not finished; continue it with --resume", code="run.not_finished", folder=folder
         )
     record = read_run(folder)
     try:
@@ -31,11 +31,11 @@ def of_run(folder: Path) -> dict[str, Predicted]:
         data = {name: about for name, about in data.items() if about is not None}
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            f"{folder / RUN_FILE} is damaged: it is no record of a run ({error!r})", code="run.damaged"
+            f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
         ) from error
     if task not in GLUE:
         raise CheckpointError(
-            f"{folder} is no run of a task of GLUE by name (task: {', '.join(GLUE)})",
+            f"{folder} is not a run of a GLUE task (task: {', '.join(GLUE)})",
             code="run.other_task",
             folder=folder,
         )

@@ -220,7 +220,7 @@ def _word_findings(name: str, words: list[str]) -> Iterator[SubmissionNote]:
         return
     odd = [word for word in words if (number := _number(word)) is None or not LOWEST <= number <= HIGHEST]
     if odd:
-        message = f"{len(odd)} predictions are no numbers from {LOWEST:g} to {HIGHEST:g}, such as {odd[0][:40]!r}"
+        message = f"{len(odd)} predictions are not numbers from {LOWEST:g} to {HIGHEST:g}, such as {odd[0][:40]!r}"
         yield SubmissionNote(name, message)
 
 

@@ -34,7 +34,7 @@ def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
         of.setdefault(cell.impossible, []).append(cell)
     lines = [f"  {reason} (in {names_of(found, len(cells))})" for reason, found in of.items()]
     return ConfigError(
-        "\n".join([f"{matrix.source}: none of its runs is possible here", *lines]), code="sweep.none_possible"
+        "\n".join([f"{matrix.source}: no run of it is possible here", *lines]), code="sweep.none_possible"
     )
 
 
@@ -79,7 +79,7 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
             raise option_error(
                 "--only",
                 word,
-                f"{key} is not an axis{did_you_mean(key, by_label)}; there are: {known}",
+                f"{key} is not an axis{did_you_mean(key, by_label)}; axes: {known}",
                 code="sweep.unknown_run",
                 key=key,
             )
@@ -99,7 +99,7 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
             kept = tuple(cell for cell in kept if cell.values[axis.axis.label] in names.values())
     if not kept:
         raise ConfigError(
-            f"--only {' '.join(wanted)}: none of the {len(cells)} runs is meant; --dry-run lists them",
+            f"--only {' '.join(wanted)}: none of the {len(cells)} runs matches; --dry-run lists them",
             code="sweep.unknown_run",
             option="--only",
         )

@@ -49,7 +49,7 @@ def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
 
 
 def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Iterator[Problem]:
-    """Yield why runs, of which one is to be chosen, cannot be put beside each other."""
+    """Yield why runs, of which one is to be selected, cannot be put beside each other."""
     if len({tuple(name for label, name in cell.values.items() if label not in seeds) for cell in group}) < 2:
         return
     remedy = "name the axis that differs in select_per"
@@ -64,7 +64,7 @@ def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Itera
     if matrix.select_by is None and len(metrics) > 1:
         listed = ", ".join(sorted(metrics))
         yield Problem(
-            f"evaluate.best differs between runs of which one is to be chosen ({listed}); say select_by",
+            f"evaluate.best differs between runs of which one is to be selected ({listed}); set select_by",
             code="sweep.select",
         )
     measured: dict[tuple[str, ...], set[str]] = {}

@@ -130,7 +130,7 @@ def check_unchanged(matrix: Matrix, steps: Sequence[Step]) -> None:
         f"{matrix.folder} holds {len(changed)} {'run' if len(changed) == 1 else 'runs'} that {matrix.source} has "
         "changed since:\n"
         + "\n".join(lines)
-        + "\nnothing was touched: change name: to begin another matrix, or say --overwrite to delete these runs and "
+        + "\nnothing was changed: change name: to start another matrix, or use --overwrite to delete these runs and "
         "train them again",
         code="sweep.changed",
     )
@@ -215,7 +215,7 @@ def _changes(folder: Path, cell: Cell) -> list[str]:
         given = given_environment(last, cell.environment) or {}
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            f"{folder / records.RUN_FILE} is damaged: it is no record of a run ({error!r})", code="run.damaged"
+            f"{folder / records.RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
         ) from error
     now_ = compared(cell.loaded.values)
     found = [

@@ -135,7 +135,7 @@ def _ended(cell: CellRecord, run: Path, code: int, said: str, *, was_stopped: bo
     if code == EXIT_TIMED_OUT:
         reason = "it took longer than timeout_s of the matrix, and was ended"
         return replace(
-            cell, state="failed", exit_code=code, reason=f"{reason}; its last words: {said}" if said else reason
+            cell, state="failed", exit_code=code, reason=f"{reason}; the end of its output: {said}" if said else reason
         )
     if code == EXIT_OK:
         return replace(cell, state="failed", exit_code=code, reason="it ended well, but its record is not finished")

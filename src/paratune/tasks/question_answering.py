@@ -161,8 +161,8 @@ class QuestionAnsweringRecipe:
                 )
             if self._task.unanswerable and all(answers):
                 found.append(
-                    f"{split.name}: every question has an answer, and task.unanswerable is true: nothing in it shows "
-                    "what has none"
+                    f"{split.name}: every question has an answer, and task.unanswerable is true: it has no example "
+                    "of a question without an answer"
                 )
         return found + _shared_contexts(splits)
 

@@ -96,7 +96,7 @@ class SequenceRecipe:
         return self._answer.columns(outputs, by_name=True)
 
     def why_no_document(self, split: Split) -> str | None:
-        return f"{self._task.kind} has no JSON layout of its own"
+        return f"{self._task.kind} has no JSON layout"
 
     def why_not_kept(self, split: Split) -> str | None:
         return None

@@ -144,7 +144,7 @@ def load_vocabulary(path: Path) -> Any:
         ) from error
     if "[UNK]" not in entries:
         raise ConfigError(
-            f"{path} is no WordPiece vocabulary: it has no line [UNK]; name a tokenizer's folder instead",
+            f"{path} is not a WordPiece vocabulary: it has no line [UNK]; name a tokenizer's folder instead",
             code="tokenizer.vocabulary_unreadable",
             path=path,
         )

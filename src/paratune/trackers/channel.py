@@ -112,7 +112,7 @@ class Channel:
         if not was_off:
             text = f"{type(error).__name__}: {error}".strip().rstrip(":")
             log.warning(
-                "trackers.%s is switched off, the run goes on without it: %s",
+                "trackers.%s is switched off, the run continues without it: %s",
                 self.name,
                 text,
                 extra=coded("tracker.off", tracker=self.name),

@@ -55,8 +55,8 @@ def met(prepared: Prepared, stop: StopRequest) -> Iterator[None]:
             raise
         first = str(error).strip().splitlines()[0].partition(". ")[0]  # gloo goes on with what one might do
         raise LaunchError(
-            f"rank {prepared.place.rank} of {prepared.place.world_size} lost another one, which died or was ended "
-            f"before: its own message, or that of what started it, says why ({first})",
+            f"rank {prepared.place.rank} of {prepared.place.world_size} lost the connection to another rank, "
+            f"which ended before: the log of that rank, or of the launcher, has the reason ({first})",
             code="launch.rank_lost",
             rank=prepared.place.rank,
             world_size=prepared.place.world_size,

@@ -192,7 +192,7 @@ class MemoryGuard:
         if smaller is not None:
             self._tell_launcher(smaller)
         advice = (
-            f"{self._change(smaller)}, which rank {self._prepared.place.rank} surely has room for"
+            f"{self._change(smaller)}, which rank {self._prepared.place.rank} certainly has memory for"
             if smaller is not None
             else "One sample is more than there is room for"
         )
@@ -229,7 +229,7 @@ class MemoryGuard:
 
     def _message(self, step: int | None, use: MemoryUse, smaller: ResolvedBatch | None, changes: list[str]) -> str:
         where = f"step {step}" if step is not None else self._activity.doing
-        asked = f" ({use.asked_bytes:,} bytes more were asked for)" if use.asked_bytes else ""
+        asked = f" ({use.asked_bytes:,} more bytes were requested)" if use.asked_bytes else ""
         lines = [
             f"out of memory on rank {self._prepared.place.rank}, {where}, micro-batches of "
             f"{self.sizes.micro_batch_size}{asked}",

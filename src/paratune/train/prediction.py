@@ -51,7 +51,7 @@ def _why_nothing(prepared: Prepared, machine: Machine) -> str | None:
     if machine.is_cuda != (prepared.device.type == "cuda"):
         return f"device: {prepared.config.device} on a machine with a GPU, which predictions here are of"
     if not machine.is_cuda and machine.constants is None:
-        return f"nothing is known of the speed of {machine.name}; measure it there: paratune plan --calibrate"
+        return f"the speed of {machine.name} is unknown; measure it there: paratune plan --calibrate"
     return None
 
 

@@ -431,7 +431,7 @@ def choose_device(name: str, place: Place) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise ConfigError(
-            "device: cuda, but PyTorch sees no GPU here (paratune doctor says why); set device: cpu",
+            "device: cuda, but PyTorch sees no GPU here (paratune doctor gives the reason); set device: cpu",
             code="device.no_gpu",
             key="device",
         )

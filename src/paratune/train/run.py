@@ -333,7 +333,9 @@ class _Run:
         if error is not None:
             raise error
         if float(failed):
-            raise LaunchError("rank 0 could not use the run folder; its message says why", code="launch.rank_0_failed")
+            raise LaunchError(
+                "rank 0 could not use the run folder; its message has the reason", code="launch.rank_0_failed"
+            )
         return result
 
     def _progress(self) -> Progress:

@@ -68,9 +68,11 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
         measure, equals, text = word.partition("=")
         measure = measure.strip()
         if not equals:
-            problems.append(f"{word!r} is no MEASURE=MARGIN, such as f1=0.01 or speed=3%")
+            problems.append(f"{word!r} is not MEASURE=MARGIN, such as f1=0.01 or speed=3%")
         elif measure not in known:
-            problems.append(f"{measure!r} is no measure{did_you_mean(measure, known) or f'; {SPEED} or a metric is'}")
+            problems.append(
+                f"{measure!r} is not a measure{did_you_mean(measure, known) or f'; {SPEED} or a metric is'}"
+            )
         elif (margin := _margin(text.strip())) is None:
             problems.append(f"{measure}={text!r}: a number above 0 is needed, or per cent of the baseline's (3%)")
         elif measure == SPEED and not margin.is_share:

@@ -56,7 +56,7 @@ def rates_of(baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, 
             )
         elif lacking:
             whose = plain(lacking[0].name) if len(lacking) == 1 else counted(len(lacking), "run")
-            notes.append(f"the noise scale of all runs together stands for that of {whose}, not told by itself")
+            notes.append(f"the noise scale of all runs together is used for {whose}, whose own cannot be estimated")
     if reasons:
         return Rates(GOODPUT, first, second, "; ".join(reasons))
     return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))

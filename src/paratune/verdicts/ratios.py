@@ -46,7 +46,7 @@ def ratio(
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         return UncorrectedComparison(
-            MeasureComparison(measure, True, None, None, counts, reason=f"not known of {', '.join(unknown[:3])}{more}")
+            MeasureComparison(measure, True, None, None, counts, reason=f"unknown for {', '.join(unknown[:3])}{more}")
         )
     logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
     a, b = mean(logs[0]), mean(logs[1])

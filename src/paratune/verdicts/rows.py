@@ -97,5 +97,5 @@ def read_rows(run: ComparedRun, split: str) -> PredictionRows:
     if not table.num_rows or "index" not in columns:
         raise CannotTell(f"{path.name} of {plain(run.name)} holds no rows")
     if table.num_rows == 1:
-        raise CannotTell(f"{path.name} of {plain(run.name)} holds one row, which says nothing of others")
+        raise CannotTell(f"{path.name} of {plain(run.name)} has a single row, from which no interval can be computed")
     return PredictionRows(run.name, columns)

@@ -71,7 +71,7 @@ def _ids(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.
     place = {str(label): number for number, label in enumerate(labels if isinstance(labels, list) else [])}
     found = [place.get(text) for text in rows.texts(column)]
     if None in found:
-        raise CannotTell(f"the predictions of {plain(run.name)} have a {column} that is no class of its task")
+        raise CannotTell(f"the predictions of {plain(run.name)} have a {column} that is not a class of its task")
     return np.asarray(found, dtype=np.int64)
 
 
@@ -209,13 +209,15 @@ def members(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[
     """Return which classes each row has, (N, C)."""
     labels, separator = run.get("run.task.labels"), run.get("run.config.task.separator")
     if not isinstance(labels, list) or not isinstance(separator, str) or not separator:
-        raise CannotTell(f"the record of {plain(run.name)} does not say how labels are separated")
+        raise CannotTell(f"the record of {plain(run.name)} does not contain the separator of labels")
     place = {str(label): number for number, label in enumerate(labels)}
     found = np.zeros((len(rows[column]), len(labels)), dtype=np.bool_)
     for number, text in enumerate(rows.texts(column)):
         for name in text.split(separator) if text else ():
             if name not in place:
-                raise CannotTell(f"the predictions of {plain(run.name)} have a {column} that is no class of its task")
+                raise CannotTell(
+                    f"the predictions of {plain(run.name)} have a {column} that is not a class of its task"
+                )
             found[number, place[name]] = True
     return found
 

@@ -46,7 +46,7 @@ def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
     if differs.allowed:
         parts.append((f"they differ in {'; '.join(differs.allowed)}, which is what is compared", None))
     if differs.elsewhere:
-        parts.append(("they ran on different machines, of which times and memory tell as well", None))
+        parts.append(("they ran on different machines, which changes times and memory too", None))
     if differs.unknown:
         parts.append((f"whether they trained the same thing is not recorded ({'; '.join(differs.unknown)})", None))
     return parts
@@ -103,7 +103,7 @@ def _short(found: MeasureComparison) -> str:
 def _cannot_tell(found: MeasureComparison) -> str:
     """Return "cannot tell", and of an interval that by itself leaves out 0, why."""
     by_itself = found.low is not None and found.high is not None and (found.low > 0 or found.high < 0)
-    return "cannot tell among so many" if by_itself and found.scope != "samples" else "cannot tell"
+    return "cannot tell with so many comparisons" if by_itself and found.scope != "samples" else "cannot tell"
 
 
 def needs_words(found: MeasureComparison) -> str:
@@ -119,7 +119,7 @@ def needs_words(found: MeasureComparison) -> str:
         return ", ".join([first, *(f"{count} {aim}" for count, aim in others)]) + guess
     if found.num_samples_needed is not None:
         return (
-            f"more seeds will not tell, {found.num_samples:,} rows are too few: at least {found.num_samples_needed:,} "
+            f"more seeds do not help, {found.num_samples:,} rows are too few: at least {found.num_samples_needed:,} "
             "needed, or a wider margin"
         )
     if found.scope == "samples":

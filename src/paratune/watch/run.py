@@ -193,8 +193,8 @@ class RunWatch:
         if is_elsewhere and silence is not None and silence < limit:
             return doing, f"on {host}, which this machine sees no lock of"
         if self._run.value is None and heard is None:
-            return "killed", "before its first step, or it has not begun"
-        return "killed", "nobody holds it, and it did not say why"
+            return "killed", "before its first step, or before it started"
+        return "killed", "no process runs it, and it recorded no reason"
 
     def _began(self) -> float | None:
         """Return when the folder was last taken, in Unix seconds: taking it opens the lock file to write."""
@@ -224,7 +224,7 @@ class RunWatch:
 
 def _why(ended: Mapping[str, Any]) -> tuple[State, str]:
     if ended["event"] == "stop":
-        return "stopped", f"by {ended.get('signal')} after step {ended.get('step')}; --resume goes on with it"
+        return "stopped", f"by {ended.get('signal')} after step {ended.get('step')}; --resume continues it"
     if ended["event"] == "out_of_memory":
         return "failed", f"memory ran out while {ended.get('doing')}"
     return "failed", f"{ended.get('error')}: {ended.get('message')}"

@@ -176,7 +176,9 @@ def _run(run: RunView, now: float, width: int, ascii_only: bool) -> list[Text]:
         lines.append(Text(f"  {plain(_first_line(run.reason))}"))
     if run.state in ("stalled", "killed") and run.since is not None:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.since))
-        lines.append(Text(f"  last heard of at {since}, {format_duration(now - run.since)} ago", style="yellow"))
+        lines.append(
+            Text(f"  last sign of progress at {since}, {format_duration(now - run.since)} ago", style="yellow")
+        )
     lines += _bar(run, width, ascii_only)
     lines += _flow(_figures(run, ascii_only), width)
     lines += _flow([f"{_IN_WORDS.get(key, key)} {format_share(share)}" for key, share in run.phases.items()], width)

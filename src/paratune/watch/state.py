@@ -21,7 +21,7 @@ State = Literal[
     "gone",
 ]
 """stalled: a process holds the run and has said nothing for too long; stopped: by a signal, after saving; killed:
-nobody holds it, and it did not say why; waiting, skipped: in a matrix; gone: its folder is not there any more."""
+no process runs it, and it recorded no reason; waiting, skipped: in a matrix; gone: its folder is not there any more."""
 RUNNING: tuple[State, ...] = ("starting", "tokenizing", "training", "evaluating", "saving", "stalled")
 
 

@@ -79,7 +79,7 @@ class SweepWatch:
             started = self._starting(cell.name, folder)
             return CellView(cell.name, started.state, None, None, started)
         if cell.state == "running":
-            return CellView(cell.name, "killed", "the sweep was cut off; the same command goes on with it", took)
+            return CellView(cell.name, "killed", "the sweep was stopped; the same command continues it", took)
         if cell.state == "pending" and run is not None and run.state != "gone":  # begun without the sweep
             return CellView(cell.name, run.state, run.reason, took)
         if cell.state == "interrupted" and (cell.exit_code or 0) < 0:  # nothing was saved first

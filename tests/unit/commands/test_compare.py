@@ -105,10 +105,10 @@ def test_other_tasks_are_not_compared(tmp_path, capsys):
         ([], 2, "paratune compare needs runs"),
         (["{0}/single_seed1", "{0}/nowhere"], 4, "nowhere does not exist"),
         (["{0}/single*"], 4, "nothing to compare with: 3 runs of one configuration"),
-        (["{0}/single*", "{0}/ddp*", "--margin", "f1"], 2, "'f1' is no MEASURE=MARGIN"),
+        (["{0}/single*", "{0}/ddp*", "--margin", "f1"], 2, "'f1' is not MEASURE=MARGIN"),
         (["{0}/single*", "{0}/ddp*", "--allow", "everything"], 2, "--allow takes batch"),
         (["{0}/single*", "{0}/ddp*", "--by", "strategy"], 2, "--by names an axis of a matrix"),
-        (["{0}/single*", "{0}/ddp*", "--baseline", "x"], 2, "--baseline x is none of what is compared"),
+        (["{0}/single*", "{0}/ddp*", "--baseline", "x"], 2, "--baseline x is not one of the compared configurations"),
     ],
 )
 def test_bad_input_is_said_in_a_line(tmp_path, words, code, said):

@@ -179,5 +179,5 @@ def test_when_processes_died_the_checkpoint_to_go_on_from_is_named(
 
     monkeypatch.setattr(command, "launch_until_it_fits", start)
     assert _train(config, num_processes=2, resume=resume) == code
-    said = "--resume goes on from runs/c/checkpoints/step_001000\n"
+    said = "--resume continues from runs/c/checkpoints/step_001000\n"
     assert capsys.readouterr().err == (said if named else "")

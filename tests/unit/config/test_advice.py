@@ -48,9 +48,9 @@ def test_what_shards_nothing_needs_no_advice(kind: str):
 )
 def test_sharding_what_fits_many_times_is_said_with_the_numbers(kind: str, saved: str):
     (line,) = advice(TRAITS[kind], BERT)
-    assert f"strategy.kind: {kind} saves at most {saved} a rank" in line
+    assert f"strategy.kind: {kind} saves at most {saved} per rank" in line
     # 80 GiB / 1.76e9 = 48.8
-    assert "of 110 M parameters take 1.64 GiB and fit 48 times into the 80 GiB of NVIDIA X" in line
+    assert "of 110 M parameters take 1.64 GiB and would fit 48 times in the 80 GiB of NVIDIA X" in line
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_sharding_what_fits_many_times_is_said_with_the_numbers(kind: str, saved
         (1, 1, None, None),
         (4, 0, 2, None),
         # 4 ranks and 4 x 4 workers are 20 processes; 16 / 4 leaves each rank 4 cores, its own among them.
-        (4, 4, 16, "makes 16 worker processes beside 4 that train, and this machine has 16 cores to give"),
-        (1, 2, 2.5, "makes 2 worker processes beside 1 that trains, and this machine has 2.5 cores to give"),
-        (1, 1, 1, "makes 1 worker process beside 1 that trains, and this machine has 1 core to give"),
+        (4, 4, 16, "makes 16 worker processes in addition to 4 training processes, and this machine has 16 cores"),
+        (1, 2, 2.5, "makes 2 worker processes in addition to 1 training process, and this machine has 2.5 cores"),
+        (1, 1, 1, "makes 1 worker process in addition to 1 training process, and this machine has 1 core"),
     ],
 )
 def test_workers_without_a_core_of_their_own_are_named(
@@ -87,7 +87,10 @@ def test_what_does_not_fit_many_times_or_is_unknown_is_not_said():
 
 def test_one_process_has_nobody_to_share_with():
     (line,) = advice(TRAITS["zero2"], replace(BERT, world_size=1))
-    assert line == "strategy.kind: zero2 in one process shares gradients and optimizer with nobody: as single, slower"
+    assert (
+        line == "strategy.kind: zero2 in one process shares gradients and optimizer with no other process: it is the "
+        "same as single, but slower"
+    )
 
 
 def test_offloading_what_fits_moves_it_for_nothing():

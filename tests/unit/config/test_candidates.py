@@ -67,8 +67,8 @@ def test_options_that_the_file_gives_a_strategy_are_kept(load: Any):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("dpd", "--strategies dpd: dpd is no strategy; did you mean ddp?"),
-        ("fsdp", "fsdp is no strategy; FSDP's full shard is zero3 here"),
+        ("dpd", "--strategies dpd: dpd is not a strategy; did you mean ddp?"),
+        ("fsdp", "fsdp is not a strategy; FSDP's full shard is zero3 here"),
         ("hsdp:two", 'strategy.shard_size is "two"'),
         ("pipeline:2:4", "'4' is not option=value; pipeline has: stages"),
         ("ddp:stages=2", "stages is not an option of ddp"),
@@ -88,7 +88,7 @@ def test_all_that_is_wrong_is_named_at_once(load: Any):
         )
     lines = str(refused.value).splitlines()
     assert lines[0] == "3 of 4 strategies cannot be tried:"
-    assert lines[1].startswith("  --strategies dpd: dpd is no strategy; did you mean ddp?")
+    assert lines[1].startswith("  --strategies dpd: dpd is not a strategy; did you mean ddp?")
     assert lines[2].startswith("  --strategies pipeline:2:4:=: '4' is not option=value")
     assert "stages is not an option of ddp; pipeline has it" in lines[3]
     assert "x is not an option of ddp" in lines[3]

@@ -68,7 +68,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ("task.labels=[a]", "task.labels has 1 class: [a]; at least 2 are needed"),
         ("task.labels=[]", "task.labels has no classes: []"),
         ("task.labels={0:a,1:a}", "task.labels has 1 class"),
-        ("task.labels=[1,'1']", "task.labels has 1 twice; labels are told apart by their text"),
+        ("task.labels=[1,'1']", "task.labels has 1 twice; labels must differ in their text"),
         ("model.revision=v1 model.name=demo:minilm", "model.revision: v1 has no effect with model.name: demo:minilm"),
         ("strategy={kind: deepspeed, stage: 0, offload_optimizer: true}", "offload_optimizer: true has no effect with"),
         ("strategy={kind: deepspeed, stage: 2, offload_parameters: true}", "with strategy.stage: 2; use stage 3"),
@@ -138,8 +138,8 @@ def test_a_file_is_the_same_however_its_home_is_written(complain, monkeypatch):
 def test_labels_of_a_set_do_not_hold_what_stands_between_them(complain):
     several = ("kind: classification", "kind: multi_label")
     text = complain("task.labels=[a|b, c, d/e]", swap=several)
-    assert 'task.separator: "|" stands inside "a|b" of task.labels' in text
-    assert "stands inside d/e of" in complain("task.labels=[a|b, c, d/e]", "task.separator=/", swap=several)
+    assert 'task.separator: "|" occurs inside "a|b" of task.labels' in text
+    assert "occurs inside d/e of" in complain("task.labels=[a|b, c, d/e]", "task.separator=/", swap=several)
     assert "has no effect in multi_label" in complain("data.split.stratify=true", swap=several)
     assert "task.labels has 1 class" in complain("task.labels=[a]", swap=several)
 

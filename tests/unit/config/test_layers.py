@@ -63,7 +63,7 @@ def test_a_circle_is_a_problem_that_shows_it(tmp_path):
     ("extends", "what"),
     [
         ("bas.yaml", "bas.yaml does not exist; did you mean"),
-        ("nowhere/bas.yaml", "there is no folder"),
+        ("nowhere/bas.yaml", "the folder"),
         ("3", "allowed is a file name, or a list of file names"),
         ("[base.yaml, 3]", "allowed is a file name, or a list of file names"),
         ("''", "allowed is a file name, or a list of file names"),

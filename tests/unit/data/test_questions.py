@@ -86,7 +86,7 @@ def test_an_id_that_is_absent_is_told_of():
 
 def test_a_place_without_a_text_is_no_unanswerable_question():
     data = table([None] * 5, answer=["João", "", None, "", ""], start=["2", "15", "0", "", "-1"])
-    assert "2 with answers that are no texts with places, rows 1, 2 " in said(data, PLACED)
+    assert "2 with answers without texts and their positions, rows 1, 2 " in said(data, PLACED)
     assert "row 1: no text, and a place ('15')" in said(data, PLACED)
     samples = select(data, PLACED, "drop")
     assert samples.answers == [(AnswerSpan("João", 2),), (), ()]
@@ -103,10 +103,10 @@ def test_an_unanswerable_question_may_lack_its_answers():
 @pytest.mark.parametrize(
     ("answers", "others", "count", "expected"),
     [
-        (gold("João", 3), {}, "matching offset", "row 0: 'João' at 3, where 'oão ' stands, and it stands at 2"),
+        (gold("João", 3), {}, "matching offset", "row 0: 'João' at 3, where 'oão ' stands, and it is at 2"),
         # Counted in UTF-16, where the emoji is two units.
-        (gold("1999", 30), {}, "matching offset", "'1999' at 30, where '999.' stands, and it stands at 29"),
-        (gold("2000", 29), {}, "matching offset", "and it stands nowhere in the context"),
+        (gold("1999", 30), {}, "matching offset", "'1999' at 30, where '999.' stands, and it is at 29"),
+        (gold("2000", 29), {}, "matching offset", "and it is not in the context"),
         (gold("1999", 99), {}, "matching offset", "where the context has ended"),
         (gold("1999", -5), {}, "matching offset", "'1999' at -5"),
         (gold(" ", 1), {}, "matching offset", "an empty text at 1"),
@@ -146,7 +146,7 @@ def test_an_id_must_be_its_own():
 def test_of_many_problems_three_are_shown():
     message = said(table([gold("João", 7)] * 9 + [gold("João")]))
     assert "9 with an answer that does not stand at its place in the context" in message
-    assert message.count("and it stands at 2") == 3
+    assert message.count("and it is at 2") == 3
     assert "rows 0, 1, 2, 3, 4 and 4 more" in message
 
 

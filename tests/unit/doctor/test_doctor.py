@@ -211,7 +211,7 @@ def test_deepspeed_is_told_with_what_is_compiled(machine, tmp_path):
     assert list(installation.check_deepspeed(replace(machine, versions={"deepspeed": None}))) == []
     there = replace(machine, versions={"deepspeed": "0.19.8"}, environ={"TORCH_EXTENSIONS_DIR": str(tmp_path / "ext")})
     (finding,) = installation.check_deepspeed(there)
-    assert finding.what == "DeepSpeed 0.19.8; its cpu_adam is not compiled; only strategy.cpu_adam asks for it"
+    assert finding.what == "DeepSpeed 0.19.8; its cpu_adam is not compiled; only strategy.cpu_adam needs it"
     (tmp_path / "ext" / "cpu_adam").mkdir(parents=True)
     (tmp_path / "ext" / "cpu_adam" / "cpu_adam.so").touch()
     (finding,) = installation.check_deepspeed(there)

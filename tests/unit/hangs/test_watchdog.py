@@ -49,7 +49,7 @@ def test_ranks_that_stand_still_are_ended_with_their_evidence(dogs, tmp_path, ca
     (event,) = read_events(tmp_path / "runs" / "r", 0)
     assert (event["event"], event["error"]) == ("failure", "Hung")
     said = capfd.readouterr().err
-    assert said.count("no rank has got on for 4 s (run.hang_timeout_s)") == 1  # one rank speaks
+    assert said.count("no rank made progress for 4 s (run.hang_timeout_s)") == 1  # one rank speaks
     assert not (tmp_path / "runs" / HEARTBEATS).exists()
 
 
@@ -66,8 +66,8 @@ def test_a_disk_that_never_answers_ends_the_run_all_the_same(tmp_path, monkeypat
     dog._errand.join()
     assert codes == [EXIT_HUNG]
     said = capfd.readouterr().err
-    assert "no rank has got on for 0.4 s" in said
-    assert f"gets no answer from the disk of {tmp_path / 'runs'}" in said
+    assert "no rank made progress for 0.4 s" in said
+    assert f"waits for the disk of {tmp_path / 'runs'}" in said
 
 
 def test_the_evidence_of_an_earlier_hang_is_not_taken_for_this_one(dogs, tmp_path):

@@ -78,7 +78,7 @@ def test_a_run_stands_for_its_model(folder: Path):
 def test_a_run_that_is_not_finished_has_no_model(tmp_path: Path):
     (tmp_path / RUN_FILE).write_text("{}")
     text = said(tmp_path, error=CheckpointError)
-    assert f"{tmp_path} is a run without a model: it is not finished; go on with it by --resume" in text
+    assert f"{tmp_path} is a run without a model: it is not finished; continue it with --resume" in text
     (tmp_path / RUN_FILE).write_text('{"kind": "probe"}')
     assert f"{tmp_path} is a probe, of which no model is saved" in said(tmp_path, error=CheckpointError)
 
@@ -95,7 +95,7 @@ def test_a_model_from_elsewhere_shows_its_task_by_its_configuration(tmp_path: Pa
 
 def test_a_model_from_elsewhere_needs_the_column_of_the_text(tmp_path: Path):
     tiny_model(tmp_path / "model")
-    assert "does not say which column holds the text; name it with --text COLUMN" in said(tmp_path / "model", NONE)
+    assert "does not record which column has the text; name it with --text COLUMN" in said(tmp_path / "model", NONE)
 
 
 def test_a_model_without_a_head_is_refused(tmp_path: Path):

@@ -100,7 +100,7 @@ def test_part_of_the_energy_is_not_the_energy():
     ("events", "said"),
     [
         ({0: [facts(energy_source=None, name="EPYC"), step(1000.0), sample(0.5)]},
-         "energy: EPYC of rank 0 does not tell it"),
+         "energy: EPYC of rank 0 does not report it"),
         ({0: [facts(), step(1000.0), sample(0.5, energy_j=60.0)], 1: [step(1000.0)]}, "energy: rank 1 was not sampled"),
         ({1: [facts(kind="cpu", energy_source=None, is_energy_here=False), step(1000.0), sample(0.5)]},
          "energy: no rank of those recorded was to measure that of its machine"),

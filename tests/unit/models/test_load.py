@@ -134,7 +134,7 @@ class Booby:
 def test_a_model_without_safetensors_is_refused_and_nothing_is_unpickled(folder: Path, name: str):
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(pickle.dumps(Booby()))
-    assert f"{folder} gives no model" in said(lambda: loaded(folder))
+    assert f"{folder}: the model cannot be loaded" in said(lambda: loaded(folder))
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
@@ -143,7 +143,7 @@ def test_a_model_that_pytorch_could_read_is_refused_as_well(folder: Path, name: 
     (folder / "model.safetensors").unlink()
     opened: list[object] = []
     monkeypatch.setattr(torch, "load", lambda *arguments, **_: opened.append(arguments))
-    assert f"{folder} gives no model" in said(lambda: loaded(folder))
+    assert f"{folder}: the model cannot be loaded" in said(lambda: loaded(folder))
     assert opened == []
 
 
@@ -156,7 +156,7 @@ def test_a_pickle_beside_safetensors_is_not_looked_at(folder: Path):
 
 def test_a_pickle_that_is_called_safetensors_is_refused(folder: Path):
     (folder / "model.safetensors").write_bytes(pickle.dumps(Booby()))
-    assert f"{folder} gives no model" in said(lambda: loaded(folder))
+    assert f"{folder}: the model cannot be loaded" in said(lambda: loaded(folder))
 
 
 def test_code_that_comes_with_a_model_is_not_run(folder: Path):
@@ -165,13 +165,13 @@ def test_code_that_comes_with_a_model_is_not_run(folder: Path):
     config["model_type"] = "evil"
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "evil.py").write_text("raise SystemExit('run')\n")
-    assert f"{folder} gives no configuration" in said(lambda: loaded(folder))
+    assert f"{folder}: the configuration cannot be loaded" in said(lambda: loaded(folder))
 
 
 def test_a_cut_off_file_of_weights_is_refused(folder: Path):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    assert f"{folder} gives no model" in said(lambda: loaded(folder))
+    assert f"{folder}: the model cannot be loaded" in said(lambda: loaded(folder))
 
 
 def rewrite(folder: Path, rename: Callable[[str], str | None]) -> None:
@@ -376,7 +376,7 @@ def test_a_folder_without_a_configuration_says_what_it_holds(folder: Path):
 
 def test_a_configuration_that_is_not_json_is_refused(folder: Path):
     (folder / "config.json").write_text("{")
-    assert f"{folder} gives no configuration" in said(lambda: load_config(ModelOptions(name=str(folder)), 2))
+    assert f"{folder}: the configuration cannot be loaded" in said(lambda: load_config(ModelOptions(name=str(folder)), 2))
 
 
 def test_a_folder_without_a_tokenizer_is_refused(folder: Path):
@@ -397,7 +397,7 @@ def test_a_tokenizer_may_stand_elsewhere(folder: Path, tmp_path: Path):
 
 def test_a_broken_tokenizer_is_refused(folder: Path):
     (folder / "tokenizer.json").write_text("{}")
-    assert f"{folder} gives no tokenizer" in said(lambda: load_tokenizer(ModelOptions(name=str(folder))))
+    assert f"{folder}: the tokenizer cannot be loaded" in said(lambda: load_tokenizer(ModelOptions(name=str(folder))))
 
 
 def test_the_end_token_pads_where_there_is_no_padding_token(folder: Path):
@@ -440,13 +440,15 @@ def test_a_hub_name_without_a_network_says_so(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", offline)
     text = said(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
-    assert text.startswith("model: some-owner/some-model is no folder here, the cache of the hub has no configuration")
+    assert text.startswith(
+        "model: some-owner/some-model is not a local folder, the cache of the hub has no configuration"
+    )
     assert f"and {reason}; name a folder" in text
     assert "\n" not in text
 
     monkeypatch.setattr("paratune.hub.why_not", lambda: None)
     text = said(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
-    assert text.endswith("is no folder here, and gives no configuration from the hub: local: False")
+    assert text.endswith("is not a local folder, and the hub did not return its configuration: local: False")
 
 
 def test_nothing_is_asked_of_the_hub_for_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):

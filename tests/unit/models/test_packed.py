@@ -134,7 +134,7 @@ def test_a_model_that_gives_something_else_stays_padded(name: str):
     assert model.entry is None
     name = type(model.hf).__name__
     assert model.why_padded in (
-        f"{name} has attention of its own, which knows no packed rows",
+        f"{name} has its own attention, which does not support packed rows",
         f"{name} is a decoder, and packed rows are for encoders",
     )
     assert all(map(torch.equal, before, loss_and_gradients(model, batch)))
@@ -403,7 +403,7 @@ def test_disentangled_attention_stays_bucketed_where_it_would_be_slow_or_wrong()
     find_entry(model, device=torch.device("cuda"))
     name = type(model.hf).__name__
     assert model.entry is None
-    assert model.why_padded == f"{name} has attention of its own, which takes packed rows on the CPU only"
+    assert model.why_padded == f"{name} has its own attention, which supports packed rows on the CPU only"
     config = CONFIGS["deberta-v3"]()
     config.conv_kernel_size = 3  # as xlarge and xxlarge of version 2 have it: it looks across rows
     model = model_of(config, "classification")

@@ -59,13 +59,13 @@ def test_an_unfinished_run_may_be_gone_on_with_or_overwritten(tmp_path: Path):
     folder = begun(tmp_path / "run")
     check_usable(folder, "resume")
     check_usable(folder, "overwrite")
-    assert "already holds an unfinished run (--resume goes on with it)" in refused(folder, "new")
+    assert "already holds an unfinished run (--resume continues it)" in refused(folder, "new")
 
 
 def test_a_finished_run_may_only_be_overwritten(tmp_path: Path):
     folder = begun(tmp_path / "run", finished=True)
     check_usable(folder, "overwrite")
-    assert "already holds a finished run; change run.name, or say --overwrite" in refused(folder, "new")
+    assert "already holds a finished run; change run.name, or use --overwrite" in refused(folder, "new")
     assert "holds a finished run; there is nothing to resume" in refused(folder, "resume")
 
 
@@ -155,7 +155,7 @@ def test_what_is_trained_may_not_change_and_all_that_did_is_named(tmp_path: Path
             prints={"train": "xyz", "validation": "def"},
         )
     text = str(caught.value)
-    assert f"{folder} was begun with another configuration" in text
+    assert f"{folder} was started with another configuration" in text
     for line in (
         "train.learning_rate: 0.0001 then, 0.0002 now",
         "run.seed: 1 then, 2 now",

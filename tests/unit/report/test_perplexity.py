@@ -28,7 +28,7 @@ def test_the_page_says_what_the_record_says():
         assert said in page
     assert "Nothing is dropped" in page
     assert "15.85 to 19.95: 200 sentences" in page
-    assert "There is none." in page
+    assert "None." in page
 
 
 def test_bars_are_as_high_as_their_counts():

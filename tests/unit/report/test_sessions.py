@@ -68,9 +68,9 @@ def test_what_changed_is_shown_from_first_to_last(tmp_path, moved):
     assert (first["world_size"], second["world_size"]) == ("1 → 2", "1")
     values = [run["values"]["world_size"] for run in json.loads(to_json(made))["runs"]]
     assert values == ["1 → 2", 1], "a number that was not true of the whole run is none"
-    (note,) = (note for note in made.notes if "otherwise" in note)
+    (note,) = (note for note in made.notes if "resumed with" in note)
     assert note == (
-        "a: gone on with otherwise (after step 100): strategy single → ddp, world size 1 → 2, device cpu → cuda, "
+        "a: resumed with other settings (after step 100): strategy single → ddp, world size 1 → 2, device cpu → cuda, "
         "precision fp32 → bf16, micro-batch 32 → 8. Times, rates and phases are those of all its sessions together, "
         "memory is that of the last."
     )

@@ -102,14 +102,14 @@ def test_a_damaged_time_makes_it_unknown(run: Path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("f2>=0.8", "there is no metric f2; known are accuracy, adjacent_agreement"),
-        ("f1", "'f1' is no target; write METRIC>=VALUE"),
-        ("f1>=", "is no target"),
-        ("f1>=high", "is no target"),
-        ("f1>0.8", "is no target"),
+        ("f2>=0.8", "f2 is not a metric; allowed: accuracy, adjacent_agreement"),
+        ("f1", "'f1' is not a target; write METRIC>=VALUE"),
+        ("f1>=", "is not a target"),
+        ("f1>=high", "is not a target"),
+        ("f1>0.8", "is not a target"),
         ("f1<=0.8", "f1 is better when it is larger; write f1>=0.8"),
         ("rmse>=0.5", "rmse is better when it is smaller; write rmse<=0.5"),
-        ("\x1b[31mf1>=0.8", "is no target"),
+        ("\x1b[31mf1>=0.8", "is not a target"),
     ],
 )
 def test_what_is_no_target_is_refused(text: str, said: str):

@@ -34,7 +34,7 @@ def test_tables_that_are_missing_odd_or_in_a_folder_are_named(tmp_path):
         "WNLI.tsv: 1 predictions are '2'; allowed: 0, 1",
         "out/RTE.tsv: is in a folder; tables stand at the top",
     ]
-    assert [str(each) for each in found if not each.is_error] == ["readme.txt: is no table of a submission"]
+    assert [str(each) for each in found if not each.is_error] == ["readme.txt: is not a table of a submission"]
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

@@ -109,7 +109,7 @@ def test_each_kind_of_bad_table_is_named(text, found):
 def test_similarities_are_between_0_and_5():
     rows = ["0\t5.001", "1\tnan", "2\t0.000", "3\tx"]
     (found,) = [each for each in check("STS-B.tsv", wnli(*rows), any_size=True) if each.is_error]
-    assert "3 predictions are no numbers from 0 to 5, such as '5.001'" in str(found)
+    assert "3 predictions are not numbers from 0 to 5, such as '5.001'" in str(found)
 
 
 def test_another_size_may_be_meant():

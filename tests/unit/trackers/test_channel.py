@@ -113,7 +113,7 @@ def test_what_it_raises_is_said_once_and_switches_it_off(said, call: str):
         log(channel, step)
     channel.put(lambda tracker: tracker.result({}))
     end(channel)
-    assert said() == ["trackers.t is switched off, the run goes on without it: ConnectionError: no route to host"]
+    assert said() == ["trackers.t is switched off, the run continues without it: ConnectionError: no route to host"]
     assert left_behind() == []
     if call != "finish":
         assert "finish" not in [name for name, *_ in told.calls]
@@ -124,7 +124,7 @@ def test_one_that_wants_to_end_the_process_is_switched_off_too(said):
         raise SystemExit(1)
 
     end(Channel("t", Told(start=leaving), ABOUT))
-    assert said() == ["trackers.t is switched off, the run goes on without it: SystemExit: 1"]
+    assert said() == ["trackers.t is switched off, the run continues without it: SystemExit: 1"]
 
 
 @pytest.mark.parametrize("call", ["start", "log", "finish"])

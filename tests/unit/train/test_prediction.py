@@ -64,7 +64,7 @@ def test_a_run_on_a_measured_machine_has_a_prediction(monkeypatch: pytest.Monkey
 def test_what_cannot_be_compared_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = Machine("a CPU", None, is_cuda=False, memory_bytes=2**30, constants=None, num_cores=1)
     assert recorded(monkeypatch, unknown) == {
-        "reason": "nothing is known of the speed of a CPU; measure it there: paratune plan --calibrate"
+        "reason": "the speed of a CPU is unknown; measure it there: paratune plan --calibrate"
     }
     assert "on a machine with a GPU" in recorded(monkeypatch, machine_of("t4"))["reason"]
     assert recorded(monkeypatch, CPU, "measure.plan=false") == {"reason": "measure.plan: false"}

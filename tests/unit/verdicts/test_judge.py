@@ -86,7 +86,7 @@ def test_one_run_has_no_interval_and_says_why(first, second, who):
 
 def test_a_rate_that_is_not_recorded_is_named():
     found = speed_of(runs_of("a", [100, 101]), runs_of("b", [None, 100]))
-    assert (found.change, found.reason) == (None, "not known of b0")
+    assert (found.change, found.reason) == (None, "unknown for b0")
 
 
 def test_equal_speed_is_inside_of_the_margin():
@@ -168,7 +168,7 @@ def test_one_row_says_nothing_of_others(tmp_path):
             write_classes(run.folder, np.ones(1, dtype=bool), LABELS[:1])
     found = judge([base, other], "a")[0].quality[0]
     assert (found.scope, found.outcome) == ("seeds", "different")
-    assert "predictions.test.parquet of a0 holds one row, which says nothing of others" in found.reason
+    assert "predictions.test.parquet of a0 has a single row, from which no interval can be computed" in found.reason
 
 
 def test_what_cannot_be_told_is_no_test_among_several(tmp_path):
@@ -248,7 +248,7 @@ def test_other_batches_are_compared_by_goodput():
     rate = (160 * 163 * 158 / (100 * 101 * 99)) ** (1 / 3)
     assert verdict.speed.measure == "goodput"
     assert verdict.speed.change == pytest.approx(rate * 132 / 164 - 1)
-    assert verdict.notes == ("the noise scale of all runs together stands for that of b1, not told by itself",)
+    assert verdict.notes == ("the noise scale of all runs together is used for b1, whose own cannot be estimated",)
 
 
 def test_goodput_is_held_against_the_reference_batch_of_the_baseline():

@@ -13,9 +13,9 @@ def test_margins_are_amounts_or_shares_of_the_baseline():
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("f1", "'f1' is no MEASURE=MARGIN"),
-        ("f2=0.1", "'f2' is no measure"),
-        ("acuracy=0.1", "'acuracy' is no measure; did you mean accuracy?"),
+        ("f1", "'f1' is not MEASURE=MARGIN"),
+        ("f2=0.1", "'f2' is not a measure"),
+        ("acuracy=0.1", "'acuracy' is not a measure; did you mean accuracy?"),
         ("f1=", "f1='': a number above 0 is needed"),
         ("f1=0", "f1='0': a number above 0"),
         ("f1=-1", "f1='-1': a number above 0"),
@@ -23,7 +23,7 @@ def test_margins_are_amounts_or_shares_of_the_baseline():
         ("f1=inf", "f1='inf': a number above 0"),
         ("f1=1%x", "f1='1%x': a number above 0"),
         ("speed=0.03", "the margin of speed is per cent"),
-        ("", "'' is no MEASURE=MARGIN"),
+        ("", "'' is not MEASURE=MARGIN"),
     ],
 )
 def test_what_is_no_margin_is_named(word, said):

@@ -141,7 +141,7 @@ def test_predictions_that_do_not_fit_the_record_are_refused():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"label": ["class 0"] * (NUM - 1) + ["?"]}, "have a label that is no class of its task"),
+        ({"label": ["class 0"] * (NUM - 1) + ["?"]}, "have a label that is not a class of its task"),
         ({"prediction": None}, "have no column prediction"),
     ],
 )

@@ -43,13 +43,14 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
         ),
         (
             speed(0.08, 0.02, 0.14, "cannot tell", runs_to_tell=RunRange(7, 7)),
-            "speed: cannot tell among so many (+8% [+2, +14]): 4 more runs needed to tell a change of this size",
+            "speed: cannot tell with so many comparisons (+8% [+2, +14]): 4 more runs needed to tell a change of this "
+            "size",
         ),
         (
             speed(0.27, None, None, "n/a", reason="one run each: how far another run would be from it is not known"),
             "27.0% faster, interval n/a (one run each)",
         ),
-        (speed(None, None, None, "n/a", reason="not known of b"), "speed n/a (not known of b)"),
+        (speed(None, None, None, "n/a", reason="unknown for b"), "speed n/a (unknown for b)"),
     ],
 )  # fmt: skip
 def test_speed(found, words):
@@ -90,7 +91,7 @@ def test_goodput():
         (
             [score(0.004, -0.026, 0.034, "cannot tell", num_samples=408, num_samples_needed=13702)],
             "classification",
-            "F1: cannot tell (+0.4 points [−2.6, +3.4]): more seeds will not tell, 408 rows are too few: at least "
+            "F1: cannot tell (+0.4 points [−2.6, +3.4]): more seeds do not help, 408 rows are too few: at least "
             "13,702 needed, or a wider margin",
         ),
         (

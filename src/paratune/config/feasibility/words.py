@@ -227,7 +227,7 @@ _WORDS: Mapping[str, Callable[[Facts, Surface, str], str]] = {
     ),
     "dependency.missing": _extra_missing,
     "device.no_gpu": lambda facts, surface, key: (
-        "device: cuda, but PyTorch sees no GPU here (paratune doctor says why); set device: cpu"
+        "device: cuda, but PyTorch sees no GPU here (paratune doctor gives the reason); set device: cpu"
     ),
     "device.is_gpu": lambda facts, surface, key: f"device: cpu, and {facts['description']}; set device: auto",
     "device.too_few_gpus": lambda facts, surface, key: (

@@ -88,7 +88,7 @@ _HUB = "nothing is uploaded; model/ is a plain Hugging Face folder: hf upload"
 _TRACKER = (
     "trackers have sections of their own (docs/howto/trackers.md), all off; the record of the run holds every step"
 )
-_LOG = "every rank keeps a log file, rank 0 speaks"
+_LOG = "every rank writes a log file, rank 0 also prints"
 _LOADER = "workers live as long as training does, batches come in order, and for a GPU from page-locked memory"
 _DDP = "a setting of the process group, left at what PyTorch does"
 _PROCESS = "belongs to the process that wrote it"
@@ -147,7 +147,7 @@ OTHERS: dict[str, Other] = {
     "include_inputs_for_metrics": Other("metrics are those of the task", _OFF),
     "batch_eval_metrics": Other(_SCORED, _OFF),
     "past_index": Other("no state is carried from batch to batch", (-1,), True),
-    "save_only_model": Other("a checkpoint holds all that is needed to go on; model/ is the model alone", _OFF),
+    "save_only_model": Other("a checkpoint holds all that is needed to resume; model/ is the model alone", _OFF),
     "save_on_each_node": Other(_PRIVATE, _OFF),
     "save_safetensors": Other("always safetensors", (True,)),
     "enable_jit_checkpoint": Other("a signal saves a checkpoint in every run", _OFF),
@@ -162,7 +162,7 @@ OTHERS: dict[str, Other] = {
     "push_to_hub_model_id": Other(_HUB, _OFF),
     "push_to_hub_organization": Other(_HUB, _OFF),
     "push_to_hub_token": Other(_HUB, (*_OFF, "<PUSH_TO_HUB_TOKEN>")),
-    "ignore_data_skip": Other("a resumed run goes on with the very sample at which it stopped", _OFF, True),
+    "ignore_data_skip": Other("a resumed run continues with the sample after the last trained one", _OFF, True),
     "restore_callback_states_from_checkpoint": Other("there are no callbacks; patience is kept in checkpoints", _OFF),
     "full_determinism": Other("order and masks follow from the seed; sums of a GPU: train.deterministic", _OFF),
     "data_seed": Other("run.seed is that of weights, order and dropout; see data.split.seed for the cut", _OFF, True),
@@ -188,7 +188,7 @@ OTHERS: dict[str, Other] = {
         ),
         True,
     ),
-    "split_batches": Other("batch.per_device and batch.global say what a batch is", _OFF, True),
+    "split_batches": Other("batch.per_device and batch.global set the batch size", _OFF, True),
     "dispatch_batches": Other("each rank makes its own batches", _OFF),
     "parallelism_config": Other("see strategy: in docs/explanation/strategies.md", _OFF),
     "dataloader_drop_last": Other("no sample of an epoch is left out", _OFF, True),
@@ -210,8 +210,8 @@ OTHERS: dict[str, Other] = {
     "fsdp_transformer_layer_cls_to_wrap": Other("blocks of the model are found, not named", _OFF),
     "sharded_ddp": Other("strategy: zero1, zero2 or zero3", _OFF),
     "mp_parameters": Other("of SageMaker", _OFF),
-    "tpu_num_cores": Other("there is no TPU here", _OFF),
-    "tpu_metrics_debug": Other("there is no TPU here", _OFF),
+    "tpu_num_cores": Other("TPUs are not supported", _OFF),
+    "tpu_metrics_debug": Other("TPUs are not supported", _OFF),
     "debug": Other("paratune doctor; the record of every rank", _OFF),
     "skip_memory_metrics": Other(_MEMORY, (True,)),
     "adafactor": Other("the optimizers are adamw and lamb", _OFF, True),
@@ -223,7 +223,7 @@ OTHERS: dict[str, Other] = {
     "do_predict": Other(_COMMAND, (True, *_OFF)),
     "resume_from_checkpoint": Other("paratune train --resume", _OFF),
     "local_rank": Other(
-        "of one of several processes, and the global batch was that of all of them; start as many (--nproc N), or say "
+        "of one of several processes, and the global batch was that of all of them; start as many (--nproc N), or set "
         "batch.global",
         (-1, 0),
         True,

@@ -107,7 +107,7 @@ def _when(section: str, word: str, strategy: str, key: str, settings: Settings, 
         return
     steps = settings.number(key) or 500
     if steps < 1:
-        why = f"a share of all steps; {section}.every: epoch is written, or say {section}.steps as a number"
+        why = f"a share of all steps; {section}.every: epoch is written, or set {section}.steps as a number"
         out.to_decide(key, steps, why, changes=section == "evaluate")
         out.put(f"{section}.every", "epoch", f"{DECIDE}: {key} is {steps}")
         return
@@ -138,7 +138,7 @@ def _strategy(settings: Settings, out: Conversion) -> None:
         why = f"of ddp, and {out.values['strategy.kind']} is written"
         out.to_decide("ddp_find_unused_parameters", unused, why, changes=False)
     if "strategy.kind" not in out.values:
-        said = "the file does not say on how many devices; on several: ddp, and --nproc or torchrun"
+        said = "the file does not contain the number of devices; on several: ddp, and --nproc or torchrun"
         out.put("strategy.kind", "single", said)
 
 
@@ -179,7 +179,7 @@ def _deepspeed(found: Any, half: str | None, out: Conversion) -> None:
                 out.put(f"strategy.{name}", int(value), f"deepspeed: zero_optimization.{key}")
     if half and stage != 0:
         out.put("strategy.param_dtype", half, f"{half}, which is DeepSpeed's own mode under deepspeed")
-    what = "its other options are" if stage in _STAGES else "its stage is in a file of its own or missing, and"
+    what = "its other options are" if stage in _STAGES else "its stage is in a separate file or missing, and"
     why = f"{what} not taken over; see strategy in docs/explanation/strategies.md"
     out.to_decide("deepspeed", found if isinstance(found, str) else "{...}", why, changes=False)
 

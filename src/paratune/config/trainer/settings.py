@@ -22,7 +22,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     """
     if path.is_file() and _is_pickle(path):
         raise ConfigError(
-            f"{path} is a pickle: reading it would run whatever code is in it. Have the script that made it write JSON "
+            f"{path} is a pickle: reading it would run the code in it. Have the script that made it write JSON "
             f"instead: open('training_args.json', 'w').write(trainer.args.to_json_string())",
             code="trainer.pickle",
             path=path,

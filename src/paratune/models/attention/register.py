@@ -100,4 +100,6 @@ def _check(module: nn.Module, mask: Tensor | None, is_causal: bool | None, other
     if mask is not None:
         raise NotImplementedError(f"{NAME}: {name} came with an attention mask; packed rows need none")
     if found := [key for key in REFUSED if others.get(key) is not None]:
-        raise NotImplementedError(f"{NAME}: {name} asks for {', '.join(found)}, which is not computed here")
+        raise NotImplementedError(
+            f"{NAME}: {name} requires {', '.join(found)}, which this implementation does not compute"
+        )

@@ -80,7 +80,8 @@ def _why_no_seconds(setup: PredictionSetup) -> str | None:
     if setup.traits.ranks_per_replica == 1:
         return None
     return (
-        f"the traits of {setup.strategy.kind} do not tell what the {setup.traits.ranks_per_replica} ranks of a replica "
+        f"the traits of {setup.strategy.kind} do not describe what the {setup.traits.ranks_per_replica} ranks "
+        f"of a replica "
         "send to each other; measure it: paratune sweep MATRIX --probe"
     )
 

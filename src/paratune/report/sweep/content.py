@@ -36,7 +36,7 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     main = chosen(report)
     # Probes alone, finished or not, have no scores to choose by.
     yield ReportSection("chosen", main.title, (main,) if main.lines else ())
-    yield ReportSection("published", "Published beside measured", tuple(published_tables(report)))
+    yield ReportSection("published", "Published and measured", tuple(published_tables(report)))
     if report.systems is not None and report.systems.measured:
         yield ReportSection("verdicts", "Verdicts", tuple(verdict_table(report.verdicts, report.verdict_notes)))
         yield ReportSection("targets", "Time to quality", tuple(target_tables(report.systems, report.targets)))

@@ -59,7 +59,7 @@ def made(report: SweepReport) -> str:
     """Return in a line when and of which file the matrix was run."""
     record = report.record
     version = f", paratune {record.version}" if record.version else ""
-    return f"Begun {record.created} from {record.matrix}{version}; the section Reproduce has commands and settings."
+    return f"Started {record.created} from {record.matrix}{version}; the section Reproduce has commands and settings."
 
 
 def to_csv(report: SweepReport) -> str:

@@ -100,8 +100,8 @@ def _refuse_others(folders: Sequence[Path], records: Sequence[SweepRecord]) -> N
             if own != wanted:
                 raise CheckpointError(
                     f"{plain(folder)} has {key} {_written(own)}, and {plain(folders[0])} has {_written(wanted)}; "
-                    f"matrices of one report have the same: change {key} in the matrix file and sweep again, which "
-                    "trains nothing anew",
+                    f"matrices of one report have the same: change {key} in the matrix file and repeat paratune "
+                    "sweep, which trains no finished run again",
                     code="report.matrices_differ",
                     folder=folder,
                     key=key,

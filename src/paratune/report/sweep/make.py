@@ -58,7 +58,7 @@ def make_sweep(
     found, notes = judged(systems, margins)
     if targets and not any(one.scored for one in systems.measured):
         raise ConfigError(
-            "--target asks when runs reached a score, and no run of the matrix has scores",
+            "--target needs runs with scores, and no run of the matrix has any",
             code="target.no_scores",
             option="--target",
         )
@@ -85,8 +85,8 @@ def make_sweep(
 def _plan(report: SweepReport, path: Path) -> dict[str, PlannedCell]:
     if report.record.published is None:
         raise ConfigError(
-            f"--plan {path}: a plan is shown beside published figures, and {report.record.name} has none; name a file "
-            "of them in the matrix (published: FILE) and sweep again, which trains nothing anew",
+            f"--plan {path}: a plan is shown next to published figures, and {report.record.name} has none; name a file "
+            "of them in the matrix (published: FILE) and repeat paratune sweep, which trains no finished run again",
             code="cli.no_effect",
             option="--plan",
             path=path,

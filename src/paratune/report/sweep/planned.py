@@ -76,13 +76,14 @@ def read_plan(path: Path, matrix: str) -> dict[str, PlannedCell]:
     is_plan = isinstance(found, dict) and found.get("generator") == GENERATOR
     if not is_plan or found.get("schema_version") != SCHEMA_VERSION or not isinstance(found.get("cells"), dict):
         raise CheckpointError(
-            f"{plain(path)} is no plan of a matrix; paratune plan MATRIX --write {plain(path.name)} writes one",
+            f"{plain(path)} is not the plan of a matrix; paratune plan MATRIX --write {plain(path.name)} writes one",
             code="report.no_plan",
             path=path,
         )
     if found.get("matrix") != matrix:
         raise CheckpointError(
-            f"{plain(path)} plans the matrix {plain(str(found.get('matrix')))}, and the report is of {plain(matrix)}; "
+            f"{plain(path)} is the plan of the matrix {plain(str(found.get('matrix')))}, and the report is "
+            f"about {plain(matrix)}; "
             f"plan {plain(matrix)}",
             code="report.no_plan",
             path=path,

@@ -86,7 +86,7 @@ def figures_table(report: SweepReport, systems: Systems, figures: Sequence[Publi
                 TableCell(place),
             )
         )
-    return Table("published", "Published beside measured", tuple(columns), tuple(lines), (*notes, *sources))
+    return Table("published", "Published and measured", tuple(columns), tuple(lines), (*notes, *sources))
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,10 @@ def claims_table(systems: Systems, claims: Sequence[PublishedClaim]) -> Table:
             )
         )
     note = (
-        "A claim holds when the 95% interval of the change is wholly where the claim says, for each comparison. "
-        "It does not hold when one interval is wholly elsewhere, at a level that counts the comparisons."
+        "A claim holds when the 95% interval of the change lies completely in the range that the claim states, "
+        "in each comparison. "
+        "It does not hold when one interval lies completely outside of that range, at 95% divided among the "
+        "comparisons."
     )
     return Table("claims", "Published claims", columns, tuple(lines), (note, *sources))
 

@@ -171,9 +171,9 @@ def _pareto(systems: Systems, points: Sequence[Point], task: str, key: str) -> D
         f"Coloured: no other configuration is as good in {what} and better in one of them: "
         f"{'; '.join(numbered)}{more}. "
         "Grey: another one is.",
-        "" if with_quality else "Quality is not known of all of them.",
-        f"Not drawn: {len(systems.measured) - len(points)} that are probes, of another task, or trained something "
-        "that no axis says." if len(points) < len(systems.measured) else "",
+        "" if with_quality else "The quality of some is unknown.",
+        f"Not drawn: {len(systems.measured) - len(points)} (probes, runs of another task, or runs with a "
+        "difference that is not on an axis)." if len(points) < len(systems.measured) else "",
     )  # fmt: skip
     # The file of a figure has no caption: what its numbers stand for has to be in it.
     keys = (("not beaten", RUN_COLOURS[0]), ("beaten", _GREY), *((label, RUN_COLOURS[0]) for label in numbered))

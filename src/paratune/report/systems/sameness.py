@@ -42,7 +42,7 @@ def notes_of(differs: Differs, base: str = "the baseline") -> tuple[str, ...]:
     )
     texts = []
     if refused:
-        texts.append(f"not comparable with {base}: other {refused}, which no axis says")
+        texts.append(f"not comparable with {base}: other {refused}, which is not on an axis")
     if allowed:
         texts.append(f"trained otherwise than {base}: other {allowed}")
     if differs.elsewhere:

@@ -24,7 +24,9 @@ def certificate_table(systems: Systems) -> Iterator[Table]:
         for row in one.rows
     )
     said = [f"{one.how}." for one in found] + [reason for one in found for reason in one.reasons]
-    yield Table("certificates", "Certificates: beside one process", columns, lines, (*dict.fromkeys(said), *notes))
+    yield Table(
+        "certificates", "Certificates: compared with one process", columns, lines, (*dict.fromkeys(said), *notes)
+    )
 
 
 def unreadable(systems: Systems) -> Iterator[Table]:

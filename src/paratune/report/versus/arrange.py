@@ -208,7 +208,7 @@ def baseline_of(groups: Sequence[Group], wanted: str | None) -> str:
     known = [group.label for group in groups]
     listed = ", ".join(plain(label) for label in known[:5])
     raise ConfigError(
-        f"--baseline {plain(wanted)} is none of what is compared ({listed}){did_you_mean(wanted, known)}",
+        f"--baseline {plain(wanted)} is not one of the compared configurations ({listed}){did_you_mean(wanted, known)}",
         code="compare.unknown_run",
         option="--baseline",
     )
@@ -235,7 +235,7 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Arrange
     began = [path for path in cells if (path / RUN_FILE).is_file()]
     if not began:
         raise CheckpointError(
-            f"no run of {plain(folder)} has begun, so there is nothing to compare",
+            f"no run of {plain(folder)} has started, so there is nothing to compare",
             code="report.nothing_to_compare",
             folder=folder,
         )
@@ -278,7 +278,7 @@ def _names_baseline(
         listed = ", ".join(plain(label) for label in sorted(labels)[:5])
         near = did_you_mean(wanted, values | labels)
         raise ConfigError(
-            f"--baseline {plain(wanted)} is none of what is compared ({listed}){near}",
+            f"--baseline {plain(wanted)} is not one of the compared configurations ({listed}){near}",
             code="compare.unknown_run",
             option="--baseline",
         )
