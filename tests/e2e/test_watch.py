@@ -27,10 +27,10 @@ def view(cli: Cli) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("hook", "state", "words"),
     [
-        (SignalAt(SIGKILL, LOOP, 8), "killed", "nobody holds it"),
-        (SignalAt(SIGKILL, PREDICT, 1), "killed", "nobody holds it"),
+        (SignalAt(SIGKILL, LOOP, 8), "killed", "no process runs it"),
+        (SignalAt(SIGKILL, PREDICT, 1), "killed", "no process runs it"),
         (SignalAt(SIGTERM, LOOP, 8), "stopped", "by SIGTERM after step 8"),
-        (SignalAt(SIGKILL, "paratune.train.finish:summarise"), "killed", "nobody holds it"),
+        (SignalAt(SIGKILL, "paratune.train.finish:summarise"), "killed", "no process runs it"),
     ],
 )
 def test_a_run_that_was_broken_off(cli: Cli, hook: SignalAt, state: str, words: str):

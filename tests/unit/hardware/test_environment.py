@@ -63,10 +63,10 @@ def test_names_go_to_the_run_and_come_back():
         ("COLUMNS", "set by paratune for the logs"),
         ("HF_TOKEN", "looks like a secret"),
         ("AWS_SECRET_ACCESS_KEY", "looks like a secret"),
-        ("1A", "is no name of a variable"),
-        ("A=B", "is no name of a variable"),
-        ("A;rm", "is no name of a variable"),
-        ("", "is no name of a variable"),
+        ("1A", "is not the name of a variable"),
+        ("A=B", "is not the name of a variable"),
+        ("A;rm", "is not the name of a variable"),
+        ("", "is not the name of a variable"),
     ],
 )
 def test_what_a_run_cannot_be_given(name: str, says: str | None):

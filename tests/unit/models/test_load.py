@@ -376,7 +376,8 @@ def test_a_folder_without_a_configuration_says_what_it_holds(folder: Path):
 
 def test_a_configuration_that_is_not_json_is_refused(folder: Path):
     (folder / "config.json").write_text("{")
-    assert f"{folder}: the configuration cannot be loaded" in said(lambda: load_config(ModelOptions(name=str(folder)), 2))
+    refused = said(lambda: load_config(ModelOptions(name=str(folder)), 2))
+    assert f"{folder}: the configuration cannot be loaded" in refused
 
 
 def test_a_folder_without_a_tokenizer_is_refused(folder: Path):

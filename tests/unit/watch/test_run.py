@@ -64,7 +64,7 @@ def test_a_run_that_nobody_holds_is_not_running(tmp_path: Path):
         (event("stop", step=10, signal="SIGTERM"), "stopped", "by SIGTERM after step 10"),
         (event("failure", error="NotFiniteError", message="step 11: the loss is nan"), "failed", "the loss is nan"),
         (event("out_of_memory", doing="evaluating", next_micro_batch_size=None), "failed", "while evaluating"),
-        (event("out_of_memory", doing="training", next_micro_batch_size=4), "killed", "nobody holds it"),
+        (event("out_of_memory", doing="training", next_micro_batch_size=4), "killed", "no process runs it"),
     ],
 )
 def test_what_ended_it_is_told_by_its_last_events(tmp_path: Path, last: dict, state: str, words: str):

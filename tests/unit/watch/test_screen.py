@@ -138,5 +138,5 @@ def test_a_sparkline_of_more_values_than_blocks_averages():
 
 
 def test_a_killed_run_says_when_it_was_last_heard_of(tmp_path: Path):
-    view = BoardView(NOW + 90, (replace(RUN, state="killed", reason="nobody holds it"),), ())
+    view = BoardView(NOW + 90, (replace(RUN, state="killed", reason="no process runs it"),), ())
     assert any("1 min 30 s ago" in line for line in drawn(view))

@@ -199,7 +199,7 @@ def test_what_a_stage_has_no_use_for_is_left_out(zero: dict[str, Any], left_out:
         ({"local_rank": 3}, "local_rank", "the global batch was that of all of them"),
         ({"max_length": 64, "max_seq_length": 128}, "max_length", "max_seq_length: 128 is written"),
         ({"fsdp": "odd"}, "fsdp", "strategy: single is written"),
-        ({"deepspeed": "ds.json"}, "deepspeed", "its stage is in a file of its own"),
+        ({"deepspeed": "ds.json"}, "deepspeed", "its stage is in a separate file"),
         ({"log_history": [], "global_step": 3, "train_batch_size": 4}, "log_history", "trainer_state.json"),
     ],
 )
