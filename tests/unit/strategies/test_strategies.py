@@ -40,7 +40,7 @@ def test_an_outside_strategy_is_named_in_full():
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("dpp", f"dpp is none of {', '.join(TRAITS)}, nor package.module:Class; did you mean ddp?"),
+        ("dpp", f"dpp is not one of {', '.join(TRAITS)}, nor package.module:Class; did you mean ddp?"),
         ("absent_package:Thing", "No module named 'absent_package'"),
         ("collections:Absent", "collections:Absent cannot be imported"),
     ],

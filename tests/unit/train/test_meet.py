@@ -121,5 +121,5 @@ def test_of_what_a_collective_raises_the_first_sentence_is_told(monkeypatch: pyt
         raise RuntimeError(text)
     check_code(caught.value, "launch.rank_lost", rank=0, world_size=2)
     assert str(caught.value).endswith(
-        "says why ([/x/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:58064: Connection reset by peer)"
+        "([/x/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:58064: Connection reset by peer)"
     )
