@@ -406,7 +406,9 @@ def _row(config: Config, number: int) -> dict[str, Any]:
         row[columns.label] = _label(task, number, row, columns)
     if columns.answer_start is not None:
         row[columns.answer_start] = 0
-    return row
+    return row | {
+        name: f"part {number % 2}" for name in config.evaluate.slices if name not in {*row, "label", "length"}
+    }
 
 
 def _label(task: Task, number: int, row: dict[str, Any], columns: Columns) -> Any:

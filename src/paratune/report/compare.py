@@ -19,7 +19,7 @@ _SAME: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
     ("initial_weights", "the initial weights (init_fingerprint)", lambda run: run.get("run.model.init_fingerprint")),
     ("model_overrides", "model.overrides", lambda run: _settings(run, "model", ("overrides",))),
     ("global_batch_size", "the global batch size", lambda run: run.get("run.batch.global_batch_size")),
-    ("plan", "the number of steps and epochs", lambda run: _known(run.get("run.plan"))),
+    ("plan", "the number of steps and epochs", lambda run: _steps(run)),
     ("train_settings", "the optimization (section train)", lambda run: _optimization(run)),
     ("weights", "the weights that passes read (strategy.param_dtype)", lambda run: _weights(run)),
     ("kept_model", "which model is kept", lambda run: _kept_model(run)),
@@ -221,6 +221,12 @@ def _kept_model(run: RunRecord) -> Any:
     if settings and settings["best"] is None and settings["patience"] is None:
         return {"best": None, "patience": None}
     return settings
+
+
+def _steps(run: RunRecord) -> dict[str, Any] | None:
+    """Return steps and epochs; how many micro-batches a step is divided into is how a run was run."""
+    plan = run.get("run.plan")
+    return {key: plan.get(key) for key in ("num_steps", "steps_per_epoch", "num_epochs")} if plan else None
 
 
 def _known(value: Any) -> Any:

@@ -96,6 +96,7 @@ def test_how_often_one_evaluates_is_of_no_account_when_nothing_is_chosen_by_it(t
         {"config.train.epochs": None, "config.train.max_steps": 225},
         {"config.data.columns": {"text": "sentence", "label": "label"}, "config.data.train": "elsewhere.csv"},
         {"config.precision": "bf16", "batch.micro_batch_size": 8, "batch.grad_accum_steps": 4},
+        {"plan.batches_per_epoch": 300, "plan.num_batches": 900},  # 75 and 225 steps, in 4 micro-batches each
     ],
 )
 def test_the_same_experiment_said_or_run_otherwise_is_the_same(tmp_path, changes):
