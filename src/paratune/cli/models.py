@@ -26,7 +26,7 @@ def evaluate(
     text_pair: PairColumn = None,
     label: LabelColumn = None,
     answer_start: StartColumn = None,
-    batch_size: BatchSize = 32,
+    batch_size: Annotated[int | None, Parameter(help="samples of a forward pass, with --data; default 32")] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> int:

@@ -2,7 +2,7 @@
 
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 DOCUMENT_SUFFIX = ".json"
 """Of a file in the layout of a task's own, such as SQuAD's object of answers by id."""
+DEFAULT_BATCH_SIZE = 32
+"""Of `evaluate` with a file."""
 ROW = "row"
 """Column that numbers the rows of a file that has no column for it."""
 
@@ -33,7 +35,7 @@ def evaluate_command(
     data: str | None,
     *,
     named: dict[str, str | None],
-    batch_size: int,
+    batch_size: int | None,
     device: str,
     as_json: bool,
     by: Sequence[str] = (),
@@ -44,14 +46,15 @@ def evaluate_command(
         target: A run, a model folder or a hub name.
         data: The file; None for the predictions of a finished run.
         named: Columns from the command line.
-        batch_size: As `evaluate.batch_size`.
+        batch_size: As `evaluate.batch_size`; None for 32.
         device: auto, cpu or cuda.
         as_json: Whether to print JSON.
         by: Columns, `label` or `length`, by which the scores are also shown.
     """
     set_up_logging(speaks=True)
     respect_quota()
-    check_batch_size(batch_size)
+    size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
+    check_batch_size(size)
     by = list(dict.fromkeys(by))
     if data is None:
         if not by:
@@ -62,6 +65,7 @@ def evaluate_command(
                 option="--data",
                 target=target,
             )
+        _refuse_without_data(batch_size, device, named, by)
         return run_slices_command(target, by, named=named, device=device, as_json=as_json)
     with stdout_for_results():
         with without_collections():
@@ -77,7 +81,7 @@ def evaluate_command(
     refuse_pseudo(split.samples.marked(is_pseudo(table)[split.samples.rows]), "--data", data)
     values = slice_values(split, by)
     _warn_of_unknown_tokens(split)
-    evaluation = apply(trained, split, batch_size)
+    evaluation = apply(trained, split, size)
     num_trained_on = trained.num_trained_on(split)
     if num_trained_on:
         log.warning(
@@ -110,6 +114,24 @@ def evaluate_command(
         if by:
             show_slices(trained.task.kind, result["slices"])
     return EXIT_OK
+
+
+def _refuse_without_data(
+    batch_size: int | None, device: str, named: Mapping[str, str | None], by: Sequence[str]
+) -> None:
+    """Refuse options of a forward pass where kept predictions are read; only `length` reads the rows with the model."""
+    given = {"--batch-size": batch_size is not None}
+    if "length" not in by:
+        given |= {"--device": device != "auto"} | {
+            f"--{name.replace('_', '-')}": column is not None for name, column in named.items()
+        }
+    for option in (option for option, is_given in given.items() if is_given):
+        raise ConfigError(
+            f"{option} has no effect without --data, where the predictions that the run kept are read; leave it out, "
+            "or name a file with --data",
+            code="cli.no_effect",
+            option=option,
+        )
 
 
 def predict_command(

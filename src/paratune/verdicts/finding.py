@@ -58,7 +58,8 @@ class MeasureComparison:
     @property
     def is_guess(self) -> bool:
         """Whether the numbers of runs rest on a variance of two runs."""
-        return min(self.num_runs) == 2 and (self.degrees_of_freedom or 0) < 3
+        freedom = self.degrees_of_freedom
+        return min(self.num_runs) == 2 and freedom is not None and freedom < 3
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,8 @@ def test_predictions_stand_at_their_rows():
 
 
 def sliced(model: str, data: str | None, *by: str, as_json: bool = True) -> int:
-    return evaluate_command(model, data, named=NONE, batch_size=2, device="cpu", as_json=as_json, by=by)
+    size, device = (None, "auto") if data is None else (2, "cpu")
+    return evaluate_command(model, data, named=NONE, batch_size=size, device=device, as_json=as_json, by=by)
 
 
 def test_scores_by_slice(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -295,3 +296,21 @@ def test_slices_of_the_predictions_that_a_run_kept(model: str, tmp_path: Path, c
     write(tmp_path / "test.csv", ("text", "label", "topic"), [("a b", "1", "x")])
     with raises_code("run.damaged", "test.csv", source=data, split="test"):
         sliced(str(run), None, "topic")
+
+
+@pytest.mark.parametrize(
+    ("by", "options", "refused"),
+    [
+        ("label", {"batch_size": 64}, "--batch-size"),
+        ("length", {"batch_size": 64}, "--batch-size"),
+        ("label", {"device": "cpu"}, "--device"),
+        ("label", {"text_pair": "b"}, "--text-pair"),
+    ],
+)
+def test_options_of_a_forward_pass_are_refused_where_kept_predictions_are_read(
+    by: str, options: dict[str, Any], refused: str
+):
+    given: dict[str, Any] = {"named": NONE, "batch_size": None, "device": "auto"}
+    given |= {"named": {**NONE, **options}} if "text_pair" in options else options
+    with raises_code("cli.no_effect", refused, option=refused):
+        evaluate_command("runs/a", None, as_json=True, by=[by], **given)
