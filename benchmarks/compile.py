@@ -94,8 +94,8 @@ def _model(side: str) -> Any:
     from paratune.models.compile import compile_blocks
     from paratune.models.dropout import use_cheap_dropout
     from paratune.models.linear import use_onednn
-    from paratune.models.load import locate
-    from paratune.models.packed import find_entry
+    from paratune.models.locate import locate
+    from paratune.models.packed import enable_packed_batches
     from paratune.models.task_model import TaskModel
 
     hf = AutoModelForSequenceClassification.from_pretrained(locate("demo:minilm"), num_labels=2)
@@ -103,7 +103,7 @@ def _model(side: str) -> Any:
     if side == "eager":
         use_cheap_dropout(model)
         use_onednn(model)
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is not None, model.why_padded
     if side == "compiled":
         compile_blocks(model)

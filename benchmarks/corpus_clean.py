@@ -70,12 +70,12 @@ def steps(table: Path) -> None:
 
 
 def variety(path: Path) -> None:
-    from paratune.corpus.clean.variety.texts import files_of, groups_by_source
+    from paratune.corpus.clean.variety.texts import groups_by_source, source_files
     from paratune.corpus.clean.variety.train import train
 
     options = read_settings(path).clean.variety
     started = time.process_time()
-    _, found = train(groups_by_source([files_of(source) for source in options.sources]))
+    _, found = train(groups_by_source([source_files(source) for source in options.sources]))
     print(f"{time.process_time() - started:.0f} CPU seconds")
     show(found)
 

@@ -26,7 +26,7 @@ from paratune.corpus.clean.decontaminate import run_decontaminate
 from paratune.corpus.clean.duplicates import run_duplicates
 from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.settings import Clean, Decontaminate, EvaluationSet
-from paratune.corpus.clean.signatures import candidate_probability, shingles, words_of
+from paratune.corpus.clean.signatures import candidate_probability, normalized_words, shingles
 from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus
@@ -125,7 +125,7 @@ def planted_pairs(words: list[str], arguments: argparse.Namespace, work: Path) -
     for number in range(-(-len(texts) // PER_SHARD)):
         for row in pq.read_table(work / "pairs/4_clean/4_duplicates" / dropped_file(number)).to_pylist():
             found[int(row["id"], 16)] = int(row["detail"].split()[0], 16)
-    sets = [set(shingles(words_of(" ".join(text)), near.shingle_words)) for text in texts]
+    sets = [set(shingles(normalized_words(" ".join(text)), near.shingle_words)) for text in texts]
     similarities = [len(sets[n] & sets[n + 1]) / len(sets[n] | sets[n + 1]) for _, n in pairs]
     print(
         f"\n{len(pairs)} planted pairs of texts of 150 to 450 words; shingles of {near.shingle_words} words, "

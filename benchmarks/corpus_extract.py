@@ -25,13 +25,13 @@ from corpus_files import docx, fetched, fetched_row, odt, pdf, rtf
 
 from paratune.console import Display
 from paratune.corpus.extract.document import extract
-from paratune.corpus.extract.found import Document, Extracted, Kept
+from paratune.corpus.extract.results import Document, ExtractedText, TextLimits
 from paratune.corpus.extract.run import LIBRARIES, run_extract
 from paratune.corpus.memory import save_memory
 from paratune.corpus.settings import Corpus
 from paratune.hardware import peak_memory_bytes
 
-KEPT = Kept(min_characters=1, max_characters=10**7, charset="windows-1252")
+KEPT = TextLimits(min_characters=1, max_characters=10**7, charset="windows-1252")
 SECONDS, RUNS = 1.5, 3
 MIB = 2**20
 
@@ -71,7 +71,7 @@ def rate(payloads: list[bytes]) -> tuple[float, int]:
         for payload in payloads:
             found = extract(Document(payload, "http://a.pt/", None, None), KEPT)
             num_read += 1
-            if num_read <= len(payloads) and isinstance(found, Extracted):
+            if num_read <= len(payloads) and isinstance(found, ExtractedText):
                 num_characters += len(found.text)
     return num_read / (time.process_time() - began), num_characters
 

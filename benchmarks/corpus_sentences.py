@@ -30,8 +30,8 @@ from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
 from paratune.corpus.sentences.settings import CleanPart, SentenceSettings
-from paratune.corpus.sentences.split import reason_against, sentences_of
-from paratune.corpus.sentences.words import words_of
+from paratune.corpus.sentences.split import rejection_reason, split_sentences
+from paratune.corpus.sentences.words import ngram_words
 from paratune.corpus.settings import Corpus, Index
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
@@ -153,11 +153,11 @@ def training(data: Path) -> None:
 
 def train_once(data: Path, size: int) -> dict[str, Any]:
     texts = texts_of(data)
-    found = [s for copy in range(size) for text in texts for s in sentences_of(varied(text, copy))]
+    found = [s for copy in range(size) for text in texts for s in split_sentences(varied(text, copy))]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.arpa"
         began = time.process_time()
-        learnt = train(lambda: map(words_of, found), path, vocabulary=200_000)
+        learnt = train(lambda: map(ngram_words, found), path, vocabulary=200_000)
         trained = time.process_time()
         peak = peak_mib()
         load_ngram(str(path), "")
@@ -175,8 +175,8 @@ def masked(data: Path) -> None:
     sentences = [
         s
         for text in texts_of(data, "test")
-        for s in sentences_of(text)
-        if reason_against(s, SentenceSettings()) is None
+        for s in split_sentences(text)
+        if rejection_reason(s, SentenceSettings()) is None
     ]
     sentences = sentences[:: len(sentences) // 40][:40]
     vocabulary = data / "vocab/bert-base-portuguese-cased.vocab.txt"
@@ -193,7 +193,7 @@ def masked(data: Path) -> None:
             began = time.process_time()
             assert None not in score(sentences)
             took = time.process_time() - began
-        num_words = sum(len(words_of(s)) for s in sentences)
+        num_words = sum(len(ngram_words(s)) for s in sentences)
         print(
             f"| {layers} layers of {width} | {len(sentences)} | {num_words} | {took:.1f} | "
             f"{len(sentences) / took:.1f} |",
@@ -206,18 +206,20 @@ def told_apart(data: Path) -> None:
     settings = SentenceSettings()
 
     def fit(texts: list[str]) -> list[str]:
-        return list(dict.fromkeys(s for t in texts for s in sentences_of(t) if reason_against(s, settings) is None))
+        return list(
+            dict.fromkeys(s for t in texts for s in split_sentences(t) if rejection_reason(s, settings) is None)
+        )
 
     learnt = fit(texts_of(data))
     known = set(learnt)
     good = [s for s in fit(texts_of(data, "validation") + texts_of(data, "test")) if s not in known]
     chance = random.Random(0)
-    shuffled = [" ".join(chance.sample(words, len(words))) for words in map(words_of, good)]
+    shuffled = [" ".join(chance.sample(words, len(words))) for words in map(ngram_words, good)]
     english = fit(pq.read_table(data / "imdb/train.parquet")["text"].to_pylist()[:40])[: len(good)]
     portuguese = fit(assin(data))[: len(good)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.arpa"
-        train(lambda: map(words_of, learnt), path, vocabulary=200_000)
+        train(lambda: map(ngram_words, learnt), path, vocabulary=200_000)
         model = load_ngram(str(path), "told apart")
         groups = {
             "learnt from (train)": learnt,

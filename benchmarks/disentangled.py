@@ -58,7 +58,7 @@ def _model(num_layers: int) -> Any:
 
     from paratune.models.dropout import use_cheap_dropout
     from paratune.models.linear import use_onednn
-    from paratune.models.packed import find_entry
+    from paratune.models.packed import enable_packed_batches
     from paratune.models.task_model import TaskModel
 
     config = DebertaV2Config(
@@ -78,7 +78,7 @@ def _model(num_layers: int) -> Any:
     model = TaskModel(DebertaV2ForSequenceClassification(config), "classification")
     use_cheap_dropout(model)
     use_onednn(model)
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is not None, model.why_padded
     return model.train()
 

@@ -23,7 +23,7 @@ from paratune.batch import Batch
 from paratune.batch.packing import pack
 from paratune.engine.optim import seed_step
 from paratune.models.dropout import MaskSource, use_cheap_dropout
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel
 
 P = 0.1
@@ -148,7 +148,7 @@ def _model() -> TaskModel:
         initializer_range=0.15,
     )
     model = TaskModel(BertForSequenceClassification(config), "classification")
-    find_entry(model)
+    enable_packed_batches(model)
     use_cheap_dropout(model)
     return model.train()
 

@@ -132,7 +132,7 @@ def find_tokenizer() -> Path:
     packed = HERE.parent.parent / "tokenizer"
     if packed.exists():
         return packed
-    from paratune.models.load import locate
+    from paratune.models.locate import locate
 
     return Path(locate("demo:minilm"))
 

@@ -2,7 +2,7 @@
 
     python benchmarks/launches.py [--precision bf16] [--micro-batches 1] [--top 12]
 
-`SingleStrategy` runs two steps of BERT-base, classification, on the meta device under `paratune.plan.shims`, which
+`SingleStrategy` runs two steps of BERT-base, classification, on the meta device under `paratune.planning.shims`, which
 calls what CUDA would call; the second step is counted. 16 packed rows with lengths as of IMDB, 4,322 tokens. An
 operator is counted as one kernel: a product may be two on a card, an operator on a list of tensors one per 320 chunks
 of 65,536 numbers. The update itself (fused AdamW) is one operator per group of weights; it has no meta kernel and is
@@ -23,9 +23,9 @@ from transformers import BertConfig, BertForSequenceClassification
 from paratune.batch import Batch
 from paratune.models.residual import fuse_residuals
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
-from paratune.plan import profile
-from paratune.plan.shims import Kernels, PackedAttention
-from paratune.plan.trace import Operation, Phase, Trace
+from paratune.planning import profile
+from paratune.planning.shims import Kernels, PackedAttention
+from paratune.planning.trace import Operation, Phase, Trace
 from paratune.precision import POLICIES, Precision
 from paratune.strategies.single import SingleStrategy
 
@@ -79,7 +79,7 @@ def counted(precision: str, num_micro_batches: int = 1) -> dict[str, Phase]:
             yield
         phases[name].kernels += phase.kernels
 
-    with torch.device("meta"), profile._packed_by(PackedAttention(LENGTHS, trace.count)):
+    with torch.device("meta"), profile._packed_attention(PackedAttention(LENGTHS, trace.count)):
         model = TaskModel(BertForSequenceClassification(BertConfig(num_labels=2)), "classification")
         model.entry = PackedEntry()
         fuse_residuals(model)

@@ -31,7 +31,7 @@ from paratune.data.workers import BatchesAhead, Workers
 from paratune.engine.stop import StopRequest
 from paratune.hardware import usable_cores
 from paratune.processes.place import Place
-from paratune.train.prepare import prepare
+from paratune.training.prepare import prepare
 
 CASES: dict[str, dict[str, Any]] = {
     "imdb": {

@@ -133,7 +133,7 @@ def _trainer(folder: Path, turns: Turns, name: str, num_steps: int) -> None:
 def _paratune(folder: Path, layout: str, turns: Turns, name: str, num_steps: int) -> None:
     from paratune.config.load import load_config
     from paratune.engine.recorder import Recorder
-    from paratune.train.run import train
+    from paratune.training.run import train
 
     recorded, resumed = Recorder.step, Recorder.resume
 

@@ -27,7 +27,7 @@ from paratune.models.attention import cpu, dense_batches
 from paratune.models.dropout import CheapDropout
 from paratune.models.task_model import TaskModel
 from paratune.strategies.single import SingleStrategy
-from paratune.train.run import train
+from paratune.training.run import train
 
 PARTS: list[tuple[str, Any, str]] = [
     ("get batch: make", loader.TrainBatches, "step"),
@@ -38,8 +38,8 @@ PARTS: list[tuple[str, Any, str]] = [
     ("forward: attention of the last layer", last_layer, "_attend"),
     ("loss", TaskModel, "loss_sum"),
     ("backward without the lines below", torch.Tensor, "backward"),
-    ("backward: attention", cpu._Attention, "backward"),
-    ("backward: attention", dense_batches._Attention, "backward"),
+    ("backward: attention", cpu._TiledAttention, "backward"),
+    ("backward: attention", dense_batches._DenseAttention, "backward"),
     ("clipping, gradients cleared", SingleStrategy, "optimizer_step"),
     ("fused AdamW", torch.optim.AdamW, "step"),
     ("recorder, sampler's step, display", Recorder, "step"),
@@ -47,7 +47,7 @@ PARTS: list[tuple[str, Any, str]] = [
     ("seed of dropout", engine_loop, "seed_step"),
     ("learning rate", OptimizerFactory, "set_learning_rate"),
 ]
-REST = "loop, clocks, pulse"
+REST = "loop, clocks, rank_progress"
 
 
 class Account:

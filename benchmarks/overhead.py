@@ -35,7 +35,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from paratune.batch import Batch
 from paratune.config.sections import ModelOptions, Train
 from paratune.engine.loop import Loop, Progress, run
-from paratune.engine.memory import peak_memory_of
+from paratune.engine.memory import peak_memory
 from paratune.engine.noise import NoiseMeter
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import HostPhaseClock
@@ -205,7 +205,7 @@ def _ours(
             clock,
             warmup_steps=5,
             log_every=10,
-            peak_memory=lambda: peak_memory_of(CPU),
+            peak_memory=lambda: peak_memory(CPU),
             on_log=lambda event: None,
             sampler=Sampler(probe, name="CPU", interval_s=interval_s, is_warmup=False),
         )

@@ -48,9 +48,9 @@ def traced(options: dict[str, Any], precision: str) -> dict[str, Any]:
     from paratune.config.task_sections import ClassificationTask
     from paratune.config.traits import TRAITS
     from paratune.hardware import peak_memory_bytes
-    from paratune.plan.memory import peak
-    from paratune.plan.profile import Shape, profile
-    from paratune.plan.setup import PredictionSetup
+    from paratune.planning.memory import peak
+    from paratune.planning.profile import Shape, profile
+    from paratune.planning.setup import PredictionSetup
     from paratune.precision import POLICIES
 
     task = ClassificationTask(kind="classification", labels=["no", "yes"])

@@ -22,14 +22,14 @@ from strategies import PRELOADED, Case, _prepare, _run
 
 from paratune.config.load import load_config
 from paratune.config.strategy_sections import strategy_options
-from paratune.config.traits import traits_of
-from paratune.models.packed import find_entry
-from paratune.plan.build import build_model
-from paratune.plan.calibration import calibrate, calibration_file
-from paratune.plan.machine import Machine, this_machine, unmeasured
-from paratune.plan.profile import Shape, profile
-from paratune.plan.setup import PredictionSetup
-from paratune.plan.time import StepTime, TimeInputs, step_time
+from paratune.config.traits import strategy_traits
+from paratune.models.packed import enable_packed_batches
+from paratune.planning.build import build_model
+from paratune.planning.calibration import calibrate, calibration_file
+from paratune.planning.machine import Machine, detect_machine, this_machine
+from paratune.planning.profile import Shape, profile
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.time import StepTime, TimeInputs, step_time
 from paratune.precision import POLICIES
 from paratune.records import read_json
 
@@ -113,7 +113,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     os.environ["PARATUNE_CACHE"] = str(out / "cache")
     _prepare(out)
-    if not calibration_file(unmeasured().name).exists():
+    if not calibration_file(detect_machine().name).exists():
         calibrate(lambda text: print(f"{text} ...", file=sys.stderr, flush=True))
     if not options.table_only:
         context = multiprocessing.get_context("forkserver")
@@ -156,7 +156,7 @@ def predict(row: Row, out: Path, machine: Machine) -> StepTime | None:
     config = load_config(out / "bench.yaml", row.settings(out)).config
     hf_config = AutoConfig.from_pretrained(_model(row, out))
     model = build_model(hf_config, config.task, POLICIES["fp32"], None)
-    find_entry(model)
+    enable_packed_batches(model)
     is_packed = row.layout == "packed"
     shape = Shape((row.length,) * row.micro_batch_size, layout="packed" if is_packed else "padded")
     found = profile(
@@ -169,7 +169,7 @@ def predict(row: Row, out: Path, machine: Machine) -> StepTime | None:
         activation_checkpointing=row.activation_checkpointing,
         with_division=row.strategy == "pipeline",
     )
-    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     assert traits is not None
     setup = PredictionSetup(
         strategy=config.strategy,

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import yaml
 from machine import machine_lines
 
-from paratune.models.load import locate
+from paratune.models.locate import locate
 
 PEER = Path(__file__).parent / "peers" / "hf_trainer.py"
 SIDES = ("paratune", "trainer")

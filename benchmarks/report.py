@@ -2,9 +2,10 @@
 
     OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/report.py
     OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/report.py --rounds 5 --num-runs 500
+    python benchmarks/report.py --page   # the page of matrices of 36 and of 198 runs, in headless Chromium
 
-The records are those of the tests (tests/unit/report/make_matrix.py): 25 models, 1, 2, 4 and 8 processes, 10 seeds, 225
-steps each. Commands take turns.
+The records are those of the tests (tests/unit/reports/make_matrix.py): 25 models, 1, 2, 4 and 8 processes, 10 seeds,
+225 steps each. Commands take turns.
 """
 
 import argparse
@@ -19,8 +20,10 @@ from pathlib import Path
 
 from machine import machine_lines
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit" / "report"))
-from make_matrix import Axis, Made, make_matrix
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit" / "reports"))
+from browser import browser
+from make_matrix import NPROC, STRATEGY, Axis, Made, make_matrix
 
 SWEEP = """
 base:
@@ -50,6 +53,48 @@ def write_records(folder: Path, num_runs: int) -> None:
     make_matrix(folder, (models, sizes, seeds), made)
 
 
+def write_page(folder: Path, num_rates: int) -> tuple[int, Path]:
+    """Write the report of two strategies, three numbers of processes and three seeds; return its runs and its page."""
+    names = {f"lr-{at}": f"{at}e-5" for at in range(1, num_rates + 1)}
+    rates = Axis("train.learning_rate", "learning_rate", names, keys=("train.learning_rate",))
+    seeds = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
+
+    def made(values: Mapping[str, str]) -> Made:
+        size, rate, seed = (int(values[label].rpartition("-")[2]) for label in ("nproc", "learning_rate", "seed"))
+        step_ms = (90 if values["strategy"] == "ddp" else 110) / size**0.8 * (1 + 0.002 * seed)
+        score = 0.80 - 0.005 * (rate - 3) ** 2 / num_rates + 0.002 * seed
+        scores = {
+            f"scores.{split}.{metric}": score for split in ("validation", "test") for metric in ("accuracy", "f1")
+        }
+        run = {"config.train.learning_rate": float(f"{rate}e-5")}
+        return Made(step_ms=step_ms, world_size=size, kind=values["strategy"], run=run, summary=scores)
+
+    make_matrix(folder / "m", (STRATEGY, NPROC, rates, seeds), made)
+    cpu_s(["report", f"{folder}/m", "--out", f"{folder}/out"])
+    return 18 * num_rates, folder / "out" / "index.html"
+
+
+def print_pages(folder: Path, rounds: int) -> None:
+    """Print size, elements and heights of pages, and the time until Chromium has loaded them."""
+    print("| runs | MB | elements | window, px | height, px | s until loaded: median (range) |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    with browser(folder) as opened:
+        for num_rates in (2, 11):
+            num_runs, page = write_page(folder / str(num_rates), num_rates)
+            for width in (1400, 400):
+                opened.look(width=width)
+                seconds = []
+                for _ in range(rounds):
+                    opened.events.clear()
+                    opened.open(page)
+                    seconds.append(opened.js("performance.getEntriesByType('navigation')[0].loadEventEnd") / 1000)
+                elements = opened.js("document.querySelectorAll('*').length")
+                height = opened.js("document.documentElement.scrollHeight")
+                took = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
+                size = page.stat().st_size / 1e6
+                print(f"| {num_runs} | {size:.2f} | {elements:,} | {width} | {height:,} | {took} |")
+
+
 def cpu_s(words: Sequence[str]) -> float:
     """Run a command; return the processor's seconds that it took, of the user and of the system."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -62,10 +107,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--num-runs", type=int, default=1000, help="a multiple of 40")
+    parser.add_argument("--page", action="store_true", help="open pages in Chromium, and nothing else")
     asked = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if asked.page:
+            print("\n".join(machine_lines()) + "\n")
+            print_pages(folder, asked.rounds)
+            return
         write_records(folder / "m", asked.num_runs)
         base = Path(__file__).parents[1] / "configs" / "quickstart" / "single.yaml"
         matrix = SWEEP.format(base=base, seeds=list(range(asked.num_runs // 4)))

@@ -40,7 +40,7 @@ from speed_cases import (
 )
 from speed_cases import write_case as write
 
-from paratune.models.load import locate
+from paratune.models.locate import locate
 
 HERE = Path(__file__).parent
 OURS, PEER, CEILING = HERE / "speed_ours.py", HERE / "peers" / "hf_trainer_speed.py", HERE / "speed_ceiling.py"

@@ -25,7 +25,7 @@ def _train(settings: dict[str, Any]) -> dict[str, Any]:
     from paratune.config.load import load_config
     from paratune.engine.recorder import Recorder
     from paratune.records import read_events
-    from paratune.train.run import train
+    from paratune.training.run import train
 
     first, last = settings["num_warmup_steps"], settings["num_warmup_steps"] + settings["num_steps"]
     watch, recorded = StepWatch(first, settings["num_steps"]), Recorder.step
@@ -83,12 +83,12 @@ def config(settings: dict[str, Any], num_steps: int) -> dict[str, Any]:
 def _evaluate(settings: dict[str, Any]) -> dict[str, Any]:
     from step_watch import now
 
-    from paratune.commands.infer import apply
+    from paratune.api.apply import apply
     from paratune.data.read import read_table
-    from paratune.infer.trained import Named, load_trained
+    from paratune.infer.trained import NamedColumns, load_trained
 
     columns = {**dict.fromkeys(("text_pair", "answer_start")), **settings["columns"]}
-    trained = load_trained(settings["model_folder"], Named(**columns), "auto")
+    trained = load_trained(settings["model_folder"], NamedColumns(**columns), "auto")
     table = read_table(settings["file"])
     few = trained.read("warm-up", table.slice(0, settings["batch_size"]), require_labels=True)
     whole = trained.read(settings["file"], table, require_labels=True)

@@ -32,14 +32,14 @@ from transformers import AutoModelForSequenceClassification, BertForSequenceClas
 TRAIN = """
 import contextlib
 import paratune.base.imports
-held_back = paratune.base.imports.without_collections
+held_back = paratune.base.imports.collector_off_for_imports
 @contextlib.contextmanager
-def without_collections():
+def collector_off_for_imports():
     with held_back():
         yield
-    if "paratune.train.run" in sys.modules:
-        sys.modules["paratune.train.run"].run_loop = lambda loop, progress: report()
-paratune.base.imports.without_collections = without_collections
+    if "paratune.training.run" in sys.modules:
+        sys.modules["paratune.training.run"].run_loop = lambda loop, progress: report()
+paratune.base.imports.collector_off_for_imports = collector_off_for_imports
 from paratune.cli import main
 main()
 """

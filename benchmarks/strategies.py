@@ -28,7 +28,7 @@ import yaml
 from machine import machine_lines
 
 from paratune.base.units import format_bytes
-from paratune.config.traits import traits_of
+from paratune.config.traits import strategy_traits
 from paratune.hardware import resident_memory_bytes
 from paratune.processes.place import RENDEZVOUS_VARIABLE
 from paratune.records import read_json
@@ -36,7 +36,7 @@ from paratune.strategies import STRATEGIES
 
 PHASES = ("get_batch", "forward", "backward", "optimizer", "other")
 PRELOADED = [
-    "paratune.train.run",
+    "paratune.training.run",
     *(target.partition(":")[0] for target in STRATEGIES.values()),
     "transformers.models.bert.modeling_bert",
     "sklearn.metrics",
@@ -143,7 +143,7 @@ def _prepare(out: Path) -> None:
     """Write the models' configurations with the demo model's tokenizer, texts longer than any row, and the file."""
     from transformers import AutoTokenizer, BertConfig
 
-    from paratune.models.load import locate
+    from paratune.models.locate import locate
 
     if (out / "bench.yaml").exists():
         return
@@ -220,7 +220,7 @@ def _rank(path: Path, settings: list[str], environment: Mapping[str, str], name:
     os.dup2(descriptor, 2)
     os.environ.update(environment)
     from paratune.config.load import load_config
-    from paratune.train.run import train
+    from paratune.training.run import train
 
     try:
         train(load_config(path, settings), mode="overwrite")
@@ -296,7 +296,7 @@ def _contents(cases: Sequence[Case]) -> list[str]:
         options = yaml.safe_load(given[-1] if given else "single")
         options = {"kind": options} if isinstance(options, str) else options
         kind = options.pop("kind")
-        traits = traits_of(kind, options)
+        traits = strategy_traits(kind, options)
         if traits is not None:
             words = [traits.phases.get(phase, "what is in no phase, such as logging") for phase in PHASES]
             name = f"{kind} {options['stage']}" if "stage" in options else kind

@@ -28,6 +28,7 @@ from verdict_models import (
     try_quality,
     try_speed,
 )
+from verdict_orders import DRIFTS, ORDERS, try_factors, try_looks, try_order
 
 from paratune.verdicts.estimate import Estimate, holm, paired
 from paratune.verdicts.jackknife import Floats, JackknifeScore
@@ -54,6 +55,15 @@ FAMILIES = {
     "three configurations, the baseline 3 times as much": (0.03, 0.01, 0.01),
 }
 """Standard deviations of the logarithms of rates: of the baseline, of others like it, and of one that is 5% faster."""
+LOOKS: dict[str, tuple[tuple[int, ...], int | None]] = {
+    "3, then 6 runs": ((3, 6), None),
+    "3, 5, 8 runs": ((3, 5, 8), None),
+    "2, 3, 4, 5 runs": ((2, 3, 4, 5), None),
+    "3, then 10 runs": ((3, 10), None),
+    "--until, 3 to 10 runs": (tuple(range(3, 11)), 10),
+    "--until, 3 to 20 runs": (tuple(range(3, 21)), 20),
+}
+"""Runs of a configuration at each look, and the planned ones."""
 UNEQUAL = ((2, 3), (2, 5), (2, 10), (3, 5), (3, 10))
 """Runs a side."""
 
@@ -126,6 +136,44 @@ def everything(trials: int) -> Iterator[tuple[str, Simulate]]:
     for name, deviations in FAMILIES.items():
         for num in (3, 5):
             yield f"family|{name}|{num}", family_of(deviations, num, trials)
+
+    for name, (schedule, planned) in LOOKS.items():
+        for num_others in (1, 8):
+            yield f"looks|{name}|{num_others}", looks_of(schedule, planned, num_others, trials)
+    for num_configurations, num_runs in ((2, 3), (2, 5), (9, 3)):
+        for order in ORDERS:
+            for kind in DRIFTS:
+                name = f"order|{order}|{kind}|{num_configurations} x {num_runs}"
+                yield name, order_of(order, kind, num_configurations, num_runs, trials)
+    for metric, num, ratio in ((METRICS[0], 3, 0.5), (METRICS[0], 5, 0.5), (METRICS[1], 3, 0.5), (METRICS[0], 1, 0.0)):
+        for size in (5, 20):
+            for knows in (False, True):
+                setting = Setting(metric, num, ratio, cluster_size=size, knows_clusters=knows)
+                how = "by cluster" if knows else "rows as independent"
+                yield f"clusters|{metric.name}|{num}|{size}|{how}", quality_of(setting, trials)
+    for change in (0.01, 0.02):
+        for num in (2, 3):
+            yield f"factors|{change:.0%}|{num}", factors_of(change, num, trials)
+
+
+def factors_of(change: float, num_runs: int, trials: int) -> Simulate:
+    return lambda seed: try_factors(change, num_runs, trials, seed)
+
+
+def looks_of(schedule: Sequence[int], planned: int | None, num_others: int, trials: int) -> Simulate:
+    """Return false alarms without any change, and what is found of a change of two standard deviations."""
+
+    def simulate(seed: int) -> dict[str, float]:
+        same = try_looks(schedule, planned, 0.0, num_others, trials, 2 * seed)
+        changed = try_looks(schedule, planned, 0.02, num_others, trials, 2 * seed + 1)
+        kept = {name: same[name] for name in ("naive", "false")}
+        return kept | {name: changed[name] for name in ("naive_found", "found", "first", "covered", "runs")}
+
+    return simulate
+
+
+def order_of(order: str, kind: str, num_configurations: int, num_runs: int, trials: int) -> Simulate:
+    return lambda seed: try_order(order, kind, num_configurations, num_runs, trials, seed)
 
 
 def speed_of(speeds: Speeds, trials: int) -> Simulate:
@@ -230,13 +278,18 @@ def tables(done: dict[str, dict[str, float]], trials: int) -> str:
         ("quality", "Quality, runs paired by seed"),
         ("unpaired", "Quality, other seeds on both sides"),
         ("samples", "Quality over samples alone, one model each"),
+        ("clusters", "Quality on rows that belong together"),
     ):
         rows = {name: one for name, one in done.items() if name.startswith(f"{kind}|")}
         if not rows:
             continue
         worst = [min(one["covered"] for one in rows.values()), max(one["covered"] for one in rows.values())]
         lines += [f"## {title}", "", f"Coverage from {_share(worst[0])} to {_share(worst[1])}.", ""]
-        names = {"speed": "experiment | runs a side", "samples": "score"}.get(kind, "score | seeds | seeds / samples")
+        names = {
+            "speed": "experiment | runs a side",
+            "samples": "score",
+            "clusters": "score | seeds | rows of a cluster | intervals",
+        }.get(kind, "score | seeds | seeds / samples")
         lines += [f"| {names} | covered | false different | false equal | half width |"]
         lines += ["|---" * (names.count("|") + 1) + "|---:|---:|---:|---:|"]
         for name, one in rows.items():
@@ -244,7 +297,17 @@ def tables(done: dict[str, dict[str, float]], trials: int) -> str:
             figures = " | ".join(_share(one[key]) for key in ("covered", "different", "equal"))
             lines += [f"| {cells} | {figures} | {100 * one['half_width']:.2f} |"]
         lines += [""]
-    return "\n".join([*lines, *_of_others(done, trials), *_of_several(done), *_of_families(done)])
+    return "\n".join(
+        [
+            *lines,
+            *_of_others(done, trials),
+            *_of_several(done),
+            *_of_families(done),
+            *_of_looks(done),
+            *_of_orders(done),
+            *_of_factors(done),
+        ]
+    )
 
 
 def _of_others(done: dict[str, dict[str, float]], trials: int) -> Iterator[str]:
@@ -289,6 +352,55 @@ def _of_families(done: dict[str, dict[str, float]]) -> Iterator[str]:
     yield "|---|---:|" + "---:|" * 6
     for name, one in families.items():
         keys = [f"{way}_{figure}" for way in ("pooled", "each") for figure in ("found", "plain", "holm")]
+        yield f"| {' | '.join(name.split('|')[1:])} | " + " | ".join(_share(one[key]) for key in keys) + " |"
+
+
+def _of_looks(done: dict[str, dict[str, float]]) -> Iterator[str]:
+    lines = {name: one for name, one in done.items() if name.startswith("looks|")}
+    if not lines:
+        return
+    yield from ("", "## Runs that are added until there is a verdict", "")
+    keys = ("naive", "false", "naive_found", "found", "first", "covered")
+    titles = (
+        "any false, each look at 5%", "any false, corrected", "found, each look at 5%", "found, corrected",
+        "found at the first look", "covered at the end",
+    )  # fmt: skip
+    yield f"| looks | configurations beside the baseline | {' | '.join(titles)} | runs each |"
+    yield "|---|---:|" + "---:|" * (len(titles) + 1)
+    for name, one in lines.items():
+        figures = " | ".join(_share(one[key]) for key in keys)
+        yield f"| {' | '.join(name.split('|')[1:])} | {figures} | {one['runs']:.1f} |"
+
+
+def _of_orders(done: dict[str, dict[str, float]]) -> Iterator[str]:
+    lines = {name: one for name, one in done.items() if name.startswith("order|")}
+    if not lines:
+        return
+    yield from ("", "## Speed under a drift of the machine", "")
+    keys = [f"{way}{what}" for what in ("covered", "false", "found") for way in ("plain_", "")]
+    titles = [f"{what}{way}" for what in ("covered", "any false", "found") for way in ("", ", adjusted")]
+    yield f"| order | drift | configurations x runs | {' | '.join(titles)} |"
+    yield "|---|---|---|" + "---:|" * len(titles)
+    for name, one in lines.items():
+        yield f"| {' | '.join(name.split('|')[1:])} | " + " | ".join(_share(one[key]) for key in keys) + " |"
+
+
+def _of_factors(done: dict[str, dict[str, float]]) -> Iterator[str]:
+    lines = {name: one for name, one in done.items() if name.startswith("factors|")}
+    if not lines:
+        return
+    yield from ("", "## Main effects of a matrix of 3 x 2 x 2", "")
+    keys = ("found", "pair_found", "false", "pair_false", "interaction")
+    titles = (
+        "found: main effect",
+        "found: pair",
+        "any false: main effects",
+        "any false: pairs",
+        "any false interaction",
+    )
+    yield f"| true change | runs each | {' | '.join(titles)} |"
+    yield "|---|---:|" + "---:|" * len(titles)
+    for name, one in lines.items():
         yield f"| {' | '.join(name.split('|')[1:])} | " + " | ".join(_share(one[key]) for key in keys) + " |"
 
 

@@ -1,10 +1,13 @@
 """Lets every test import the helpers that lie in this folder (`from tiny import tiny_model`), and hides GPUs."""
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
+import pytest
 
 # Before torch is imported: the models of the tests are so small that threads only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -17,3 +20,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 # A busy machine is slow, and that is no fault of the code.
 hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("patient")
+
+
+@pytest.fixture
+def default_sighup() -> Iterator[None]:
+    """Give SIGHUP its default action in a test that sends it: under nohup, child processes would ignore it, too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

@@ -7,24 +7,24 @@ import pyarrow.parquet as pq
 
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.shard import write_shard
-from paratune.corpus.stage import Stage, begin, finish, parts
+from paratune.corpus.stage import Stage, begin, finish, stage_tables
 
 EXTRACTED = "3_extract"
-HOLDS_ON = """
+STOP_AFTER_TWO_SHARDS = """
 import time
 from paratune.corpus import stage
 
-finished = stage._finished
+make_shards = stage._make_shards
 
 def held(*arguments):
-    made = finished(*arguments)
+    made = make_shards(*arguments)
     for _ in range(2):
         yield next(made)
     time.sleep(1000)
 
-stage._finished = held
+stage._make_shards = held
 """
-"""Begins a script: each stage of it stops after two shards, and so none is over before the script is killed."""
+"""Start of a script in which each stage stops after two shards, so that it can be killed before the stage ends."""
 
 
 def document(text, number=0, **more):
@@ -52,7 +52,7 @@ def extracted(work, *shards):
 
 def kept(folder):
     """Return the rows that a finished stage kept, a list for each shard."""
-    return [pq.read_table(path).to_pylist() for path in parts(Path(folder))]
+    return [pq.read_table(path).to_pylist() for path in stage_tables(Path(folder))]
 
 
 def dropped(folder):

@@ -106,7 +106,7 @@ def fetched_row(number, payload, **known):
 def fetched(work, *shards):
     """Write a finished stage `fetch` whose shards hold these rows."""
     stage = Stage("fetch", work / "2_fetch", FETCHED_SCHEMA, iter, 1, [1])
-    return run_stage(stage, shards, workers=1, display=Display(speaks=False))
+    return run_stage(stage, [(shard,) for shard in shards], workers=1, display=Display(speaks=False))
 
 
 def word_file(text):

@@ -1,44 +1,42 @@
-"""What the stages of the tests do to an input; in a module that other processes can import."""
+"""Functions for stages in tests, in a module that other processes can import."""
 
 import os
 import signal
 import time
 from pathlib import Path
 
-from paratune.corpus.rows import Lost
+from paratune.corpus.rows import DroppedRow
 from paratune.errors import DataError
 
 
-def even(each):
+def even(start, stop):
     """Keep even numbers."""
-    for number in range(*each):
-        yield {"number": number} if number % 2 == 0 else Lost(f"u{number}", "odd", str(number))
+    for number in range(start, stop):
+        yield {"number": number} if number % 2 == 0 else DroppedRow(f"u{number}", "odd", str(number))
 
 
-def marked(each):
-    folder, number = each
+def marked(folder, number):
     Path(folder, f"{number}.{time.monotonic_ns()}").touch()
     yield {"number": number}
 
 
-def dies_once(each):
-    flag, number = each
+def dies_once(flag, number):
     if number == 1 and not Path(flag).exists():
         Path(flag).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     yield {"number": number}
 
 
-def dies(each):
+def dies(number):
     os.kill(os.getpid(), signal.SIGKILL)
-    yield {"number": each}
+    yield {"number": number}
 
 
-def refuses(each):
-    raise DataError(f"input {each} is bad", code="data.empty")
+def refuses(number, *_):
+    raise DataError(f"input {number} is bad", code="data.empty")
     yield
 
 
-def letters(each):
-    """Return each letter of a text as a key; a full stop has none."""
-    return (None if letter == "." else letter.encode() for letter in each)
+def letters(text):
+    """Return each letter of a text as a key, None for a full stop."""
+    return (None if letter == "." else letter.encode() for letter in text)

@@ -21,13 +21,13 @@ from paratune import checkpoint
 from paratune.config.sections import Train
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import find_blocks
 from paratune.precision import POLICIES
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
-from paratune.train.certify import silence
+from paratune.training.certify import zero_dropout
 
 GLOBAL_BATCH_SIZE = 8
 NUM_STEPS = 4
@@ -59,10 +59,10 @@ ARCHITECTURES = ("bert", "modernbert-mean", "deberta-v2", "eurobert", "roberta")
 
 def engines() -> list[tuple[str, dict[str, Any]]]:
     """Return the ways to train with weights of 16 bits, on any number of ranks; the buckets of DeepSpeed are small."""
-    found: list[tuple[str, dict[str, Any]]] = [("zero2", BF16), ("zero3", BF16)]
+    strategies: list[tuple[str, dict[str, Any]]] = [("zero2", BF16), ("zero3", BF16)]
     if importlib.util.find_spec("deepspeed"):
-        found += [("deepspeed", {**BF16, "stage": stage, "reduce_bucket_size": 20_000}) for stage in (1, 2, 3)]
-    return found
+        strategies += [("deepspeed", {**BF16, "stage": stage, "reduce_bucket_size": 20_000}) for stage in (1, 2, 3)]
+    return strategies
 
 
 def references() -> list[Job]:
@@ -73,10 +73,10 @@ def references() -> list[Job]:
 def jobs() -> list[Job]:
     """Return what one process and two run: each way with two tasks, one of them interrupted; zero3 with all models."""
     halves = [Job(*way, "bf16", save_at=2, micro_batches=2) for way in engines()]
-    found = [*halves, *map(resumed, halves)]
-    found += [Job(*way, "bf16", task="mlm") for way in engines()]
-    found += [Job("zero3", BF16, "bf16", name) for name in ARCHITECTURES[1:]]
-    return [*found, Job("zero3", {}, "bf16", ARCHITECTURES[1])]  # autocast
+    jobs = [*halves, *map(resumed, halves)]
+    jobs += [Job(*way, "bf16", task="mlm") for way in engines()]
+    jobs += [Job("zero3", BF16, "bf16", name) for name in ARCHITECTURES[1:]]
+    return [*jobs, Job("zero3", {}, "bf16", ARCHITECTURES[1])]  # autocast
 
 
 def resumed(job: Job) -> Job:
@@ -90,8 +90,8 @@ def run(job: Job, rank: int, world_size: int, folder: Path) -> None:
         device=CPU, precision=POLICIES[job.precision], rank=rank, world_size=world_size, **job.options
     )
     model = model_of(CONFIGS[job.architecture](), job.task, POLICIES[job.precision].param_dtype)
-    silence(model)
-    find_entry(model)
+    zero_dropout(model)
+    enable_packed_batches(model)
     # With a first decay rate of 0 the first moment after a step is its gradient.
     factory = OptimizerFactory(Train(learning_rate=1e-3, betas=[0.0, 0.99]), NUM_STEPS)
     strategy.prepare(model, find_blocks(model), factory)

@@ -38,7 +38,7 @@ def main() -> None:
         model=model,
         precision=POLICIES["fp32"],
         device=CPU,
-        worst=lambda size: row_batch(range(size), 64),
+        longest=lambda size: row_batch(range(size), 64),
         share=64,
         meter=make_meter(CPU, 2),
     )

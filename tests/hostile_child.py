@@ -1,4 +1,4 @@
-"""The process that reads documents, in which some of them do harm; their URLs say which."""
+"""A child process in which some documents do harm; their URLs select the harm."""
 
 import os
 import signal
@@ -12,11 +12,11 @@ sys.modules["paratune.corpus.extract.document"] = SimpleNamespace(extract=None, 
 sys.modules["paratune.corpus.extract.office"] = SimpleNamespace(warm_up=lambda: None)
 
 from paratune.corpus.extract import child  # noqa: E402
-from paratune.corpus.extract.found import Extracted, Refused  # noqa: E402
 from paratune.corpus.extract.frames import write_frame  # noqa: E402
+from paratune.corpus.extract.results import ExtractedText, NoText  # noqa: E402
 
 
-def extract(document, kept):
+def extract(document, limits):
     what, _, flag = document.url.partition(" ")
     if flag:
         is_first = not Path(flag).exists()
@@ -32,17 +32,17 @@ def extract(document, kept):
         os.write(3, b"\xff" * 1000)
         os._exit(0)
     if what == "lie":
-        write_frame(os.fdopen(3, "wb"), {"found": {"mime": "text/plain", "text": ["no text"]}, "strained": False})
+        write_frame(os.fdopen(3, "wb"), {"result": {"mime": "text/plain", "text": ["no text"]}, "strained": False})
         time.sleep(10_000)
     if what == "surrogate":
-        return Extracted("text/plain", "\ud800", "test")
+        return ExtractedText("text/plain", "\ud800", "test")
     if what == "say":
-        return Refused("unreadable", "\ud800\x1b[31m" + "a" * 1000)
+        return NoText("unreadable", "\ud800\x1b[31m" + "a" * 1000)
     if what == "sleep":
         time.sleep(10_000)
     if what == "hoard":
-        return Extracted("text/plain", str(len(bytearray(int(document.payload)))), "test")
-    return Extracted("text/plain", document.payload.decode(), "test")
+        return ExtractedText("text/plain", str(len(bytearray(int(document.payload)))), "test")
+    return ExtractedText("text/plain", document.payload.decode(), "test")
 
 
 child.extract = extract

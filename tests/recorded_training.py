@@ -11,7 +11,7 @@ from tiny import tiny_masked_lm, tiny_model
 from tiny_data import tiny_collator, tiny_masking
 
 from paratune.config.sections import Train
-from paratune.config.traits import traits_of
+from paratune.config.traits import strategy_traits
 from paratune.data.loader import Collate, TrainBatches, eval_batches
 from paratune.engine.evaluate import evaluate
 from paratune.engine.optim import OptimizerFactory
@@ -125,7 +125,7 @@ def _train(training: Training, model: TaskModel, world: World, rank: int) -> lis
 
 def _batches(training: Training, strategy: Any) -> TrainBatches:
     layout = strategy.layout
-    traits = traits_of(training.kind, training.options) or strategy.traits
+    traits = strategy_traits(training.kind, training.options) or strategy.traits
     size = layout.data_world_size * training.num_micro_steps
     # A whole step, and one with a single sample: all ranks but one have filler only.
     return TrainBatches(

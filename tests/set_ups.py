@@ -20,18 +20,18 @@ import pyarrow.parquet as pq
 import yaml
 from tiny import tiny_model
 
-from paratune.commands.doctor import examine_run
+from paratune.commands.doctor_run import examine_run
 from paratune.config.layers import read_layers
 from paratune.config.load import check_layer, load_config
 from paratune.config.sections import Columns, Config, named_columns, run_path
-from paratune.config.sources import local_path, split_of
-from paratune.config.task_sections import QuestionAnsweringTask, RegressionTask, Task
-from paratune.data.sources import sources_of
+from paratune.config.sources import local_path, path_and_split
+from paratune.config.task_sections import QuestionAnsweringTask, RegressionTask, Task, TokenClassificationTask
+from paratune.data.sources import source_files
 from paratune.doctor.checkup import judge
 from paratune.doctor.finding import Finding, MachineFacts
 from paratune.doctor.setup import Probes, Start
 from paratune.errors import ConfigError
-from paratune.records.run_folder import state_of
+from paratune.records.run_folder import folder_state
 
 GPU = {"name": "NVIDIA A100-SXM4-80GB", "memory_bytes": 80 * 2**30, "capability": "8.0", "link": "NV12"}
 T4 = {"name": "Tesla T4", "memory_bytes": 16 * 2**30, "capability": "7.5", "link": None}
@@ -143,7 +143,7 @@ class SetUp:
         loaded, problems = check_layer(read_layers(path, overrides), path)
         out = run_path(loaded.config) if loaded is not None else self.folder / "runs"
         machine = MachineFacts(self.node, self.versions, out, self.folder / "cache", self.environ, self.folder)
-        values = {"run_state": state_of(out), **self.probes}
+        values = {"run_state": folder_state(out), **self.probes}
         is_single = loaded is not None and loaded.config.strategy.kind == "single"
         found = judge(machine, is_elsewhere=self.site is not None, is_single=is_single) if self.machine_checks else []
         return found + examine_run(
@@ -293,7 +293,7 @@ def sound(folder: Path, copy_of: Path | None = None) -> SetUp:
 def on_site(set_up: SetUp, **values: Any) -> SetUp:
     """Let the run be queued from a login node to two nodes of four A100."""
     size = {"num_nodes": 2, "processes_per_node": 4, "gpus_per_node": 4, "cores_per_node": 32, "gpu_type": "a100"}
-    set_up.site = Start(**{**size, "said_by": "site.yaml", "needs_srun": True, "is_elsewhere": True, **values})
+    set_up.site = Start(**{**size, "source": "site.yaml", "needs_srun": True, "is_elsewhere": True, **values})
     set_up.set("strategy.kind", "ddp")
     return set_up
 
@@ -361,15 +361,19 @@ def is_run(path: Path) -> bool:
 def make_files(config: Config, folder: Path) -> None:
     """Write files of a few rows that hold what a configuration says, below the working directory."""
     data = config.data
-    sources = [*sources_of(data.train), *sources_of(data.validation), *sources_of(data.test), *data.extra.values()]
+    splits = [*source_files(data.train), *source_files(data.validation), *source_files(data.test)]
+    sources = [*splits, *data.extra.values()]
     for number, source in enumerate(dict.fromkeys([*sources, *data.predict.values()])):
         path = local_path(source)
         if path is None:
             continue
-        path, _ = split_of(folder / path)
+        path, _ = path_and_split(folder / path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        table = [_row(config, 1000 * number + n) for n in range(200)]
-        _write(path, table, config.task.kind)
+        numbers = range(1000 * number, 1000 * number + 200)
+        if isinstance(config.task, TokenClassificationTask):
+            path.write_text("\n\n".join(_tagged(config.task, n) for n in numbers) + "\n", encoding="utf-8")
+            continue
+        _write(path, [_row(config, n) for n in numbers], config.task.kind)
 
 
 def _write(path: Path, table: list[dict[str, Any]], kind: str) -> None:
@@ -391,6 +395,13 @@ def _write(path: Path, table: list[dict[str, Any]], kind: str) -> None:
         text = out.getvalue()
     raw = text.encode()
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+
+
+def _tagged(task: TokenClassificationTask, number: int) -> str:
+    """Return a sentence in CoNLL format: each entity has one word, and all types occur in turn."""
+    begins = [label for label in task.labels if label.startswith("B-")]
+    words = sentence(number).split()
+    return "\n".join([f"{words[0]} {begins[number % len(begins)]}", *(f"{word} O" for word in words[1:])])
 
 
 def _row(config: Config, number: int) -> dict[str, Any]:

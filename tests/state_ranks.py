@@ -56,17 +56,17 @@ def _jobs(world_size: int) -> list[Job]:
             ("deepspeed", {"stage": s, **BF16, "bucket_cap_mb": 1.0, "offload_optimizer": True}) for s in (1, 2, 3)
         ]
         rows += [("deepspeed", {"stage": 3, **BF16, "bucket_cap_mb": 1.0, "offload_parameters": True})]
-    found = []
+    jobs = []
     for kind, options in rows:
         task: Literal["mlm", "classification"] = "mlm" if world_size == 2 or kind == "pipeline" else "classification"
         # DeepSpeed's own modes keep no fp32 of what is frozen.
         both = task == "classification" and not (kind == "deepspeed" and "param_dtype" in options)
         for freeze in (False, True) if both else (False,):
             name = f"{kind} {json.dumps(options)} {task}{' head' * freeze} x{world_size}"
-            found.append(Job(name, task=task, strategy=kind, options=options, accumulation=2, freeze=freeze))
+            jobs.append(Job(name, task=task, strategy=kind, options=options, accumulation=2, freeze=freeze))
     # DeepSpeed's flat tensors have no norms of single weights.
-    takes_lamb = [job for job in found if job.strategy != "deepspeed" or job.options["stage"] == 0]
-    return found + [replace(job, name=f"{job.name} LAMB", optimizer="lamb") for job in takes_lamb]
+    takes_lamb = [job for job in jobs if job.strategy != "deepspeed" or job.options["stage"] == 0]
+    return jobs + [replace(job, name=f"{job.name} LAMB", optimizer="lamb") for job in takes_lamb]
 
 
 # DeepSpeed counts parameters as it goes and compares the counts of ranks: those that come later must be fewer.
@@ -88,18 +88,18 @@ def _held(job: Job, rank: int, world_size: int) -> dict[str, int]:
     strategy.optimizer_step(1.0)
     strategy.forward_backward(batches.step(1), _no_clock)
     if job.strategy == "deepspeed" and job.options["stage"] > 0:
-        found = _held_by_deepspeed(model, strategy._engine, job.options["stage"])
+        bytes_by_kind = _held_by_deepspeed(model, strategy._engine, job.options["stage"])
     else:
         optimizer = strategy._optimizer.optim if job.strategy == "zero1" else factory._optimizers[0]
         states = (value for state in optimizer.state.values() for value in state.values())
-        gradients = (each.grad for each in model.parameters() if each.grad is not None)
-        found = {
+        gradients = (parameter.grad for parameter in model.parameters() if parameter.grad is not None)
+        bytes_by_kind = {
             "weights": _bytes(model.parameters()),
             "gradients": _bytes(gradients),
             "optimizer": _bytes(states),
         }
     strategy.close()
-    return found
+    return bytes_by_kind
 
 
 def _held_by_deepspeed(model: Any, engine: Any, stage: int) -> dict[str, int]:
@@ -107,22 +107,22 @@ def _held_by_deepspeed(model: Any, engine: Any, stage: int) -> dict[str, int]:
     states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
     weights = list(model.parameters())
     if stage == 3:
-        weights += [each.ds_tensor for each in model.parameters()]
+        weights += [tensor.ds_tensor for tensor in model.parameters()]
         updated = zero.fp32_partitioned_groups_flat
         gradients = [zero.grad_partitions_flat_buffer]
     else:
         updated = zero.single_partition_of_fp32_groups
-        gradients = [each for group in zero.averaged_gradients.values() for each in group or ()]
+        gradients = [tensor for group in zero.averaged_gradients.values() for tensor in group or ()]
         if zero.cpu_offload:
             weights += zero.param_buffer_of_bit16_for_cpu_offload_groups
             gradients += [*zero.accumulated_grads_in_cpu.values(), zero.temp_grad_buffer_for_cpu_offload]
-    gradients += [each.grad for each in updated if each.grad is not None]
+    gradients += [tensor.grad for tensor in updated if tensor.grad is not None]
     return {"weights": _bytes(weights), "gradients": _bytes(gradients), "optimizer": _bytes([*states, *updated])}
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
-    local = (each.to_local() if isinstance(each, DTensor) else each for each in tensors)
-    return sum({each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in local}.values())
+    local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors)
+    return sum({tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in local}.values())
 
 
 def one_rank(rank: int, folder: str) -> None:
@@ -135,6 +135,6 @@ def one_rank(rank: int, folder: str) -> None:
             continue
         os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()
         open_process_group(Place(rank, rank, world_size), CPU)
-        found = {job.name: _held(job, rank, world_size) for job in jobs}
-        (Path(folder) / f"{world_size}.{rank}.json").write_text(json.dumps(found))
+        bytes_by_job = {job.name: _held(job, rank, world_size) for job in jobs}
+        (Path(folder) / f"{world_size}.{rank}.json").write_text(json.dumps(bytes_by_job))
         close_process_group()

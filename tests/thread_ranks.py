@@ -166,7 +166,7 @@ class World:
     def _post_between_two(self, posted: _Posted) -> None:
         is_send = posted.operation.kind == "send"
         line = self._sent[posted.channel]
-        partners = [each for each in line if each.operation.kind != posted.operation.kind]
+        partners = [call for call in line if call.operation.kind != posted.operation.kind]
         if not partners:
             line.append(posted)
             return
@@ -183,12 +183,12 @@ class World:
     def _fail_if_stuck(self) -> None:
         if self._failure is not None:
             return
-        if all(any(not each.is_done for each in posted) for posted in self._waiting.values()):
+        if all(any(not call.is_done for call in posted) for posted in self._waiting.values()):
             if len(self._waiting) < self._num_running:
                 return
             states = []
             for rank in range(self.size):
-                pending = [each.operation for each in self._waiting.get(rank, ()) if not each.is_done]
+                pending = [call.operation for call in self._waiting.get(rank, ()) if not call.is_done]
                 state = f"waits in {self._parts[rank]} for {pending}" if pending else "has ended"
                 states.append(f"rank {rank}, after {len(self.recorded[rank])} operations: {state}")
             self._fail(Deadlock("\n".join(states)))
@@ -381,14 +381,14 @@ class RecordedGroup(dist.ProcessGroup):
 
     def _collective(self, kind: str, inputs: list[Tensor], outputs: list[Tensor], **how: Any) -> Any:
         self._num_calls += 1
-        operation = Operation(kind, self._ranks, _shapes(inputs), tuple(each.dtype for each in inputs), **how)
+        operation = Operation(kind, self._ranks, _shapes(inputs), tuple(tensor.dtype for tensor in inputs), **how)
         channel = (self._name, self._ranks, self._num_calls)
         self._world.meet(_Posted(self._rank, operation, inputs, outputs, channel))
         return _done([outputs])
 
     def _between_two(self, kind: str, tensors: list[Tensor], group_rank: int) -> Any:
         peer = self._ranks[group_rank]
-        operation = Operation(kind, self._ranks, _shapes(tensors), tuple(each.dtype for each in tensors), peer=peer)
+        operation = Operation(kind, self._ranks, _shapes(tensors), tuple(tensor.dtype for tensor in tensors), peer=peer)
         ends = (self._rank, peer) if kind == "send" else (peer, self._rank)
         over = "group" if self._rank in self._world._batches else "pair"
         self._world.meet(_Posted(self._rank, operation, tensors, tensors, (self._name, self._ranks, over, *ends)))

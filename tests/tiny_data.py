@@ -9,6 +9,7 @@ from paratune.data.documents import Vocabulary
 from paratune.data.loader import Collator
 from paratune.data.masking import MaskingCollator
 from paratune.data.token_store import TokenStore
+from paratune.data.words import WORD, WordCollator
 
 
 def tiny_collator(num_samples: int, *, num_classes: int = 2, seed: int = 0) -> Collator:
@@ -35,9 +36,21 @@ def tiny_masking(num_samples: int, *, whole_words: bool = False, seed: int = 0) 
     store = tiny_collator(num_samples, seed=seed).store
     store = replace(
         store,
-        of_rows={"num_maskable": store.lengths.astype(np.int32)},
-        of_tokens={"word_start": (np.arange(store.num_tokens) % 3 == 0).astype(np.uint8)},
+        row_values={"num_maskable": store.lengths.astype(np.int32)},
+        token_values={"word_start": (np.arange(store.num_tokens) % 3 == 0).astype(np.uint8)},
     )
     ids = np.arange(len(VOCABULARY))
     vocabulary = Vocabulary(VOCABULARY.index("[MASK]"), ids < len(SPECIAL), ids[len(SPECIAL) :])
     return MaskingCollator(store, vocabulary, 0, probability=0.35, whole_words=whole_words, seed=seed)
+
+
+def tiny_tags(num_samples: int, *, num_tags: int = 3, seed: int = 0) -> WordCollator:
+    """Return the rows of `tiny_collator` as sentences: each token that is divisible by 3 begins a word, with a tag."""
+    store = tiny_collator(num_samples, seed=seed).store
+    is_first = store.tokens % 3 == 0
+    is_first[store.offsets[:-1]] = True
+    tokens = np.split(store.tokens, store.offsets[1:-1])
+    firsts = np.split(is_first, store.offsets[1:-1])
+    word = np.concatenate([np.where(first, first.cumsum() - 1, -1) for first in firsts]).astype(np.int32)
+    tags = [(row[first] % num_tags).astype(np.int64) for row, first in zip(tokens, firsts, strict=True)]
+    return WordCollator(replace(store, token_values={WORD: word}), tags, 0)

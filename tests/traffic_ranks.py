@@ -42,7 +42,7 @@ class Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.namespace == "c10d":
-            tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+            tensors = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
             largest = max(tensors, key=lambda tensor: tensor.numel(), default=torch.empty(0))
             self.calls.append(Call(func.__name__.partition(".")[0], largest.numel(), str(largest.dtype)))
         return func(*args, **(kwargs or {}))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paratune.models.attention import cpu, cuda
-from paratune.models.attention.check import TF32, TOLERANCE, written_out
+from paratune.models.attention.check import TF32, TOLERANCE, reference_attention
 
 from .setting import Check, Figures, Setting, Skipped, durations_ms, hold, largest_difference, spread
 from .texts import IMDB, Case, draw_lengths, packed_batch
@@ -73,7 +73,7 @@ def against_float64(setting: Setting, dtype: torch.dtype, width: int, window: in
     kernel = kernel_of(setting, dtype, width, window)
     found = [out, *torch.autograd.grad(out, ours, tensors[3].to(setting.device))]
     exact = [x.double().requires_grad_() for x in tensors[:3]]
-    out = written_out(*exact, lengths=LENGTHS, scale=width**-0.5, window=window)
+    out = reference_attention(*exact, lengths=LENGTHS, scale=width**-0.5, window=window)
     expected = [out, *torch.autograd.grad(out, exact, tensors[3].double())]
     allowed = TF32 if setting.on_gpu and dtype == torch.float32 else TOLERANCE[dtype]
     figures = {"kernel": kernel, "difference": largest_difference(found, expected), "allowed": allowed}
@@ -168,8 +168,8 @@ def step_cost(setting: Setting) -> Figures:
         "as_it_is": nullcontext,
         "deterministic": partial(_deterministic, True),
     }
-    if hasattr(cuda, "switched"):
-        ways["not_deterministic"] = partial(cuda.switched, deterministic=False)
+    if hasattr(cuda, "attention_settings"):
+        ways["not_deterministic"] = partial(cuda.attention_settings, deterministic=False)
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(1 if setting.tiny else 3):  # in turn, so that clocks and heat meet all of them alike
         for name, way in ways.items():

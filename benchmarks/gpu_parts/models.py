@@ -13,7 +13,7 @@ from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack, round_up
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel
 
 from .setting import Check, Figures, Setting, hold, largest_difference
@@ -67,10 +67,10 @@ def compare(
     batch = rows(LENGTHS, kind, pad=exact.hf.config.pad_token_id or 0)
     if kind == "qa":
         batch = replace(batch, row_bounds=torch.tensor([[0, 0, length] for length in LENGTHS]))
-    find_entry(exact, packs=False)
+    enable_packed_batches(exact, packs=False)
     expected = _step(exact, batch)
     ours = model_of(config, kind).eval()
-    find_entry(ours, device=setting.device, dtype=dtype)
+    enable_packed_batches(ours, device=setting.device, dtype=dtype)
     why_padded = ours.why_padded
     packed = round_up(pack(batch)) if ours.entry is not None else batch
     ours.to(setting.device)
@@ -94,5 +94,5 @@ def _step(
         outputs = model(batch)
         loss = model.loss_sum(outputs, batch) / batch.loss_count
     loss.backward()
-    of_rows = [outputs.detach()[:num_rows]] if model.head_reads == "rows" else []
-    return [loss.detach(), *of_rows, *(x.grad for x in model.parameters() if x.grad is not None)]
+    row_values = [outputs.detach()[:num_rows]] if model.head_reads == "rows" else []
+    return [loss.detach(), *row_values, *(x.grad for x in model.parameters() if x.grad is not None)]

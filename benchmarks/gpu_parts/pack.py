@@ -83,7 +83,7 @@ def pack(folder: Path) -> int:
 
 
 def _copy_tokenizer(target: Path) -> None:
-    from paratune.models.load import locate
+    from paratune.models.locate import locate
 
     source = Path(locate("demo:minilm"))
     target.mkdir(parents=True)

@@ -15,10 +15,10 @@ import torch.multiprocessing
 from paratune.batch.packing import round_up
 from paratune.config import strategy_sections as sections
 from paratune.config.task_sections import ClassificationTask
-from paratune.config.traits import traits_of
-from paratune.plan.memory import peak_of_rank
-from paratune.plan.profile import Shape, profile
-from paratune.plan.setup import PredictionSetup
+from paratune.config.traits import strategy_traits
+from paratune.planning.memory import peak_of_rank
+from paratune.planning.profile import Shape, profile
+from paratune.planning.setup import PredictionSetup
 from paratune.strategies import strategy_class
 
 from .setting import Check, Figures, Setting, hold, largest_difference
@@ -65,7 +65,7 @@ def memory(setting: Setting, kind: str, num_ranks: int) -> Figures:
     finally:
         if num_ranks > 1:
             dist.destroy_process_group()
-    traits = traits_of(kind, {})
+    traits = strategy_traits(kind, {})
     assert traits is not None
     setup = PredictionSetup(SECTIONS[kind](kind=kind), traits, precision, num_ranks, num_ranks, len(lengths), 1)
     shape = Shape(tuple(lengths), layout="packed")

@@ -49,7 +49,7 @@ def checks(setting: Setting) -> Iterator[Check]:
     yield of(cases[0], "Trainer, padded, no cuDNN", partial(trainer, setting, cases[0], work, False, False))
     yield of(cases[0], "packed, compiled", partial(ours, setting, cases[0], work, "packed", compiled=True))
     yield of(cases[0], "padded", partial(ours, setting, cases[0], work, "padded"))
-    if not hasattr(cuda, "switched"):  # else a run switches cuDNN's attention off by itself
+    if not hasattr(cuda, "attention_settings"):  # else a run switches cuDNN's attention off by itself
         yield of(cases[0], "padded, no cuDNN", partial(ours, setting, cases[0], work, "padded", cudnn=False))
     for case in cases[1:]:
         yield of(case, "Trainer, padded", partial(trainer, setting, case, work, False, True))

@@ -18,7 +18,7 @@ from paratune.batch import Batch
 from paratune.config.sections import Train
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.dropout import use_cheap_dropout
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.precision import POLICIES, Precision
 from paratune.strategies.single import SingleStrategy
@@ -44,7 +44,7 @@ def train_here(config: Path, *overrides: str, on_step: OnStep | None = None) -> 
     """
     from paratune.config.load import load_config
     from paratune.engine.recorder import Recorder
-    from paratune.train.run import train
+    from paratune.training.run import train
 
     recorded = Recorder.step
 
@@ -108,7 +108,7 @@ def make_model(setting: Setting, precision: Precision, **changes: Any) -> TaskMo
             AutoModelForSequenceClassification.from_config(bert_config(setting, **changes)), "classification"
         )
     use_cheap_dropout(model)
-    find_entry(model, device=setting.device, dtype=precision.autocast_dtype)
+    enable_packed_batches(model, device=setting.device, dtype=precision.autocast_dtype)
     if model.entry is None:
         raise RuntimeError(f"packed rows are refused: {model.why_padded}")
     return model

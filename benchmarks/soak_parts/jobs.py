@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from paratune.cluster import toy
-from paratune.cluster.slurm import known
+from paratune.cluster.slurm import controller_facts
 
 from . import warm, worlds
 from .findings import DIFFERENCE, STUCK, TRACEBACK, Finding
@@ -145,7 +145,7 @@ def _processes(place: Path, job: str) -> list[psutil.Process]:
 
 
 def _state(job: str) -> Any:
-    return next(iter(known(job).values()), {}).get("JobState")
+    return next(iter(controller_facts(job).values()), {}).get("JobState")
 
 
 def _wait_for_end(place: Path, name: str, seconds: float, job: str | None = None) -> None:

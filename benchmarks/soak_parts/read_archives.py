@@ -12,11 +12,11 @@ from typing import Any
 from archive import sha1, write_warc
 from hypothesis import strategies as st
 
-from paratune.corpus.fetch.payload import PayloadChoice, finished
+from paratune.corpus.fetch.payload import PayloadChoice, fetched_row
 from paratune.corpus.fetch.records import from_file
 from paratune.corpus.index.cdx import read_lines
 from paratune.corpus.index.warcs import read_records
-from paratune.corpus.rows import CaptureRow, Lost
+from paratune.corpus.rows import CaptureRow, DroppedRow
 from paratune.errors import DataError
 
 from .fuzz import Difference, Reader, differ
@@ -61,7 +61,7 @@ def whole_warc(document: tuple[bool, list[Capture]], raw: bytes, place: Path) ->
     differ("rows", rows, list(read_records(path)))
     for row, (_, _, body) in zip(rows, document[1], strict=True):
         found = _fetched(row, path)
-        if isinstance(found, Lost):
+        if isinstance(found, DroppedRow):
             raise Difference(f"lost: {found}")
         differ("payload", body, found["payload"])
 
@@ -83,7 +83,7 @@ def damaged_warc(document: tuple[bool, list[Capture]], raw: bytes, place: Path) 
     differ("rows before the damage", before, [row for row in found if row in before][: len(before)])
     for row, (_, _, body) in zip(rows, document[1], strict=True):
         taken = _fetched(row, path)
-        if not isinstance(taken, Lost):
+        if not isinstance(taken, DroppedRow):
             differ("payload", body, taken["payload"])
 
 
@@ -91,8 +91,8 @@ def _fetched(row: CaptureRow, path: Path) -> Any:
     received = from_file(asdict(row), path, _MAX_BYTES)
     return (
         received
-        if isinstance(received, Lost)
-        else finished(asdict(row), received, PayloadChoice((200,), _MAX_BYTES, None))
+        if isinstance(received, DroppedRow)
+        else fetched_row(asdict(row), received, PayloadChoice((200,), _MAX_BYTES, None))
     )
 
 

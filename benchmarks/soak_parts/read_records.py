@@ -16,7 +16,7 @@ from paratune.bundle.archive import hash_file, unpack, write_bundle
 from paratune.bundle.manifest import Manifest
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.errors import CheckpointError, DataError, ParatuneError
-from paratune.report.make import make
+from paratune.reports.run.make import make
 from paratune.watch.board import Board
 
 from . import warm, worlds
@@ -139,7 +139,7 @@ def damaged_bundle(document: tuple[int, str], raw: bytes, place: Path) -> None:
 
 
 def _tokens(folder: Path, draw: random.Random) -> None:
-    kinds = {"has_type_ids": bool(draw.randrange(2)), "unknown_id": 1, "of_tokens": {"word_start": "|u1"}}
+    kinds = {"has_type_ids": bool(draw.randrange(2)), "unknown_id": 1, "token_values": {"word_start": "|u1"}}
     with StoreWriter(folder / TOKENS, "<u2", **kinds) as writer:
         for _ in range(3):
             ids = [[draw.randrange(500) for _ in range(draw.randint(1, 6))]]
@@ -154,8 +154,8 @@ def token_files(seed: int) -> Files:
 
 def _tokens_of(folder: Path) -> Any:
     store = open_store(folder / TOKENS)
-    arrays = [store.tokens, store.type_ids, store.offsets, store.full_lengths, *store.of_tokens.values()]
-    lists = [None if array is None else array.tolist() for array in [*arrays, *store.of_rows.values()]]
+    arrays = [store.tokens, store.type_ids, store.offsets, store.full_lengths, *store.token_values.values()]
+    lists = [None if array is None else array.tolist() for array in [*arrays, *store.row_values.values()]]
     return lists, store.max_length, store.num_unknown
 
 

@@ -13,7 +13,7 @@ from paratune.config.load import load_config, show_text
 from paratune.config.yaml_tree import read_tree
 from paratune.corpus.settings import read_settings
 from paratune.errors import ConfigError
-from paratune.sweep.matrix import read_matrix
+from paratune.sweeps.matrix import read_matrix
 
 from .fuzz import Difference, Reader, differ
 from .worlds import COMMON, SENTENCES

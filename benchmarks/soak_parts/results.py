@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.records import read_events, read_json
+from paratune.training.model_card import CARD_FILE
 
 STEP = ("step", "epoch", "loss", "grad_norm", "learning_rate", "num_samples", "num_tokens", "num_padded_tokens")
 EVALUATION = ("step", "split", "scores", "num_samples", "is_best")
@@ -28,7 +29,7 @@ def run_result(run: Path) -> Result:
     events = list(read_events(run))
     summary = read_json(run / "summary.json")
     return {
-        "model": files_below(run / "model"),
+        "model": files_below(run / "model") | {CARD_FILE: (run / "model" / CARD_FILE).is_file()},  # it has times
         "predictions": files_below(run, ("predictions.*", "null_odds_*", "nbest_*")),
         "steps": [{key: event[key] for key in STEP} for event in events if event["event"] == "step"],
         "evaluations": [{key: event[key] for key in EVALUATION} for event in events if event["event"] == "evaluation"],

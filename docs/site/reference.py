@@ -1,8 +1,14 @@
 """The pages of the reference that are generated from the code: options, commands, fields of records."""
 
+import inspect
+import re
+from typing import Any
+
 from record_fields import record_fields_page
 
-from paratune.cli import app
+import paratune
+from paratune.cli import app, complete_help
+from paratune.commands import COMMANDS
 from paratune.config.schema import options_markdown
 
 
@@ -12,13 +18,15 @@ def options_page() -> str:
         "# Options\n\n"
         "Every option of a configuration file, generated from the code. "
         "[Configuration](configuration.md) describes how files are read and combined. "
-        "`paratune config init FILE` writes a file that holds these options with the same text.\n\n"
+        "`paratune config init FILE --full --task TASK` writes a file that holds these options with the same text.\n\n"
         + options_markdown()
     )
 
 
 def commands_page() -> str:
     """Return every command with its arguments and options, as `--help` shows them."""
+    for name in COMMANDS:
+        complete_help([name])
     text: str = app.generate_docs(output_format="markdown")
     _, _, rest = text.partition("\n")
     return (
@@ -27,9 +35,49 @@ def commands_page() -> str:
     )
 
 
+def python_page() -> str:
+    """Return the page of the functions and classes of `import paratune`, from their signatures and docstrings."""
+    lines = [
+        "# Python",
+        "",
+        "The names of `import paratune`. The [guide](../howto/python.md) shows how to use them.",
+        "",
+    ]
+    for name in paratune.__all__:
+        value = getattr(paratune, name)
+        if not inspect.isclass(value):
+            lines += [f"## {name}", "", *_python_entry(f"paratune.{name}", value)]
+            continue
+        lines += [f"## {name}", "", *_python_entry(f"class paratune.{name}", value)]
+        for inner, member in vars(value).items():
+            if inner.startswith("_"):
+                continue
+            function = getattr(member, "fget", getattr(member, "func", member))
+            if inspect.isfunction(function):
+                lines += [f"### {name}.{inner}", "", *_python_entry(inner, function, is_value=function is not member)]
+    return "\n".join(lines)
+
+
+def _python_entry(title: str, value: Any, *, is_value: bool = False) -> list[str]:
+    """Return the signature and the docstring of a function, a class, or a property (`is_value`)."""
+    signature = inspect.signature(value)
+    returned = inspect.formatannotation(signature.return_annotation)
+    shown = re.sub(r"\(self(, )?", "(", str(signature.replace(return_annotation=inspect.Signature.empty)))
+    if len(shown) > 80:
+        shown = "(\n    " + re.sub(r", (?=\w+:|\*,)", ",\n    ", shown[1:-1]) + ",\n)"
+    text = title if inspect.isclass(value) else f"{title}: {returned}" if is_value else f"{title}{shown} -> {returned}"
+    text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text) if not inspect.isclass(value) else text
+    text = re.sub(r"(: |-> )'([^']+)'", r"\1\2", text)
+    match = re.match(r"(.*?)(?:\n\n((?:Args|Returns|Raises):.*))?$", inspect.getdoc(value) or "", re.DOTALL)
+    assert match is not None
+    body, details = match.groups()
+    return ["```python", text, "```", "", body, "", *([f"```text\n{details}\n```", ""] if details else [])]
+
+
 PAGES = {
     "docs/reference/options.md": options_page,
     "docs/reference/commands.md": commands_page,
+    "docs/reference/python.md": python_page,
     "docs/reference/record_fields.md": record_fields_page,
 }
 """Path of a generated page in the site -> function that returns it."""

@@ -1,3 +1,43 @@
-"""paratune: plan, run, prove and compare fine-tuning runs of transformer encoders."""
+"""paratune: plan, run, prove and compare fine-tuning runs of transformer encoders.
+
+`import paratune` imports nothing else; a function is imported, with what it needs, when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paratune.api.certify import certify
+    from paratune.api.compare import compare, report
+    from paratune.api.evaluate import EvaluationResult, evaluate
+    from paratune.api.predict import predict
+    from paratune.api.run import Run
+    from paratune.api.train import train
 
 __version__ = "0.1.0"
+
+__all__ = ["EvaluationResult", "Run", "certify", "compare", "evaluate", "predict", "report", "train"]
+
+_MODULES = {
+    "EvaluationResult": "evaluate",
+    "Run": "run",
+    "certify": "certify",
+    "compare": "compare",
+    "evaluate": "evaluate",
+    "predict": "predict",
+    "report": "compare",
+    "train": "train",
+}
+"""Name -> its module in `paratune.api`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'paratune' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"paratune.api.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

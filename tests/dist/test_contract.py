@@ -38,7 +38,9 @@ CASES = {
     ),
     "regression, 4 micro-batches": Job("regression, 4 micro-batches", task="regression", accumulation=4, packed=True),
     "masked LM": Job("masked LM", task="mlm", packed=True),
-    "whole words, 4 micro-batches": Job("whole words, 4 micro-batches", task="mlm", accumulation=4, whole_words=True),
+    "whole words, 4 micro-batches": Job(
+        "whole words, 4 micro-batches", task="mlm", accumulation=4, whole_words=True, layer_decay=0.5
+    ),
     "LAMB": Job("LAMB", task="mlm", packed=True, optimizer="lamb"),
 }
 """Each task, each optimizer and each accumulation, not all pairs of them; padded on one process, packed or padded on several. Lengths are
@@ -69,6 +71,7 @@ SAVERS = {
     "an overflow": _OVERFLOW,
     "after an overflow": replace(_OVERFLOW, overflow_at=None, until=5, load_from="an overflow"),
     "head alone": Job("head alone", scales_loss=True, freeze=True, until=2),
+    **({"adapter": Job("adapter", lora=True, accumulation=2, until=4)} if importlib.util.find_spec("peft") else {}),
 }
 """What memory savers and low precisions add to a strategy; once for each."""
 
@@ -192,6 +195,7 @@ def _run_all(aside: Path) -> None:
         "alone": replace(CASES["classification"], save_at=5),
         "without the step": replace(SAVERS["an overflow"], scales_loss=False, overflow_at=None, leave_out=1),
         "head alone": replace(SAVERS["head alone"], scales_loss=False),
+        **{name: SAVERS[name] for name in ("adapter",) if name in SAVERS},
     }
     for name, case in {**CASES, **alone}.items():
         (aside / name).mkdir(parents=True)
@@ -304,6 +308,17 @@ def test_the_head_can_be_trained_alone(folder: Path, row: Row):
     _assert_same_weights(last, alone.tensors("last"))
     trained = {key.rpartition("/")[0].removeprefix("optimizer/") for key in last if key.startswith("optimizer/")}
     assert trained == {"hf.classifier.weight", "hf.classifier.bias"}, "no states of what is not trained"
+
+
+@_rows_with("adapter")
+def test_an_adapter_is_trained_as_by_one_process(folder: Path, row: Row):
+    alone, together = Outcome(folder / "adapter"), Outcome(folder / f"{row.name}, adapter")
+    np.testing.assert_allclose(together.rank()["losses"], alone.rank()["losses"], rtol=RTOL)
+    last = together.tensors("last")
+    _assert_same_weights(last, alone.tensors("last"))
+    trained = {key.rpartition("/")[0].removeprefix("optimizer/") for key in last if key.startswith("optimizer/")}
+    assert {name for name in trained if ".lora_" not in name} == {"hf.classifier.weight", "hf.classifier.bias"}
+    assert len(trained) == 2 + 4 * 2 * 2  # the head; two matrices for query and value of four blocks
 
 
 @every_case

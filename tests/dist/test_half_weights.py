@@ -15,7 +15,7 @@ from half_ranks import BF16, Job, engines, jobs, one_rank, references, resumed
 from safetensors.torch import load_file
 
 from paratune.records.certificate import TOLERANCES
-from paratune.train.gradients import FLOORS, relative_difference
+from paratune.training.gradients import FLOORS, relative_difference
 
 pytestmark = pytest.mark.slow
 BOUND, ROUNDOFF = TOLERANCES["bf16"], 2.0**-8
@@ -33,8 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def steps(folder: Path, job: Job, size: int) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = json.loads((folder / str(size) / job.name / "rank0.json").read_text())
-    return found
+    recorded: dict[str, list[float]] = json.loads((folder / str(size) / job.name / "rank0.json").read_text())
+    return recorded
 
 
 def tensors(folder: Path, job: Job, size: int, name: str) -> dict[str, torch.Tensor]:
@@ -42,7 +42,7 @@ def tensors(folder: Path, job: Job, size: int, name: str) -> dict[str, torch.Ten
 
 
 def reference(folder: Path, job: Job) -> Job:
-    return next(each for each in references() if (each.architecture, each.task) == (job.architecture, job.task))
+    return next(candidate for candidate in references() if (candidate.architecture, candidate.task) == (job.architecture, job.task))
 
 
 FULL = [job for job in jobs() if job.load_from is None]
@@ -53,25 +53,25 @@ every_size = pytest.mark.parametrize("size", SIZES)
 @every_job
 @every_size
 def test_losses_and_norms_are_those_of_float64_within_the_bound(folder: Path, job: Job, size: int):
-    expected, found = steps(folder, reference(folder, job), 1), steps(folder, job, size)
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=BOUND.losses)
-    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=BOUND.losses)
+    expected, losses = steps(folder, reference(folder, job), 1), steps(folder, job, size)
+    np.testing.assert_allclose(losses["losses"], expected["losses"], rtol=BOUND.losses)
+    np.testing.assert_allclose(losses["norms"], expected["norms"], rtol=BOUND.losses)
     # It did round: in float32 they differ by less.
-    assert not np.allclose(found["norms"], expected["norms"], rtol=1e-5, atol=0)
+    assert not np.allclose(losses["norms"], expected["norms"], rtol=1e-5, atol=0)
 
 
 @every_job
 @every_size
 def test_gradients_are_those_of_float64_within_the_bound(folder: Path, job: Job, size: int):
     expected = tensors(folder, reference(folder, job), 1, "gradients")
-    found = tensors(folder, job, size, "gradients")
-    assert sorted(found) == sorted(expected)
-    largest = max(float(each.abs().max()) for each in expected.values())
+    gradients = tensors(folder, job, size, "gradients")
+    assert sorted(gradients) == sorted(expected)
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
     for key, value in expected.items():
-        assert found[key].dtype == torch.float32
-        assert relative_difference(found[key], value, largest, FLOORS["bf16"]) <= BOUND.gradients, key
+        assert gradients[key].dtype == torch.float32
+        assert relative_difference(gradients[key], value, largest, FLOORS["bf16"]) <= BOUND.gradients, key
     # Over all of them an error of rounding is far smaller: 0.003 to 0.011 were seen.
-    together = [torch.cat([each[key].double().flatten() for key in expected]) for each in (found, expected)]
+    together = [torch.cat([states[key].double().flatten() for key in expected]) for states in (gradients, expected)]
     assert float((together[0] - together[1]).norm() / together[1].norm()) < 8 * ROUNDOFF
 
 
@@ -79,10 +79,10 @@ def test_gradients_are_those_of_float64_within_the_bound(folder: Path, job: Job,
 @every_size
 def test_a_run_begins_with_the_weights_that_were_loaded_and_keeps_them_in_fp32(folder: Path, job: Job, size: int):
     expected = tensors(folder, reference(folder, job), 1, "initial")
-    found, last = (tensors(folder, job, size, name) for name in ("initial", "last"))
+    initial, last = (tensors(folder, job, size, name) for name in ("initial", "last"))
     for key, value in expected.items():
         if value.is_floating_point():
-            assert torch.equal(found[key], value.float()), key
+            assert torch.equal(initial[key], value.float()), key
     weights = {key: value for key, value in last.items() if key.startswith("model/") and value.is_floating_point()}
     assert all(value.dtype == torch.float32 for value in last.values() if value.is_floating_point())
     # What was trained has digits that bf16 has not.
@@ -103,9 +103,9 @@ def test_a_checkpoint_holds_all_that_the_next_steps_depend_on(folder: Path, way:
     whole, rest = steps(folder, job, size), steps(folder, resumed(job), size)
     assert rest["losses"] == whole["losses"][2:]
     assert rest["norms"] == whole["norms"][2:]
-    expected, found = (tensors(folder, each, size, "last") for each in (job, resumed(job)))
-    assert sorted(found) == sorted(expected)
-    assert all(torch.equal(found[key], value) for key, value in expected.items())
+    expected, resumed_tensors = (tensors(folder, trained_job, size, "last") for trained_job in (job, resumed(job)))
+    assert sorted(resumed_tensors) == sorted(expected)
+    assert all(torch.equal(resumed_tensors[key], value) for key, value in expected.items())
 
 
 def test_autocast_is_another_experiment(folder: Path):

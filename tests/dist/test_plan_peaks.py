@@ -8,8 +8,8 @@ import torch.multiprocessing
 from peak_ranks import CASES, LENGTH, ROWS, WORLD_SIZES, Case, config, one_rank
 
 from paratune.config.task_sections import ClassificationTask
-from paratune.plan.memory import peak_of_rank
-from paratune.plan.profile import Profile, Shape, profile
+from paratune.planning.memory import peak_of_rank
+from paratune.planning.profile import Profile, Shape, profile
 from paratune.precision import Precision
 
 pytestmark = pytest.mark.slow
@@ -36,9 +36,9 @@ def _profile(precision: Precision) -> Profile:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_fullest_moment_is_as_predicted(case: Case, measured: dict[tuple[int, int], dict[str, int]]) -> None:
     for rank in range(case.world_size):
-        found = peak_of_rank(_profile(case.precision), case.setup, rank, on_cuda=False)
+        planned = peak_of_rank(_profile(case.precision), case.setup, rank, on_cuda=False)
         # On a CPU what is offloaded lies where all else does. FSDP2 has no shards of gradients yet at that moment.
-        everywhere = found.total + found.host_total
-        everywhere -= found.host_terms["gradients"] if "cpu_offload" in case.options else 0
+        everywhere = planned.total + planned.host_total
+        everywhere -= planned.host_terms["gradients"] if "cpu_offload" in case.options else 0
         real = measured[case.world_size, rank][case.name]
-        assert everywhere == pytest.approx(real, rel=case.tolerance), f"rank {rank}: {found}"
+        assert everywhere == pytest.approx(real, rel=case.tolerance), f"rank {rank}: {planned}"

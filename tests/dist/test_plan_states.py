@@ -15,12 +15,13 @@ from state_ranks import JOBS, one_rank, precision_of
 from tiny import tiny_config
 
 from paratune.config import strategy_sections as sections
+from paratune.config.sections import Train
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
-from paratune.config.traits import traits_of
-from paratune.plan.profile import Profile, Shape, profile
-from paratune.plan.setup import PredictionSetup
-from paratune.plan.kinds import states_of_rank
-from paratune.plan.states import States
+from paratune.config.traits import strategy_traits
+from paratune.planning.profile import Profile, Shape, profile
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.kinds import states_of_rank
+from paratune.planning.states import States
 from paratune.precision import Precision
 
 pytestmark = pytest.mark.slow
@@ -52,11 +53,11 @@ def _profile(task_kind: str, freeze: bool, precision: Precision) -> Profile:
         MaskedLMTask(kind="mlm") if task_kind == "mlm" else ClassificationTask(kind="classification", labels=labels)
     )
     config = tiny_config(num_labels=3, num_layers=4)
-    return profile(config, task, Shape((5, 5)), precision, on_cuda=False, frozen_encoder=freeze, with_division=True)
+    return profile(config, task, Shape((5, 5)), precision, on_cuda=False, train=Train(freeze_encoder=freeze), with_division=True)
 
 
 def _planned(job: Job, rank: int, world_size: int) -> States:
-    traits = traits_of(job.strategy, job.options)
+    traits = strategy_traits(job.strategy, job.options)
     assert traits is not None
     setup = PredictionSetup(
         strategy=SECTIONS[job.strategy](kind=job.strategy, **job.options),

@@ -1,6 +1,6 @@
 """DeepSpeed's collectives on two real processes: the same on both, and with the bytes that the plan takes for a step.
 
-Its ranks cannot be threads, as those of `tests/unit/plan/test_traffic.py` are: it keeps state for a process.
+Its ranks cannot be threads, as those of `tests/unit/planning/test_traffic.py` are: it keeps state for a process.
 """
 
 import importlib.util
@@ -18,11 +18,11 @@ from traffic_ranks import Call, one_rank
 
 from paratune.config.strategy_sections import DeepSpeedOptions
 from paratune.config.task_sections import ClassificationTask
-from paratune.config.traits import traits_of
-from paratune.plan.profile import Shape, profile
-from paratune.plan.setup import PredictionSetup
-from paratune.plan.kinds import step_transfers
-from paratune.plan.traffic import Transfer
+from paratune.config.traits import strategy_traits
+from paratune.planning.profile import Shape, profile
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.kinds import step_transfers
+from paratune.planning.traffic import Transfer
 from paratune.precision import POLICIES
 
 pytestmark = [
@@ -34,7 +34,7 @@ OPTIONS: list[dict[str, Any]] = [
     *({"stage": stage} for stage in range(4)),
     {"stage": 3, "param_persistence_threshold": 0},
 ]
-JOBS = [Job(json.dumps(each), strategy="deepspeed", options=each, accumulation=NUM_MICRO_STEPS) for each in OPTIONS]
+JOBS = [Job(json.dumps(options), strategy="deepspeed", options=options, accumulation=NUM_MICRO_STEPS) for options in OPTIONS]
 KINDS = {"allreduce_": "all_reduce", "_allgather_base_": "all_gather", "_reduce_scatter_base_": "reduce_scatter"}
 
 
@@ -45,11 +45,11 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, l
     jobs = [asdict(job) for job in JOBS]
     torch.multiprocessing.spawn(one_rank, (str(folder), jobs, WORLD_SIZE), nprocs=WORLD_SIZE)
     ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(WORLD_SIZE)]
-    yield [{name: [Call(**call) for call in found] for name, found in rank.items()} for rank in ranks]
+    yield [{name: [Call(**call) for call in calls] for name, calls in rank.items()} for rank in ranks]
 
 
 def _planned(job: Job) -> list[Transfer]:
-    traits = traits_of("deepspeed", job.options)
+    traits = strategy_traits("deepspeed", job.options)
     assert traits is not None
     setup = PredictionSetup(
         strategy=DeepSpeedOptions(kind="deepspeed", **job.options),

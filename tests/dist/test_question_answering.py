@@ -32,11 +32,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_ranks_train_and_evaluate_as_one(folder: Path, strategy: str):
     alone = Outcome(folder / "alone").rank()
     for rank in range(2):
-        found = Outcome(folder / strategy).rank(rank)
-        assert found["losses"] == pytest.approx(alone["losses"], rel=RTOL)
-        assert found["norms"] == pytest.approx(alone["norms"], rel=RTOL)
-        assert found["evaluation"]["loss"] == pytest.approx(alone["evaluation"]["loss"], rel=RTOL)
-        outputs, expected = np.asarray(found["evaluation"]["outputs"]), np.asarray(alone["evaluation"]["outputs"])
+        outcome = Outcome(folder / strategy).rank(rank)
+        assert outcome["losses"] == pytest.approx(alone["losses"], rel=RTOL)
+        assert outcome["norms"] == pytest.approx(alone["norms"], rel=RTOL)
+        assert outcome["evaluation"]["loss"] == pytest.approx(alone["evaluation"]["loss"], rel=RTOL)
+        outputs, expected = np.asarray(outcome["evaluation"]["outputs"]), np.asarray(alone["evaluation"]["outputs"])
         assert outputs.shape == (11, 82)
         # With a pipeline 6e-12 to 7e-12 off, by the number of threads, also in answers of 0.004.
         np.testing.assert_allclose(outputs, expected, rtol=RTOL, atol=1e-10)
@@ -44,7 +44,7 @@ def test_two_ranks_train_and_evaluate_as_one(folder: Path, strategy: str):
 
 @pytest.mark.parametrize("strategy", TOGETHER)
 def test_the_first_gradients_are_the_same(folder: Path, strategy: str):
-    alone, found = Outcome(folder / "alone").tensors("first"), Outcome(folder / strategy).tensors("first")
-    assert alone.keys() == found.keys()
+    alone, tensors = Outcome(folder / "alone").tensors("first"), Outcome(folder / strategy).tensors("first")
+    assert alone.keys() == tensors.keys()
     for name, tensor in alone.items():
-        np.testing.assert_allclose(found[name], tensor, rtol=1e-7, atol=1e-14, err_msg=name)
+        np.testing.assert_allclose(tensors[name], tensor, rtol=1e-7, atol=1e-14, err_msg=name)

@@ -60,7 +60,7 @@ FILES = [
         "row with a field too many",
         train_with("data.train=torn.csv"),
         EXIT_DATA,
-        ("torn.csv, line 42: 5 fields, but the header has 4", 'must stand in "quotes"'),
+        ("torn.csv, line 42: 5 fields, but the header has 4", 'must be in "quotes"'),
         prepare=with_row("torn.csv", "x,good, really good,positive,1"),
     ),
     Case(
@@ -74,7 +74,7 @@ FILES = [
         "half a Parquet file",
         train_with("data.train=half.parquet"),
         EXIT_DATA,
-        ("half.parquet is not a whole Parquet file",),
+        ("half.parquet is damaged or not Parquet",),
         prepare=text_file("half.parquet", b"PAR1 and no end"),
     ),
 ]
@@ -90,20 +90,20 @@ COLUMNS = [
         "text column not text (CSV)",
         train_with("data.columns.text=score"),
         EXIT_DATA,
-        ("data.csv, column score (data.columns.text) holds nothing but numbers",),
+        ("data.csv, column score (data.columns.text) contains only numbers",),
     ),
     Case(
         "text column not text (Parquet)",
         train_with("data.train=num.parquet", "data.columns.id="),
         EXIT_DATA,
-        ("num.parquet, column text (data.columns.text) holds double, such as 1.5",),
+        ("num.parquet, column text (data.columns.text) contains double, such as 1.5",),
         prepare=_parquet,
     ),
     Case(
         "missing label",
         train_with("data.train=gap.csv"),
         EXIT_DATA,
-        ("gap.csv: something is missing: label (column label) in 1 of 41 rows: row 40", "data.missing: drop"),
+        ("gap.csv: values are missing: label (column label) in 1 of 41 rows: row 40", "data.missing: drop"),
         prepare=with_row("gap.csv", "x,the film,,1"),
     ),
     Case(
@@ -159,46 +159,46 @@ RUNNING_TEXT = [
         "a label column for a masked LM",
         (*MASKED_LM, "--set", "data.columns.label=label"),
         EXIT_CONFIG,
-        ("data.columns.label: label has no effect with task.kind: mlm", "learns from the text alone"),
+        ("data.columns.label: label has no effect with task.kind: mlm", "uses the text only"),
     ),
     Case(
         "a vocabulary without a mask token",
-        (*MASKED_LM, "--set", "model.name=plain", "--set", "data.train=nowhere.csv"),  # which is not even looked for
+        (*MASKED_LM, "--set", "model.name=plain"),
         EXIT_CONFIG,
-        ("task.kind: mlm hides tokens behind a mask token, and the vocabulary of plain", "has none", "model.tokenizer"),
+        ("task.kind: mlm needs a mask token, and the vocabulary of plain", "has none", "model.tokenizer"),
         prepare=damaged_model("plain", _unmasked),
     ),
     Case(
         "windows without room for text",
         (*MASKED_LM, "--set", "data.max_length=2"),
         EXIT_CONFIG,
-        ("data.max_length 2 leaves no room for text beside 2 special tokens; at least 3 is needed",),
+        ("data.max_length: 2 leaves no tokens for text next to 2 special tokens; at least 3 is needed",),
     ),
     Case(
         "a document without a token",
         (*MASKED_LM, "--set", "data.train=zero.csv", "--set", "data.split="),
         EXIT_DATA,
-        ("zero.csv: the tokenizer makes no token of row 40 (counted from 0); mend or remove such rows",),
+        ("zero.csv: the tokenizer returns no tokens for row 40 (counted from 0)",),
         prepare=with_row("zero.csv", "x,\u200b,positive,1"),
     ),
     Case(
         "sentences of a text file",
         (*MASKED_LM, "--set", "data.train=a.txt#sentences"),
         EXIT_DATA,
-        ("a.txt#sentences: only a folder saved by `datasets` has splits, and a .txt file paragraphs",),
+        ("a.txt#sentences: only folders saved by `datasets` have splits, and only .txt files #paragraphs",),
         prepare=text_file("a.txt", "one line\n"),
     ),
 ]
 
 QUESTIONS = [
     Case(
-        "an answer that does not stand at its place",
+        "an answer that is not at its position",
         ("train", "q.yaml"),
         EXIT_DATA,
         (
-            "q.json: 1 of 2 questions cannot be used: 1 with an answer that does not stand at its place in the context "
-            "(places count characters, not bytes), row 1 (counted from 0) (row 1: 'Portugal' at 22, where 'ortugal' "
-            "stands, and it is at 21). Mend the file, or leave them out with data.missing: drop",
+            "q.json: 1 of 2 questions cannot be used: 1 with an answer that is not at its position in the context "
+            "(positions count characters, not bytes), row 1 (counted from 0) (row 1: 'Portugal' at 22, where the "
+            "context has 'ortugal'; it is at 21). Correct the file, or drop such rows with data.missing: drop",
         ),
         prepare=_questions(answers={"text": ["Portugal"], "answer_start": [22]}),
     ),
@@ -238,7 +238,7 @@ QUESTIONS = [
         ("train", "q.yaml"),
         EXIT_DATA,
         (
-            "a question so long that data.max_length leaves no room for the context beside task.stride",
+            "a question so long that no tokens are left for the context",
             "data.missing: drop",
         ),
         prepare=_questions(question="Where is it? " * 40),
@@ -247,7 +247,7 @@ QUESTIONS = [
         "half a file of SQuAD",
         ("train", "q.yaml"),
         EXIT_DATA,
-        ("q.json, line 1: not JSON", "it seems to have SQuAD's layout, and is damaged or cut off"),
+        ("q.json, line 1: not JSON", "SQuAD's layout"),
         prepare=_questions(text='{"version": "v2.0", "data": [{"paragraphs": [{"context": "x'),
     ),
     Case(

@@ -27,7 +27,7 @@ MODELS = [
         "model folder without tokenizer",
         train_with("model.name=bare"),
         EXIT_CONFIG,
-        ("bare holds none of tokenizer.json", "it has config.json, model.safetensors", "model.tokenizer"),
+        ("bare has none of tokenizer.json", "it has config.json, model.safetensors", "model.tokenizer"),
         prepare=damaged_model("bare", _no_tokenizer),
     ),
     Case(
@@ -56,7 +56,7 @@ MODELS = [
         train_with("model.name=google-bert/bert-base-uncased"),
         EXIT_CONFIG,
         (
-            "google-bert/bert-base-uncased is not a local folder, the cache of the hub has no tokenizer of it, "
+            "google-bert/bert-base-uncased is not a local folder, its tokenizer is not in the cache of the hub, "
             "and HF_HUB",
             "a folder",
         ),
@@ -78,7 +78,7 @@ MODELS = [
         "no room for text",
         train_with("data.max_length=2"),
         EXIT_CONFIG,
-        ("data.max_length 2 leaves no room for text beside 2 special tokens", "at least 3 is needed"),
+        ("data.max_length: 2 leaves no tokens for text next to 2 special tokens", "at least 3 is needed"),
     ),
     Case(
         "unknown option of the model",
@@ -102,21 +102,18 @@ SETTINGS = [
         ("'train.learning_rate' cannot be set", "="),
     ),
     Case("unknown option", ("train", "c.yaml", "--foo"), EXIT_CONFIG, ("Unknown option: --foo",)),
+    Case("option as a flag", ("train", "c.yaml", "--epochs", "3"), EXIT_CONFIG, ("--set train.epochs=3",)),
+    Case("data as configuration", ("train", "data.csv"), EXIT_CONFIG, ("data.csv is a data file", "data.train")),
     Case("unknown command", ("trian", "c.yaml"), EXIT_CONFIG, ('Did you mean "train"?',)),
     Case("no configuration named", ("train",), EXIT_CONFIG, ("error: CONFIG is missing", "paratune train my.yaml")),
-    Case("--nproc 0", ("train", "c.yaml", "--nproc", "0"), EXIT_CONFIG, ("--nproc 0: at least 1 process is needed",)),
+    Case("--nproc 0", ("train", "c.yaml", "--nproc", "0"), EXIT_CONFIG, ("--nproc 0: at least 1 is needed",)),
     Case(
         "--nproc 2 with strategy single",
         ("train", "c.yaml", "--nproc", "2"),
         EXIT_CONFIG,
         ("strategy.kind: single runs in 1 process, and 2 were started", "set strategy.kind: ddp"),
     ),
-    Case(
-        "--resume and --overwrite",
-        ("train", "c.yaml", "--resume", "--overwrite"),
-        EXIT_CONFIG,
-        ("use one of them",),
-    ),
+    Case("--resume and --overwrite", ("train", "c.yaml", "--resume", "--overwrite"), EXIT_CONFIG, ("use one of them",)),
     Case(
         "batch not divisible by ranks",
         (*train_with("strategy=ddp"), "--nproc", "3"),
@@ -151,7 +148,7 @@ SETTINGS = [
         "activation checkpointing of more blocks than there are",
         train_with("train.activation_checkpointing=9"),
         EXIT_CONFIG,
-        ("train.activation_checkpointing: 9 is more than the 2 blocks of this model", "at most that"),
+        ("train.activation_checkpointing: 9 is more than the 2 blocks of this model", "set at most 2"),
     ),
     Case(
         "no such strategy module",
@@ -191,7 +188,7 @@ PLACES = [
         "a file where the run folder should be",
         train_with("run.folder=data.csv"),
         EXIT_CHECKPOINT,
-        ("data.csv/c cannot be made, because data.csv is a file", "change run.folder"),
+        ("data.csv/c cannot be created, because data.csv is a file", "change run.folder"),
     ),
     Case(
         "a run folder that cannot be made",
@@ -203,7 +200,7 @@ PLACES = [
         "a folder of something else",
         train_with("run.folder=.", "run.name=model"),
         EXIT_CHECKPOINT,
-        ("model holds files but no run", "nothing of it was touched"),
+        ("model contains files but no run", "nothing in it was changed"),
     ),
     Case(
         "a cache that cannot be made",

@@ -100,7 +100,7 @@ def as_if_begun_now(come_by: Any) -> Any:
     return instead
 
 
-Watchdog._come_by = as_if_begun_now(Watchdog._come_by)  # type: ignore[method-assign]
+Watchdog._skip_suspended_time = as_if_begun_now(Watchdog._skip_suspended_time)  # type: ignore[method-assign]
 if FAULT == "loader":
     TrainBatches.step = replaced(TrainBatches.step, lambda _, step: step == STEP)  # type: ignore[method-assign]
 if FAULT == "tokenize":

@@ -22,10 +22,10 @@ PRELOADED = [
     "paratune.cli",
     "paratune.commands.train",
     "paratune.commands.infer",
-    "paratune.train.run",
+    "paratune.training.run",
     "paratune.infer.trained",
     "paratune.data.describe",
-    "paratune.report.figures",
+    "paratune.reports.figures.runs",
     "paratune.doctor",
     "transformers.models.bert.modeling_bert",
     "sklearn.metrics",
@@ -134,6 +134,7 @@ def _child(
     sys.argv = ["paratune", *arguments]
     if hook is not None:
         hook()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup pytest ignores it
     os.setsid()
     runpy.run_module("paratune", run_name="__main__", alter_sys=False)
 

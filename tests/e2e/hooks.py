@@ -102,6 +102,6 @@ def replace(target: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]
     module, _, path = target.partition(":")
     owner: Any = importlib.import_module(module)
     *classes, name = path.split(".")
-    for each in classes:
-        owner = getattr(owner, each)
+    for entry in classes:
+        owner = getattr(owner, entry)
     setattr(owner, name, wrap(getattr(owner, name)))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from paratune.batch import Batch
 from paratune.config.traits import TRAITS
 from paratune.strategies.ddp import DDPStrategy
-from paratune.strategies.fsdp import Zero3Strategy
+from paratune.strategies.fsdp import ZERO3, FSDPStrategy
 from paratune.strategies.protocol import MakeOptimizer, Phases
 from paratune.strategies.single import SingleStrategy
 
@@ -97,8 +97,13 @@ class DamagedDDP(DDPStrategy):
         return super().forward_backward(micro_batches, phases)
 
 
-class DamagedZero3(Zero3Strategy):
+class DamagedZero3(FSDPStrategy):
     """ZeRO-3 with a damaged row."""
+
+    traits = ZERO3.traits
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(ZERO3, **arguments)
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         self.__dict__.setdefault("_damaged", _Damaged()).look(self.layout.rank)
@@ -153,11 +158,13 @@ class Averages(DDPStrategy):
         return loss
 
 
-class FullZero3(Zero3Strategy):
+class FullZero3(FSDPStrategy):
     """ZeRO-3 whose last rank has too little memory."""
 
+    traits = ZERO3.traits
+
     def __init__(self, *, most: int, first: int = 1, **arguments: Any) -> None:
-        super().__init__(**arguments)
+        super().__init__(ZERO3, **arguments)
         self._full = _Full(most, first)
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:

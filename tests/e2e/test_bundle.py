@@ -17,7 +17,7 @@ from paratune.errors import EXIT_CONFIG, EXIT_DATA, EXIT_OK
 from paratune.records import is_finished, read_json
 
 
-def test_a_bundle_is_trained_elsewhere_without_a_network(cli: Cli, world: Path, tmp_path: Path):
+def test_a_bundle_can_be_trained_without_a_network(cli: Cli, world: Path, tmp_path: Path):
     (world / "model" / "notes.pdf").unlink(missing_ok=True)
     made = cli("bundle", "c.yaml", "-o", "b.tar", "--tokens")
     assert made.code == EXIT_OK, made.stderr
@@ -45,7 +45,7 @@ def test_a_bundle_is_trained_elsewhere_without_a_network(cli: Cli, world: Path, 
     assert read_json(run / "run.json")["config"]["model"]["name"] == str((elsewhere / "exp" / "model").resolve())
 
 
-def test_a_pickle_is_named_and_refused(cli: Cli, world: Path):
+def test_pickled_weights_are_refused(cli: Cli, world: Path):
     target = (world / "model").resolve()
     (world / "model").unlink()
     shutil.copytree(target, world / "model")
@@ -61,7 +61,7 @@ def test_a_pickle_is_named_and_refused(cli: Cli, world: Path):
     check_shown(without.stderr, "bundle.unsafe_weights", "safetensors")
 
 
-def test_a_pickle_beside_safe_weights_is_left_out_and_said(cli: Cli, world: Path):
+def test_a_pickle_next_to_safetensors_is_left_out(cli: Cli, world: Path):
     target = (world / "model").resolve()
     (world / "model").unlink()
     shutil.copytree(target, world / "model")
@@ -90,7 +90,7 @@ def test_several_files_and_paths_of_another_machine(cli: Cli, world: Path):
     assert cli("train", "exp/config.yaml", "--set", "train.epochs=1").code == EXIT_OK
 
 
-def test_names_that_a_shell_would_split(cli: Cli, world: Path):
+def test_names_with_spaces_are_quoted(cli: Cli, world: Path):
     config = yaml.safe_load((world / "c.yaml").read_text())
     shutil.copy(world / "data.csv", world / "数据.csv")
     config["data"]["train"] = "数据.csv"
@@ -108,14 +108,14 @@ def test_names_that_a_shell_would_split(cli: Cli, world: Path):
 def test_a_configuration_of_another_version_leaves_nothing(cli: Cli, world: Path):
     assert cli("bundle", "c.yaml", "-o", "b.tar").code == EXIT_OK
     manifest = read_manifest(world / "b.tar")
-    for values, said in (({**manifest.config, "no_section": 1}, "no_section"), ({}, "it lacks 'model'")):
+    for values, output in (({**manifest.config, "no_section": 1}, "no_section"), ({}, "it lacks 'model'")):
         files = {packed.name: world / "all" / packed.name for packed in manifest.files}
         if not (world / "all").exists():
             assert cli("unbundle", "b.tar", "-d", "all").code == EXIT_OK
         write_bundle(world / "other.tar", replace(manifest, config=values), files)
         refused = cli("unbundle", "other.tar", "-d", "new")
         assert refused.code == EXIT_DATA
-        assert said in refused.stderr
+        assert output in refused.stderr
         assert not list(world.glob("*new*"))
 
 
@@ -153,7 +153,7 @@ def test_a_run_folder_outside_of_the_bundle_is_refused(cli: Cli, world: Path):
     assert not list(world.glob("*new*"))
 
 
-def test_what_is_missing_is_said(cli: Cli, world: Path):
+def test_missing_files_of_a_bundle_are_reported(cli: Cli, world: Path):
     (world / "data.csv").unlink()
     missing = cli("bundle", "c.yaml", "-o", "b.tar")
     assert missing.code == EXIT_DATA

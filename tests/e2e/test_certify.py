@@ -31,11 +31,11 @@ def test_strategies_that_hold_and_one_that_does_not(world: Path, cli: Cli):
     assert record["model"]["init_fingerprint"] == run["model"]["init_fingerprint"]
     assert record["data"]["train"]["fingerprint"] == run["data"]["train"]["fingerprint"]
     zero3, averages, hsdp, pipeline = record["strategies"]
-    for found in (zero3, pipeline):
-        assert (found["status"], found["reason"], found["precision"]) == ("holds", None, "fp64")
-        assert (found["same_samples"], found["same_order"], found["same_weights"]) == (True, True, True)
-        assert found["gradient_difference"] < 1e-12
-        assert found["loss_difference"] < 1e-12
+    for result in (zero3, pipeline):
+        assert (result["status"], result["reason"], result["precision"]) == ("holds", None, "fp64")
+        assert (result["same_samples"], result["same_order"], result["same_weights"]) == (True, True, True)
+        assert result["gradient_difference"] < 1e-12
+        assert result["loss_difference"] < 1e-12
     # Half the gradient is off by half, and by nothing else: AdamW does not see the length of a gradient.
     assert averages["status"] == "differs"
     assert averages["gradient_difference"] == pytest.approx(0.5)
@@ -46,7 +46,7 @@ def test_strategies_that_hold_and_one_that_does_not(world: Path, cli: Cli):
 
 
 @pytest.mark.slow
-def test_bf16_is_certified_as_it_trains(world: Path):
+def test_bf16_is_certified_in_training_precision(world: Path):
     options = ("--set", "precision=bf16", "--strategies", "zero3,outside:Longer", "--json")
     done = python(*CERTIFY, *options, cwd=world)
 
@@ -72,7 +72,7 @@ def test_a_strategy_that_breaks_is_a_row_and_not_a_crash(world: Path):
     assert "verdict: incomplete" in done.stdout
 
 
-def test_what_no_process_can_train_is_an_error(world: Path):
+def test_certify_fails_if_the_reference_fails(world: Path):
     done = python(*CERTIFY, "--strategies", "ddp", "--set", "model.name=nowhere/at/all", cwd=world)
 
     assert done.code == EXIT_CONFIG

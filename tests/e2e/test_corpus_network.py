@@ -10,7 +10,7 @@ import pytest
 from archive import has_pywb, page, pywb, stand_in, write_warc
 from patience import PATIENCE_S
 
-from paratune.corpus.stage import parts
+from paratune.corpus.stage import stage_tables
 from paratune.errors import EXIT_DATA
 
 HTML = [("Content-Type", "text/html")]
@@ -32,11 +32,11 @@ def configure(tmp_path, **sections):
 
 
 def payloads(tmp_path):
-    found = [row for path in parts(tmp_path / "work/2_fetch") for row in pq.read_table(path).to_pylist()]
-    return {row["url"]: row["payload"] for row in found}
+    result = [row for path in stage_tables(tmp_path / "work/2_fetch") for row in pq.read_table(path).to_pylist()]
+    return {row["url"]: row["payload"] for row in result}
 
 
-def test_an_archive_is_asked_and_then_left_alone(tmp_path):
+def test_finished_stages_send_no_more_requests(tmp_path):
     records = [(f"http://a.pt/{n}", f"200{n}0101000000", "200 OK", HTML, page(f"página {n}")) for n in range(6)]
     write_warc(tmp_path / "a.warc.gz", records)
     with pywb(tmp_path / "pywb", [tmp_path / "a.warc.gz"]) as url:
@@ -49,12 +49,12 @@ def test_an_archive_is_asked_and_then_left_alone(tmp_path):
             assert json.loads(done.stdout)[stage]["kept"] == 6
         log = (tmp_path / "pywb/log.txt").read_text()
         asked = re.findall(r'"GET (\S+) HTTP', log)
-        assert sum("/cdx?" in each for each in asked) == 6
-        assert sum("id_/" in each for each in asked) == 6
+        assert sum("/cdx?" in entry for entry in asked) == 6
+        assert sum("id_/" in entry for entry in asked) == 6
     assert payloads(tmp_path) == {url: body for url, _, _, _, body in records}
 
 
-def test_a_stage_that_was_not_finished_goes_on_also_with_only(tmp_path):
+def test_an_unfinished_stage_resumes_with_only(tmp_path):
     digests = {n: page(f"page {n}") for n in range(3)}
     lines = [
         json.dumps({"url": f"http://a.pt/{n}", "timestamp": "20010101000000", "mime": "text/html", "status": "200"})
@@ -73,7 +73,7 @@ def test_a_stage_that_was_not_finished_goes_on_also_with_only(tmp_path):
         server.answers[last].insert(0, (429, {"Retry-After": "7200"}, b""))
         done = corpus(config, "--only", "fetch")
         assert done.returncode == EXIT_DATA
-        assert "it asks to come back in 7200 s" in done.stderr
+        assert "7200 s" in done.stderr
         for path in (tmp_path / "limits").iterdir():  # two hours later
             path.unlink()
         done = corpus(config, "--only", "fetch")

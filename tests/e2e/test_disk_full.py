@@ -73,7 +73,7 @@ def test_a_checkpoint_that_does_not_fit(small_disk: Mount, world: Path, cli: Cli
 
 
 @pytest.mark.parametrize("leave_kib", [0, 4, 12, 20, 60])
-def test_no_room_for_the_record(leave_kib: int, small_disk: Mount, world: Path, cli: Cli):
+def test_a_full_disk_for_the_record(leave_kib: int, small_disk: Mount, world: Path, cli: Cli):
     """run.json, the event log, the log, predictions and the model, whichever is the first that does not fit."""
     disk = small_disk("small", 900)
     other = fill(disk, leave_kib)
@@ -93,7 +93,7 @@ def test_no_room_for_the_record(leave_kib: int, small_disk: Mount, world: Path, 
     assert again.code == EXIT_OK, again.stderr
 
 
-def test_no_room_for_the_tokens(small_disk: Mount, world: Path, cli: Cli):
+def test_a_full_disk_for_the_tokens(small_disk: Mount, world: Path, cli: Cli):
     disk = small_disk("small", 64)
     fill(disk, 8)
 
@@ -106,7 +106,7 @@ def test_no_room_for_the_tokens(small_disk: Mount, world: Path, cli: Cli):
     assert [path for path in (disk / "tokens").iterdir() if path.is_dir()] == []
 
 
-def test_no_room_for_predictions(small_disk: Mount, world: Path, cli: Cli):
+def test_a_full_disk_for_predictions(small_disk: Mount, world: Path, cli: Cli):
     disk = small_disk("small", 64)
     fill(disk, 4)
 
@@ -118,7 +118,7 @@ def test_no_room_for_predictions(small_disk: Mount, world: Path, cli: Cli):
         assert sorted(path.name for path in disk.iterdir()) == ["other.bin"]
 
 
-def test_no_room_for_the_report(small_disk: Mount, world: Path, cli: Cli):
+def test_a_full_disk_for_the_report(small_disk: Mount, world: Path, cli: Cli):
     assert cli("train", "c.yaml", "--set", "train.epochs=0.5").code == EXIT_OK
     disk = small_disk("small", 64)
     fill(disk, 8)

@@ -59,7 +59,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> 
 
 
 @pytest.mark.parametrize("word", [(), ("--overwrite",)])
-def test_a_run_whose_rank_died_goes_on_by_itself_to_the_same_bits(undisturbed: Path, world: Path, word: tuple[str]):
+def test_a_run_restarts_after_a_lost_rank_with_bitwise_equal_results(undisturbed: Path, world: Path, word: tuple[str]):
     run = world / "runs" / "c"
     if word == ("--overwrite",):  # what is to be deleted by the first start alone
         run.mkdir(parents=True)
@@ -72,9 +72,9 @@ def test_a_run_whose_rank_died_goes_on_by_itself_to_the_same_bits(undisturbed: P
     assert "resuming after step 4" in done.stderr
     assert outcome(run) == outcome(undisturbed / "whole")
     assert not (run / "old.txt").exists()
-    told = [session["torchrun"] for session in read_json(run / "run.json")["sessions"]]
-    assert [(each["num_restarts"], each["max_restarts"]) for each in told] == [(0, 1), (1, 1)]
-    assert told[0]["run_id"] == told[1]["run_id"]
+    received = [session["torchrun"] for session in read_json(run / "run.json")["sessions"]]
+    assert [(entry["num_restarts"], entry["max_restarts"]) for entry in received] == [(0, 1), (1, 1)]
+    assert received[0]["run_id"] == received[1]["run_id"]
     summary = read_json(run / "summary.json")
     assert (summary["num_restarts"], summary["num_interruptions"], summary["num_requeued"]) == (1, 1, None)
     (resume,) = (event for event in read_events(run) if event["event"] == "resume")
@@ -83,7 +83,7 @@ def test_a_run_whose_rank_died_goes_on_by_itself_to_the_same_bits(undisturbed: P
     assert "started again once by torchrun" in " ".join(shown.stdout.split())
 
 
-def test_a_restart_does_not_go_on_with_the_run_of_another(world: Path):
+def test_a_restart_does_not_resume_the_run_of_another_job(world: Path):
     """What is in the way at the first start is in the way at the second."""
     started = python(*TRAIN, "--nproc", "2", *DIES_ONCE, cwd=world, environment=environment(world))
     assert started.code != EXIT_OK
@@ -95,7 +95,7 @@ def test_a_restart_does_not_go_on_with_the_run_of_another(world: Path):
     assert (world / "runs" / "c" / "run.json").read_bytes() == before
 
 
-def test_a_run_that_is_asked_to_end_is_not_started_again(world: Path):
+def test_a_stopped_run_is_not_restarted(world: Path):
     """USR1 is for the ranks alone: torchrun is deaf to it here, as it is in the script of `paratune launch`."""
     codes = world / "codes"
     codes.mkdir()
@@ -112,14 +112,14 @@ def test_a_run_that_is_asked_to_end_is_not_started_again(world: Path):
     run = world / "runs" / "c"
     try:
         wait_for(lambda: run.exists() and any(event["step"] >= 3 for event in steps_of(run)))
-        for each in (torchrun := psutil.Process(process.pid), *torchrun.children()):
-            each.send_signal(signal.SIGUSR1)
+        for entry in (torchrun := psutil.Process(process.pid), *torchrun.children()):
+            entry.send_signal(signal.SIGUSR1)
         assert process.wait(PATIENCE_S) == EXIT_FAILED
     finally:
         end(process)
-    said = (world / "stderr.txt").read_text()
-    assert "a checkpoint was saved" in said
-    assert "a signal had asked this run to end, and --max-restarts" in said
+    output = (world / "stderr.txt").read_text()
+    assert "a checkpoint was saved" in output
+    assert "--max-restarts" in output
     assert [path.read_text().strip() for path in codes.iterdir()] == [str(EXIT_STOPPED)] * 2
     assert len(read_json(run / "run.json")["sessions"]) == 1
 
@@ -162,8 +162,8 @@ def agents(world: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
                 )
             )
     yield begun
-    for each in begun:
-        end(each)
+    for entry in begun:
+        end(entry)
     del store
 
 
@@ -171,14 +171,12 @@ def end(agent: subprocess.Popen[bytes]) -> None:
     """Kill an agent with its processes, as the loss of a node does."""
     if agent.poll() is None:
         ranks = psutil.Process(agent.pid).children(recursive=True)
-        for each in (agent, *ranks):
-            each.kill()
+        for entry in (agent, *ranks):
+            entry.kill()
         agent.wait()
 
 
-def test_a_run_goes_on_with_the_nodes_that_are_left(
-    undisturbed: Path, agents: list[subprocess.Popen[bytes]], world: Path
-):
+def test_a_run_continues_on_the_remaining_nodes(undisturbed: Path, agents: list[subprocess.Popen[bytes]], world: Path):
     """Two processes, then one, which takes all samples of a step: the same up to the order of sums."""
     run, brake = world / "runs" / "c", world / "brake"
     wait_for(lambda: run.exists() and any(event["step"] >= 5 for event in steps_of(run)))
@@ -190,10 +188,10 @@ def test_a_run_goes_on_with_the_nodes_that_are_left(
     assert [session["world_size"] for session in sessions] == [2, 1]
     assert {session["batch"]["global_batch_size"] for session in sessions} == {16}
     assert read_json(run / "summary.json")["num_restarts"] >= 1
-    whole, resumed = ([[e["loss"], e["grad_norm"]] for e in steps_of(each)] for each in (undisturbed / "plain", run))
+    whole, resumed = ([[e["loss"], e["grad_norm"]] for e in steps_of(entry)] for entry in (undisturbed / "plain", run))
     # float32: sums over the 16 samples of a step in another order.
-    for one, other in zip(resumed, whole, strict=True):
-        assert one == pytest.approx(other, abs=1e-5, rel=1e-4)
+    for item, other in zip(resumed, whole, strict=True):
+        assert item == pytest.approx(other, abs=1e-5, rel=1e-4)
 
 
 def test_ranks_that_would_change_the_samples_of_a_step_are_refused(world: Path):
@@ -206,19 +204,19 @@ def test_ranks_that_would_change_the_samples_of_a_step_are_refused(world: Path):
     check_shown(fewer.stderr, "run.other_configuration", "global batch: 16", "8", "batch.global")
 
 
-def test_memory_that_runs_out_halves_the_micro_batch_with_each_restart(world: Path):
+def test_out_of_memory_halves_the_micro_batch_at_each_restart(world: Path):
     exact = ("--set", "precision=fp64", "--set", "evaluate.batch_size=2", "--set", "train.epochs=1")
     full = strategy("{kind: 'outside:FullDDP', options: {most: 4, first: 6}}")
     done = python(*ONE_MACHINE, *TRAIN, *exact, *full, cwd=world, environment=environment(world))
     assert done.code == EXIT_OK, done.stderr
-    assert "all processes start again with micro-batches of 4" in " ".join(done.stderr.split())
+    assert "all processes restart with micro-batches of 4" in " ".join(done.stderr.split())
     sessions = read_json(world / "runs" / "c" / "run.json")["sessions"]
     # 16 samples on two ranks: 8 each, then 4, the most that fits.
     assert [session["batch"]["micro_batch_size"] for session in sessions] == [8, 4]
     assert {session["batch"]["global_batch_size"] for session in sessions} == {16}
 
 
-def test_a_shared_try_that_ran_out_is_not_made_again(world: Path):
+def test_a_failed_shared_probe_is_not_repeated(world: Path):
     steps = ("--set", "train.max_steps=4", "--set", "train.epochs=null", "--set", "evaluate.batch_size=2")
     full = strategy("{kind: 'outside:FullZero3', options: {most: 3}}")
     done = python(

@@ -85,7 +85,7 @@ def test_both_validation_sets_are_scored_and_tests_are_not(trained: Cli):
     scores = read_json(run / "summary.json")["scores"]
     assert list(scores) == ["validation", "validation_mismatched"]
     # The class stands in the text; one of three is right by chance.
-    assert all(each["accuracy"] > 0.6 for each in scores.values()), scores
+    assert all(entry["accuracy"] > 0.6 for entry in scores.values()), scores
     record = read_json(run / "run.json")
     assert record["task"]["metrics"] == ["accuracy"]
     assert record["data"]["ax"]["num_rows"] == 5
@@ -103,11 +103,11 @@ def test_a_submission_is_written_and_checked(trained: Cli):
     assert trained("glue-submit", "--check", "s.zip", "--any-size", "--tasks", "mnli,ax").code == EXIT_OK
     assert trained("glue-submit", "--check", "s.zip").code == EXIT_DATA
     for name, of_set, num_rows in (("MNLI-m", "test", 12), ("MNLI-mm", "test_mismatched", 13), ("AX", "ax", 5)):
-        said = pq.read_table(trained.cwd / "runs/mnli" / predictions_file(of_set))["prediction"].to_pylist()
-        assert len(said) == num_rows
+        output = pq.read_table(trained.cwd / "runs/mnli" / predictions_file(of_set))["prediction"].to_pylist()
+        assert len(output) == num_rows
         with zipfile.ZipFile(trained.cwd / "s.zip") as archive:
             lines = archive.read(f"{name}.tsv").decode().splitlines()
-        assert lines == ["index\tprediction", *(f"{row}\t{word}" for row, word in enumerate(said))]
+        assert lines == ["index\tprediction", *(f"{row}\t{word}" for row, word in enumerate(output))]
     # The same from the trained model by itself.
     assert trained("predict", "runs/mnli", "--input", "ax.tsv", "--output", "ax.csv").code == EXIT_OK
     assert trained("glue-submit", "AX=ax.csv", "--out", "ax.zip", "--any-size").code == EXIT_OK

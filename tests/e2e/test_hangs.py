@@ -60,44 +60,44 @@ def evidence(world: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "cause", "said"),
+    ("fault", "cause", "message"),
     [
         ("loader:1", "loader", "for rank 1, which has been at step 4, get_batch"),
         ("disk:0", "checkpoint", "for rank 0, which has been at writing a checkpoint"),
     ],
 )
-def test_a_rank_that_does_not_come_is_named_with_what_it_is_at(run, world, fault, cause, said):
+def test_a_missing_rank_is_named_with_its_phase(run, world, fault, cause, message):
     done = run(fault)
     assert done.returncode == EXIT_HUNG, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
-    found = evidence(world)
-    assert (found["cause"], found["missing_ranks"]) == (cause, [int(fault[-1])])
-    waits = found["ranks"][1 - int(fault[-1])]["collectives"][-1]
+    result = evidence(world)
+    assert (result["cause"], result["missing_ranks"]) == (cause, [int(fault[-1])])
+    waits = result["ranks"][1 - int(fault[-1])]["collectives"][-1]
     assert waits["name"].startswith("gloo:")
     assert not waits["is_done"]
     assert not list((world / "runs").glob(".heartbeat"))
 
 
-def test_a_stopped_rank_is_told_from_a_slow_one(run, world):
+def test_a_stopped_rank_is_distinguished_from_a_slow_one(run, world):
     done = run("sigstop:1")
     assert done.returncode == EXIT_HUNG, done.stderr
     assert "rank 1 (process" in done.stderr
     assert "is stopped (SIGSTOP" in done.stderr
     assert "kill -CONT" in done.stderr
-    found = read_json(world / "runs" / "c" / "hang" / "hang.json")
-    assert (found["cause"], found["missing_ranks"]) == ("stopped", [1])
+    result = read_json(world / "runs" / "c" / "hang" / "hang.json")
+    assert (result["cause"], result["missing_ranks"]) == ("stopped", [1])
     assert (world / "runs" / "c" / "hang" / "stacks.rank0000.txt").exists()
 
 
-def test_rank_0_may_be_the_one_that_is_stopped(run, world):
+def test_a_stopped_rank_0_is_named(run, world):
     done = run("sigstop:0")
     assert done.returncode == EXIT_HUNG, done.stderr
     assert "rank 0 (process" in done.stderr
     assert read_json(world / "runs" / "c" / "hang" / "hang.json")["missing_ranks"] == [0]
 
 
-def test_an_interpreter_that_is_held_in_native_code(run, world):
+def test_a_rank_blocked_in_native_code_is_named(run, world):
     done = run("native:1")
     assert done.returncode == EXIT_HUNG, done.stderr
     assert "in native code" in done.stderr
@@ -107,20 +107,20 @@ def test_a_tokenization_that_does_not_end_while_the_other_rank_waits(run, world)
     done = run("tokenize:1")
     assert done.returncode == EXIT_HUNG, done.stderr
     assert "tokenizing, or reading the files, makes no progress" in done.stderr
-    found = read_json(world / "runs" / "c.hang" / "hang.json")
-    assert (found["cause"], found["missing_ranks"]) == ("tokenizing", [1])
+    result = read_json(world / "runs" / "c.hang" / "hang.json")
+    assert (result["cause"], result["missing_ranks"]) == ("tokenizing", [1])
 
 
-def test_a_network_that_is_gone(run, world):
+def test_a_lost_network_is_named(run, world):
     inside = ("unshare", "-n", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
     if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
         pytest.skip("a network namespace of its own needs root")
     done = run("network:1", before=inside)
     assert done.returncode == EXIT_HUNG, done.stderr
-    assert "the network between them carries nothing" in done.stderr
-    assert "Switched off: lo on" in done.stderr
-    found = evidence(world)
-    assert (found["cause"], found["missing_ranks"]) == ("network", [])
+    assert "all ranks are in " in done.stderr
+    assert "lo on" in done.stderr
+    result = evidence(world)
+    assert (result["cause"], result["missing_ranks"]) == ("network", [])
 
 
 def test_ranks_in_different_collectives(run, world):
@@ -128,8 +128,8 @@ def test_ranks_in_different_collectives(run, world):
     assert done.returncode == EXIT_HUNG, done.stderr
     assert "rank 1 is in gloo:all_gather of [7]" in done.stderr
     assert "rank 0 is in gloo:all_reduce of [" in done.stderr
-    found = evidence(world)
-    assert (found["cause"], found["missing_ranks"]) == ("mismatch", [1])
+    result = evidence(world)
+    assert (result["cause"], result["missing_ranks"]) == ("mismatch", [1])
 
 
 def test_uneven_batches(run, world):
@@ -164,7 +164,7 @@ def test_a_full_disk_is_no_hang(run, world):
     assert "the disk is full" in done.stderr
 
 
-def test_a_slow_run_that_is_healthy_is_left_alone(run, world):
+def test_a_slow_healthy_run_is_not_stopped(run, world):
     # Every batch of rank 1 takes two seconds, 12 of them more than the 20 s without progress that are allowed.
     done = run("slow:1", "--set", "run.hang_timeout_s=20", "--set", "train.epochs=null", "--set", "train.max_steps=12")
     assert done.returncode == EXIT_OK, done.stderr

@@ -46,13 +46,13 @@ MOMENTS: dict[str, tuple[SignalAt, int | None]] = {
     "SIGTERM in a checkpoint": (SignalAt(SIGTERM, SAVE, 1), 5),
     "SIGUSR1 while tokenizing": (SignalAt(SIGUSR1, ENCODE, 1), None),
     "SIGTERM while tokenizing the second split": (SignalAt(SIGTERM, ENCODE, 2, after=True), None),
-    "SIGINT before the data is read": (SignalAt(SIGINT, "paratune.train.prepare:load_tokenizer"), None),
+    "SIGINT before the data is read": (SignalAt(SIGINT, "paratune.training.prepare:load_tokenizer"), None),
 }
 """When which signal comes, and the step whose checkpoint is saved then."""
 
 KILLS = {
     "while tokenizing": SignalAt(SIGKILL, ENCODE, 2),
-    "before run.json": SignalAt(SIGKILL, "paratune.train.run:run_record"),
+    "before run.json": SignalAt(SIGKILL, "paratune.training.run:run_record"),
     "before the first checkpoint": SignalAt(SIGKILL, LOOP, 3),
     "in a step": SignalAt(SIGKILL, LOOP, 15),
     "in an evaluation": SignalAt(SIGKILL, PREDICT, 15),
@@ -62,8 +62,8 @@ KILLS = {
         SIGKILL, "paratune.engine.keeper:RunKeeper._save_best", 1, after=True
     ),
     "in the evaluation of the kept model": SignalAt(SIGKILL, PREDICT, 45),
-    "before the model is saved": SignalAt(SIGKILL, "paratune.train.finish:save_model"),
-    "before the summary": SignalAt(SIGKILL, "paratune.train.finish:summarise"),
+    "before the model is saved": SignalAt(SIGKILL, "paratune.training.finish:save_model"),
+    "before the summary": SignalAt(SIGKILL, "paratune.training.finish:summarise"),
 }
 
 
@@ -104,7 +104,7 @@ def test_a_signal_saves_and_resuming_is_the_same_run(
     assert outcome(run) == undisturbed
 
 
-def test_new_weights_are_spoken_of_where_training_begins_with_them(world: Path, cli: Cli):
+def test_new_weights_are_logged_at_the_start_of_training(world: Path, cli: Cli):
     model = world / "headless"
     shutil.copytree((world / "model").resolve(), model)
     weights = load_file(model / "model.safetensors")
@@ -113,7 +113,7 @@ def test_new_weights_are_spoken_of_where_training_begins_with_them(world: Path, 
     train = (*TRAIN, "--set", "model.name=headless")
     stopped = cli(*train, hook=SignalAt(SIGTERM, LOOP, 1))
     assert stopped.code == EXIT_STOPPED, stopped.stderr
-    assert "new weights, because headless has none that fit: classifier.bias, classifier.weight" in stopped.stderr
+    assert "new weights, which headless does not have: classifier.bias, classifier.weight" in stopped.stderr
     # The checkpoint has them.
     stopped = cli(*train, "--resume", hook=SignalAt(SIGTERM, LOOP, 1))
     assert stopped.code == EXIT_STOPPED, stopped.stderr
@@ -121,7 +121,7 @@ def test_new_weights_are_spoken_of_where_training_begins_with_them(world: Path, 
 
 
 @pytest.mark.parametrize("moment", KILLS)
-def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(
+def test_a_killed_run_resumes_from_its_last_complete_checkpoint(
     moment: str, world: Path, cli: Cli, undisturbed: dict[str, object]
 ):
     killed = cli(*TRAIN, hook=KILLS[moment])
@@ -136,7 +136,7 @@ def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(
     assert [path.name for path in (world / "cache").rglob("*") if path.name.endswith(".tmp")] == []
 
 
-def test_a_killed_run_on_several_files_goes_on_as_on_one(world: Path, cli: Cli, undisturbed: dict[str, object]):
+def test_a_killed_run_on_several_files_resumes(world: Path, cli: Cli, undisturbed: dict[str, object]):
     head, *rows = rows_of(world / "data.csv")
     for name, part in (("first.csv", rows[:130]), ("second.csv", rows[130:])):
         (world / name).write_text("\n".join([head, *part]) + "\n")
@@ -226,7 +226,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_torn_checkpoint_is_named_and_the_one_before_is_used(
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(
     damage: str, world: Path, cli: Cli, undisturbed: dict[str, object]
 ):
     assert cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 15)).code == EXIT_STOPPED
@@ -245,7 +245,7 @@ def test_a_torn_checkpoint_is_named_and_the_one_before_is_used(
     assert outcome(run) == undisturbed
 
 
-def test_when_no_checkpoint_is_whole_nothing_is_thrown_away(world: Path, cli: Cli):
+def test_without_a_complete_checkpoint_nothing_is_deleted(world: Path, cli: Cli):
     assert cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 3)).code == EXIT_STOPPED
     run = world / "runs" / "c"
     _tear_tensors(run / "checkpoints" / "step_000003")
@@ -271,16 +271,16 @@ def test_an_interrupted_tokenization_leaves_a_cache_that_works(world: Path, cli:
     assert list((world / "cache" / "tokens").glob("*.tmp")) == []
 
 
-def test_two_that_tokenize_the_same_data_do_it_once(world: Path, cli: Cli):
+def test_two_processes_tokenize_the_same_data_once(world: Path, cli: Cli):
     first, second = cli.start("data", "c.yaml", "--json"), cli.start("data", "c.yaml", "--json")
-    one, other = first.wait(), second.wait()
+    item, other = first.wait(), second.wait()
 
-    assert (one.code, other.code) == (EXIT_OK, EXIT_OK)
-    assert one.json == other.json
+    assert (item.code, other.code) == (EXIT_OK, EXIT_OK)
+    assert item.json == other.json
     assert len([path for path in (world / "cache" / "tokens").iterdir() if path.is_dir()]) == 2
 
 
-def test_a_run_folder_that_exists_is_not_touched(world: Path, cli: Cli):
+def test_an_existing_run_folder_is_not_changed(world: Path, cli: Cli):
     assert cli(*TRAIN, "--set", "train.epochs=1").code == EXIT_OK
     run = world / "runs" / "c"
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
@@ -299,7 +299,7 @@ def test_a_run_folder_that_exists_is_not_touched(world: Path, cli: Cli):
     assert len(steps_of(run)) == 24
 
 
-def test_a_run_is_not_resumed_as_another_one(world: Path, cli: Cli):
+def test_a_run_with_other_settings_is_not_resumed(world: Path, cli: Cli):
     assert cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 5)).code == EXIT_STOPPED
 
     other = cli(*TRAIN, "--resume", "--set", "train.learning_rate=1e-4")
@@ -342,9 +342,7 @@ def _change_a_byte(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run.json", "events.rank0000.jsonl"])
-def test_a_damaged_record_is_named_and_the_run_resumes_all_the_same(
-    name: str, world: Path, cli: Cli, undisturbed: dict[str, object]
-):
+def test_a_run_with_a_damaged_record_still_resumes(name: str, world: Path, cli: Cli, undisturbed: dict[str, object]):
     run = world / "runs" / "c"
     stopped = cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 11))
     assert stopped.code == EXIT_STOPPED, stopped.stderr
@@ -354,5 +352,5 @@ def test_a_damaged_record_is_named_and_the_run_resumes_all_the_same(
     assert name in resumed.stderr
     lost = json.loads((run / "summary.json").read_text())["num_lost_events"]
     assert lost == (name != "run.json")
-    kept = [key for key in undisturbed if not (lost and key in ("steps", "evaluations"))]
-    assert {key: outcome(run)[key] for key in kept} == {key: undisturbed[key] for key in kept}
+    saved = [key for key in undisturbed if not (lost and key in ("steps", "evaluations"))]
+    assert {key: outcome(run)[key] for key in saved} == {key: undisturbed[key] for key in saved}

@@ -57,7 +57,7 @@ def test_all_layouts_train_the_same(world: Path, cli: Cli, task: str):
     assert padding["packed"] == 0.0 < padding["bucketed"] < padding["padded"]
 
 
-def test_a_model_with_attention_of_its_own_is_bucketed_and_a_line_says_why(world: Path, cli: Cli):
+def test_a_model_with_custom_attention_is_bucketed_with_a_reason(world: Path, cli: Cli):
     tokens = len(json.loads((world / "model" / "tokenizer.json").read_text())["model"]["vocab"])
     config = DebertaV2Config(
         vocab_size=tokens, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
@@ -85,7 +85,7 @@ def test_a_model_with_attention_of_its_own_is_bucketed_and_a_line_says_why(world
     assert not (world / "runs" / "no").exists()
 
 
-def test_a_saved_model_says_nothing_of_it(world: Path, cli: Cli):
+def test_the_report_of_new_weights_is_not_in_a_saved_model(world: Path, cli: Cli):
     assert cli(*layout("packed")).code == EXIT_OK
     folder = world / "runs" / "packed" / "model"
     assert "paratune" not in (folder / "config.json").read_text()

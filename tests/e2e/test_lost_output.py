@@ -28,7 +28,8 @@ def begin_session(terminal: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
-def test_a_lost_terminal_saves(world: Path):
+@pytest.mark.usefixtures("default_sighup")
+def test_a_lost_terminal_saves_a_checkpoint(world: Path):
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*PARATUNE, *TRAIN, "--set", "train.epochs=200"],
@@ -57,6 +58,7 @@ def drain(terminal: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("default_sighup")
 @pytest.mark.parametrize("nohup", [False, True])
 def test_nohup_is_respected(world: Path, nohup: bool):
     # The signal comes in the first step, from the run itself.
@@ -71,7 +73,7 @@ def test_nohup_is_respected(world: Path, nohup: bool):
 
 
 @pytest.mark.slow
-def test_training_goes_on_when_its_reader_ends(world: Path):
+def test_training_continues_after_its_reader_ends(world: Path):
     reading, writing = os.pipe()
     os.close(reading)
     result = subprocess.run(

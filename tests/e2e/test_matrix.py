@@ -32,17 +32,17 @@ def cells(world: Path) -> dict[str, dict]:
 
 
 @pytest.mark.slow
-def test_what_is_possible_is_probed_and_the_rest_skipped(cli: Cli, world: Path):
+def test_possible_runs_are_probed_and_others_skipped(cli: Cli, world: Path):
     (world / "m.yaml").write_text(MATRIX)
 
     result = cli("sweep", "m.yaml", "--set", "device=cpu")
 
     assert result.code == 0, result.stderr
-    found = cells(world)
-    assert {name for name, cell in found.items() if cell["state"] == "finished"} == {ONE, TWO}
-    assert {cell["state"] for name, cell in found.items() if name not in (ONE, TWO)} == {"skipped"}
-    assert found["nproc-1_single_fp16"]["reason"].endswith("and device is cpu; use precision: fp32")
-    assert "needs 2 processes or more" in found["nproc-1_pipeline-stages-2_fp32"]["reason"]
+    found_values = cells(world)
+    assert {name for name, cell in found_values.items() if cell["state"] == "finished"} == {ONE, TWO}
+    assert {cell["state"] for name, cell in found_values.items() if name not in (ONE, TWO)} == {"skipped"}
+    assert found_values["nproc-1_single_fp16"]["reason"].endswith("and device is cpu; use precision: fp32")
+    assert "needs 2 processes or more" in found_values["nproc-1_pipeline-stages-2_fp32"]["reason"]
     for name, world_size in ((ONE, 1), (TWO, 2)):
         folder = world / "runs/m/runs" / name
         run, summary = (json.loads((folder / file).read_text()) for file in ("run.json", "summary.json"))
@@ -66,7 +66,7 @@ def test_what_is_possible_is_probed_and_the_rest_skipped(cli: Cli, world: Path):
 
 
 @pytest.mark.slow
-def test_listed_runs_are_started_by_others_and_found(cli: Cli, world: Path):
+def test_listed_runs_can_be_started_elsewhere(cli: Cli, world: Path):
     (world / "m.yaml").write_text(MATRIX)
     runs = cli("sweep", "m.yaml", "--list", "--only", "precision=fp32", "--json").json["runs"]
     assert [run["name"] for run in runs] == [ONE, TWO]
@@ -105,6 +105,13 @@ def test_nothing_possible_is_an_error(cli: Cli, world: Path):
     assert result.code == 2
     check_shown(result.stderr, "sweep.none_possible")
     assert "single runs in 1 process, and 3 were started" in result.stderr
+    plan = cli("sweep", "m.yaml", "--dry-run")
+    assert plan.code == 2
+    assert "single runs in 1 process, and 3 were started" in " ".join(plan.stdout.split())
+    check_shown(plan.stderr, "sweep.none_possible")
+    assert (
+        json.loads(cli("sweep", "m.yaml", "--dry-run", "--json").stdout)["errors"][0]["code"] == "sweep.none_possible"
+    )
     both = cli("sweep", "m.yaml", "--list", "--dry-run")
     assert (both.code, "use one of them" in both.stderr) == (2, True)
     assert not (world / "runs").exists()

@@ -40,7 +40,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_one_process_goes_on_as_if_it_had_begun_with_the_smaller_size(cli: Cli, world: Path):
+def test_one_process_continues_as_with_the_smaller_size_from_the_start(cli: Cli, world: Path):
     result = cli("train", "c.yaml", *EXACT, *strategy("FullAlone", 4), *named("full"))
     assert result.code == EXIT_OK, result.stderr
     assert cli("train", "c.yaml", *EXACT, *named("small", 4)).code == EXIT_OK
@@ -54,14 +54,14 @@ def test_one_process_goes_on_as_if_it_had_begun_with_the_smaller_size(cli: Cli, 
     assert (batch["global_batch_size"], batch["micro_batch_size"]) == (16, 16)
     sizes = [(change["step"], change["micro_batch_size"], change["grad_accum_steps"]) for change in batch["changes"]]
     assert sizes == [(1, 8, 2), (1, 4, 4)]
-    assert "going on with 4 x 4, the global batch stays 16" in words(result.stderr)
-    kept = read_json(world / "runs" / "full" / out_of_memory_file(0))["happenings"]
-    assert [one["next_micro_batch_size"] for one in kept] == [8, 4]
-    assert kept[0]["memory"]["weights_bytes"] > 0
-    assert kept[0]["memory"]["asked_bytes"] == 20 * 2**20
+    assert "continuing with 4 x 4, the global batch stays 16" in words(result.stderr)
+    saved = read_json(world / "runs" / "full" / out_of_memory_file(0))["happenings"]
+    assert [item["next_micro_batch_size"] for item in saved] == [8, 4]
+    assert saved[0]["memory"]["weights_bytes"] > 0
+    assert saved[0]["memory"]["asked_bytes"] == 20 * 2**20
 
 
-def test_what_a_broken_pass_left_in_the_gradients_is_dropped(cli: Cli, world: Path):
+def test_gradients_of_a_failed_pass_are_dropped(cli: Cli, world: Path):
     # Micro-batches of 8, two a step: pass 6, the second one of step 3, runs out after pass 5 has left its gradients.
     # Evaluations take more rows of short texts, but not more than 2 with this.
     few = ("--set", "evaluate.batch_size=1")
@@ -75,7 +75,7 @@ def test_what_a_broken_pass_left_in_the_gradients_is_dropped(cli: Cli, world: Pa
         assert [step[key] for step in full] == pytest.approx([step[key] for step in small], rel=1e-9)
 
 
-def test_resumed_it_keeps_the_size_that_it_came_to(cli: Cli, world: Path):
+def test_a_resumed_run_keeps_the_reduced_size(cli: Cli, world: Path):
     arguments = (*EXACT, *strategy("FullAlone", 4), *named("full"))
     stop = SignalAt(SIGTERM, "paratune.engine.recorder:Recorder.step", call=5)
     assert cli("train", "c.yaml", *arguments, hook=stop).code == EXIT_STOPPED
@@ -90,54 +90,54 @@ def test_resumed_it_keeps_the_size_that_it_came_to(cli: Cli, world: Path):
     assert "memory ran out with 8" in second["reason"]
 
 
-def test_when_nothing_is_left_to_halve_it_says_who_owned_the_memory(cli: Cli, world: Path):
+def test_at_size_one_the_error_shows_the_use_of_memory(cli: Cli, world: Path):
     result = cli("train", "c.yaml", *EXACT, *strategy("FullAlone", 0), *named("full", 2))
     assert result.code == EXIT_OUT_OF_MEMORY
-    said = words(result.stderr)
-    assert "out of memory on rank 0, step 1, micro-batches of 1 (20,971,520 more bytes were requested)" in said
+    output = words(result.stderr)
+    assert "out of memory on rank 0, step 1, micro-batches of 1 (20,971,520 more bytes were requested)" in output
     for owner in ("weights", "gradients 0 B", "optimizer states 0 B", "activations and buffers"):
-        assert owner in said
-    assert "1. train.activation_checkpointing: 1 (saves up to" in said
-    assert "Traceback" not in said
-    kept = read_json(world / "runs" / "full" / out_of_memory_file(0))["happenings"]
-    assert [one["next_micro_batch_size"] for one in kept] == [1, None]
+        assert owner in output
+    assert "1. train.activation_checkpointing: 1 (saves up to" in output
+    assert "Traceback" not in output
+    saved = read_json(world / "runs" / "full" / out_of_memory_file(0))["happenings"]
+    assert [item["next_micro_batch_size"] for item in saved] == [1, None]
 
 
 def test_an_evaluation_that_does_not_fit_names_its_own_batch_size(cli: Cli, world: Path):
     more = ("--set", "evaluate.batch_size=16")
     result = cli("train", "c.yaml", *EXACT, *more, *strategy("FullAlone", 8), *named("full", 8))
     assert result.code == EXIT_OUT_OF_MEMORY
-    said = words(result.stderr)
-    assert "out of memory on rank 0, evaluating" in said
-    assert "evaluate.batch_size: 8 instead of 16" in said
+    output = words(result.stderr)
+    assert "out of memory on rank 0, evaluating" in output
+    assert "evaluate.batch_size: 8 instead of 16" in output
 
 
-def test_a_process_that_others_wait_for_ends_and_names_the_line(cli: Cli, world: Path):
+def test_out_of_memory_in_a_collective_names_the_line(cli: Cli, world: Path):
     # As under torchrun: nobody starts it again. One process is enough, and quick.
     (world / "c.yaml").write_text((world / "c.yaml").read_text().replace("{global: 16}", "{per_device: 16}"))
     arguments = (*EXACT, *strategy("FullDDP", 4), *named("full"))
     result = cli("train", "c.yaml", *arguments)
     assert result.code == EXIT_OUT_OF_MEMORY
-    said = words(result.stderr)
-    assert "Set batch.per_device: 8 (c.yaml:8) and batch.grad_accum_steps: 2 (default)" in said
-    assert "start all processes again with --resume" in said
+    output = words(result.stderr)
+    assert "Set batch.per_device: 8 (c.yaml:8) and batch.grad_accum_steps: 2 (default)" in output
+    assert "restart all processes with --resume" in output
     # Set or not, the resumed run takes the smaller size; 8 is too much as well, and 4 is not.
     assert cli("train", "c.yaml", *arguments, "--resume").code == EXIT_OUT_OF_MEMORY
     assert cli("train", "c.yaml", *arguments, "--resume").code == EXIT_OK
     run = world / "runs" / "full"
     assert read_json(run / "run.json")["batch"]["micro_batch_size"] == 4
-    kept = read_json(run / out_of_memory_file(0))["happenings"]
-    assert [(one["micro_batch_size"], one["next_micro_batch_size"]) for one in kept] == [(16, 8), (8, 4)]
+    saved = read_json(run / out_of_memory_file(0))["happenings"]
+    assert [(item["micro_batch_size"], item["next_micro_batch_size"]) for item in saved] == [(16, 8), (8, 4)]
 
 
 @pytest.mark.slow
-def test_several_processes_are_started_again_with_half(cli: Cli, world: Path):
+def test_several_processes_restart_with_half_the_size(cli: Cli, world: Path):
     train = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", *EXACT, *PLAIN)
     environment = {"PARATUNE_CACHE": str(world / "cache")}
     # The last rank runs out in step 6; the newest checkpoint is of step 4.
     full = python(*train, *strategy("FullDDP", 4, first=6), *named("full"), cwd=world, environment=environment)
     assert full.code == EXIT_OK, full.stderr
-    assert "starting all 2 processes again with micro-batches of at most 4" in full.stderr
+    assert "micro-batches of at most 4" in full.stderr
     assert cli("train", "c.yaml", *EXACT, *PLAIN, *named("small")).code == EXIT_OK
 
     run = world / "runs" / "full"
@@ -146,15 +146,15 @@ def test_several_processes_are_started_again_with_half(cli: Cli, world: Path):
     assert [step["loss"] for step in steps] == pytest.approx([step["loss"] for step in small], rel=1e-9)
     assert happenings(run) == [(6, "training", 1, 8, 4)]
     sessions = read_json(run / "run.json")["sessions"]
-    assert [(one["step"], one["batch"]["micro_batch_size"]) for one in sessions] == [(0, 8), (4, 4)]
+    assert [(item["step"], item["batch"]["micro_batch_size"]) for item in sessions] == [(0, 8), (4, 4)]
 
 
 @pytest.mark.parametrize(
-    ("processes", "name", "kind", "found"),
+    ("processes", "name", "kind", "facts"),
     [(1, "FullAlone", "single", 4), pytest.param(2, "FullDDP", "ddp", 2, marks=pytest.mark.slow)],
 )
-def test_auto_finds_the_largest_that_fits_everywhere_and_leaves_no_trace(
-    processes: int, name: str, kind: str, found: int, cli: Cli, world: Path
+def test_auto_finds_the_largest_common_size_and_leaves_no_files(
+    processes: int, name: str, kind: str, facts: int, cli: Cli, world: Path
 ):
     def train(*arguments: str) -> None:
         words = ("train", "c.yaml", *EXACT, *arguments)
@@ -163,29 +163,29 @@ def test_auto_finds_the_largest_that_fits_everywhere_and_leaves_no_trace(
         result = cli(*words) if processes == 1 else python(*new, cwd=world, environment=environment)
         assert result.code == EXIT_OK, result.stderr
 
-    train(*strategy(name, 2 * found - 1), *named("auto", "auto"))
-    train("--set", f"strategy={kind}", *named("small", found))
+    train(*strategy(name, 2 * facts - 1), *named("auto", "auto"))
+    train("--set", f"strategy={kind}", *named("small", facts))
     # Dropout is on: weights, optimizer states and random numbers are those of a run that never tried anything.
     assert outcome(world / "runs" / "auto") == outcome(world / "runs" / "small")
     batch = read_json(world / "runs" / "auto" / "run.json")["batch"]
     sizes = (batch["global_batch_size"], batch["micro_batch_size"], batch["grad_accum_steps"])
-    assert sizes == (16, found, 16 // processes // found)
-    assert batch["reason"].startswith(f"auto: {found} fits (")
-    assert f"{2 * found} does not: it ran out of memory" in batch["reason"]
+    assert sizes == (16, facts, 16 // processes // facts)
+    assert batch["reason"].startswith(f"auto: {facts} fits (")
+    assert f"{2 * facts} does not: it ran out of memory" in batch["reason"]
     assert happenings(world / "runs" / "auto") == []
 
 
 @pytest.mark.slow
-def test_a_rank_that_runs_out_in_a_shared_try_ends_and_all_begin_again_with_less(cli: Cli, world: Path):
+def test_out_of_memory_in_a_shared_probe_restarts_with_less(cli: Cli, world: Path):
     train = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", "--overwrite", "--set", "train.max_steps=4")
     length = ("--set", "train.epochs=null", "--set", "evaluate.batch_size=2")
     environment = {"PARATUNE_CACHE": str(world / "cache")}
     full = strategy("FullZero3", 3)
     result = python(*train, *length, *full, *named("auto", "auto"), cwd=world, environment=environment)
     assert result.code == EXIT_OK, result.stderr
-    said = words(result.stderr)
-    assert "out of memory while trying 4 samples on rank 1, where the other ranks wait for it" in said
-    assert "starting all 2 processes again with micro-batches of at most 2" in said
+    output = words(result.stderr)
+    assert "out of memory while trying 4 samples on rank 1, where the other ranks wait for it" in output
+    assert "micro-batches of at most 2" in output
     batch = read_json(world / "runs" / "auto" / "run.json")["batch"]
     assert batch["micro_batch_size"] == 2
     assert batch["reason"].endswith("larger ones were not tried (memory ran out with more than 2)")

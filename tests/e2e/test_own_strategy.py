@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 OWN = ("--set", f"strategy={{kind: '{KIND}', options: {{pieces: 2}}}}")
 
 
-def test_own_strategy_gets_what_those_of_the_package_get(world: Path, cli: Cli):
+def test_an_outside_strategy_gets_the_same_features(world: Path, cli: Cli):
     folder = write_module(world / "own")
     environment = {"PYTHONPATH": str(folder)}
 
@@ -49,5 +49,5 @@ def test_own_strategy_gets_what_those_of_the_package_get(world: Path, cli: Cli):
     examined = run("doctor", "c.yaml", "--json", "--nproc", "2", *OWN)
     findings = {finding["code"]: finding for finding in examined.json["findings"]}
     assert "check" not in findings
-    assert findings["own_code"]["what"].count(KIND) == 1
+    assert findings["own_code"]["fact"].count(KIND) == 1
     assert findings["world_size"]["level"] == "ok"

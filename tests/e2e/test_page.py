@@ -9,11 +9,11 @@ from browser import CHROMIUM, Browser, browser
 from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
 from make_run import make_run
 
-from paratune.report import make
-from paratune.report.page import page, section
-from paratune.report.sweep import make_sweep
-from paratune.report.tabular import Column, Table, TableCell
-from paratune.report.tabular_page import table_html
+from paratune.reports import make
+from paratune.reports.document import ReportDocument, ReportSection
+from paratune.reports.matrix import make_sweep
+from paratune.reports.page.document import document_html
+from paratune.reports.tables.table import Column, Table, TableCell
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,8 +41,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser")) as found:
-        yield found
+    with browser(tmp_path_factory.mktemp("browser")) as result:
+        yield result
 
 
 @pytest.fixture
@@ -57,24 +57,31 @@ def column(opened: Browser, at: int) -> list[str]:
     return opened.js(f"[...{TABLE}.tBodies[0].rows].map(row => row.cells[{at}].textContent)")
 
 
-def test_nothing_is_asked_for_and_the_console_says_nothing(opened: Browser, report: Path):
+def test_the_page_sends_no_requests_and_logs_no_errors(opened: Browser, report: Path):
     opened.look(dark=True)
     opened.js("document.querySelectorAll('button, summary').forEach(each => each.click())")
     opened.js("document.querySelectorAll('td[title], [data-point]').forEach(each => each.focus())")
     assert opened.complaints() == [f"request: {report.as_uri()}"]
 
 
-def test_the_page_of_a_matrix_asks_for_nothing_and_sorts(one_browser: Browser, tmp_path: Path):
+@pytest.fixture(scope="module")
+def matrix_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of 12 runs: two strategies with 1, 2 and 4 processes, two seeds each."""
+    folder = tmp_path_factory.mktemp("matrix")
     sizes = {"nproc-1": 1, "nproc-2": 2, "nproc-4": 4}
 
     def tell(values: Mapping[str, str]) -> Made:
         size = sizes[values["nproc"]]
         return Made(step_ms=100.0 / size, world_size=size, kind=values["strategy"])
 
-    make_sweep(make_matrix(tmp_path / "m", (NPROC, STRATEGY, SEED), tell), tmp_path / "out")
+    make_sweep(make_matrix(folder / "m", (NPROC, STRATEGY, SEED), tell), folder / "out")
+    return folder / "out" / "index.html"
+
+
+def test_the_page_of_a_matrix_sends_no_requests_and_sorts(one_browser: Browser, matrix_page: Path):
     one_browser.events.clear()
     one_browser.look()
-    one_browser.open(tmp_path / "out" / "index.html")
+    one_browser.open(matrix_page)
     head = "document.querySelector('table[data-sortable] thead th:last-child')"
     one_browser.js(f"{head}.querySelector('button').focus()")
     one_browser.press("Enter")
@@ -82,10 +89,54 @@ def test_the_page_of_a_matrix_asks_for_nothing_and_sorts(one_browser: Browser, t
     one_browser.look(width=400, height=800)
     assert one_browser.js("document.documentElement.scrollWidth") <= 400
     assert len(re.findall(rb"/Type /Page\b", one_browser.pdf())) >= 3
-    assert one_browser.complaints() == [f"request: {(tmp_path / 'out' / 'index.html').as_uri()}"]
+    assert one_browser.complaints() == [f"request: {matrix_page.as_uri()}"]
 
 
-def test_names_of_others_stay_text(opened: Browser):
+def test_configurations_are_selected_by_words_and_by_keyboard(one_browser: Browser, matrix_page: Path):
+    one_browser.events.clear()
+    one_browser.look()
+    one_browser.open(matrix_page)
+    names = (
+        "(where => [...document.querySelectorAll(where)].filter(e => e.getClientRects().length)"
+        ".map(e => e.childNodes[0].textContent.trim()))"
+    )
+    # The baseline "ddp, nproc 1" is in the heading of the effects, not in a row.
+    six = [f"nproc {size}, {kind}" for size in (1, 2, 4) for kind in ("ddp", "zero3")]
+    lines, rows = f"{names}('#overview tbody th')", f"{names}('#verdicts svg [data-of] text')"
+    figure = "document.querySelector('#verdicts figure:last-of-type .scroll > svg')"
+    height = f"{figure}.getBoundingClientRect().height"
+    row = f"{figure}.dataset.rowHeight * {figure}.getBoundingClientRect().width / {figure}.viewBox.baseVal.width"
+    assert one_browser.js(lines) == six
+    whole = one_browser.js(height)
+    box = "document.querySelector('#selection')"
+    one_browser.js(f"{box}.querySelector('summary').focus()")
+    one_browser.press("Enter")
+    one_browser.press("Tab")
+    for letter in "zero3 NPROC 4":
+        one_browser.call("Input.insertText", text=letter)
+    assert one_browser.js(lines) == ["nproc 4, zero3"]
+    assert one_browser.js(rows) == ["nproc 4, zero3"]
+    # Four of the five rows are gone, and no gap stays.
+    assert whole - one_browser.js(height) == pytest.approx(4 * one_browser.js(row), abs=1)
+    assert one_browser.js("document.querySelector('#overview table td[tabindex=\"0\"]').getClientRects().length") == 1
+    assert one_browser.js(f"{box}.querySelector('.state').textContent") == "1 of 6 are shown"
+    note = one_browser.js("document.querySelector('#selection-note').innerText")
+    assert "1 of 6" in note
+    assert "nproc 4, zero3" in note
+    one_browser.js(f"{box}.querySelector('input').value = ''")
+    one_browser.js(f"{box}.querySelector('input').dispatchEvent(new Event('input', {{bubbles: true}}))")
+    one_browser.js(f"{box}.querySelector('[data-select=none]').click()")
+    assert one_browser.js(lines) == []
+    one_browser.js(f"{box}.querySelectorAll('[type=checkbox]')[2].click()")
+    assert one_browser.js(lines) == six[2:3]
+    one_browser.call("Emulation.setEmulatedMedia", media="print", features=[])
+    assert "nproc 2, ddp" in one_browser.js("document.querySelector('#selection-note').innerText")
+    assert one_browser.js(f"{box}.getClientRects().length") == 0
+    one_browser.call("Emulation.setEmulatedMedia", media="", features=[])
+    assert one_browser.complaints() == [f"request: {matrix_page.as_uri()}"]
+
+
+def test_names_are_not_html(opened: Browser):
     assert opened.js("document.title") == "4 runs compared"
     assert opened.js("document.scripts.length") == 1
     assert SCRIPT in opened.js("document.body.innerText")
@@ -95,7 +146,7 @@ def test_no_other_script_runs(opened: Browser):
     opened.js("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))")
     opened.js("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran = 1\">')")
     assert opened.js("new Promise(done => setTimeout(() => done(window.ran === undefined), 200))")
-    assert any("Content Security Policy" in each for each in opened.complaints())
+    assert any("Content Security Policy" in entry for entry in opened.complaints())
 
 
 def test_a_table_is_sorted_by_keyboard(opened: Browser):
@@ -127,7 +178,7 @@ def test_every_stop_of_the_tab_key_can_be_seen(opened: Browser):
     assert "BUTTONtheme" in seen
 
 
-def test_values_show_by_keyboard_and_go_away(opened: Browser):
+def test_values_can_be_shown_and_hidden_by_keyboard(opened: Browser):
     tip = "document.querySelector('#tip').hidden ? null : document.querySelector('#tip').textContent"
     opened.js("document.querySelector('#comparison td[tabindex]').focus()")
     opened.press("ArrowRight")
@@ -136,13 +187,13 @@ def test_values_show_by_keyboard_and_go_away(opened: Browser):
     opened.press("Escape")
     assert opened.js(tip) is None
     opened.js("document.querySelector('#phases svg [data-point][tabindex]').focus()")
-    assert re.fullmatch(r"a: get batch [\d.]+ ms of a mean step", opened.js(tip))
+    assert re.fullmatch(r"a: get batch [\d.]+ ms \([\d.]+%\)", opened.js(tip))
     opened.press("ArrowRight")
-    assert re.fullmatch(r"b: get batch [\d.]+ ms of a mean step", opened.js(tip))
+    assert re.fullmatch(r"b: get batch [\d.]+ ms \([\d.]+%\)", opened.js(tip))
     assert opened.js("document.activeElement.getAttribute('aria-label')") == opened.js(tip)
 
 
-def test_light_and_dark_are_the_system_s_until_the_reader_says_otherwise(opened: Browser):
+def test_the_colour_scheme_follows_the_system_by_default(opened: Browser):
     paper = "getComputedStyle(document.body).backgroundColor"
     dark, light = "rgb(21, 23, 26)", "rgb(255, 255, 255)"
     assert opened.js(paper) == light
@@ -162,7 +213,7 @@ def test_a_narrow_window_scrolls_tables_and_not_the_page(opened: Browser):
     assert opened.js(f"{small}.map(e => e.textContent)") == []
 
 
-def test_it_prints_whole_with_page_numbers(opened: Browser):
+def test_the_page_prints_completely_with_page_numbers(opened: Browser):
     pdf = opened.pdf()
     num_pages = len(re.findall(rb"/Type /Page\b", pdf))
     assert 6 <= num_pages <= 14
@@ -184,19 +235,29 @@ def test_it_prints_whole_with_page_numbers(opened: Browser):
     opened.call("Emulation.setEmulatedMedia", media="", features=[])
 
 
-def test_a_thousand_lines_are_sorted(one_browser: Browser, tmp_path: Path):
+def test_a_thousand_lines_are_sorted_and_the_first_are_shown(one_browser: Browser, tmp_path: Path):
     columns = (Column("Run", is_text=True), *(Column(f"Figure {at}") for at in range(10)))
     lines = tuple(
         (TableCell(f"run {line}"), *(TableCell(f"{line * 7919 % 1000:,}", line * 7919 % 1000, (f"run {line}",), "x")
          for _ in range(10)))
         for line in range(1000)
     )  # fmt: skip
-    table = Table("runs", "Every run", columns, lines)
+    table = Table("runs", "All runs", columns, lines)
     file = tmp_path / "index.html"
-    file.write_text(page("many", [section("runs", "Every run", table_html(table))], num_columns=9, first="runs"))
+    file.write_text(document_html(ReportDocument("many", (), (ReportSection("runs", "All runs", (table,)),), "")))
     one_browser.events.clear()
     one_browser.look()
     one_browser.open(file)
     one_browser.js(f"{TABLE}.tHead.rows[0].cells[1].querySelector('button').click()")
     assert column(one_browser, 1)[:3] == ["0", "1", "2"]
     assert column(one_browser, 1)[-1] == "999"
+    # 20 lines are shown, those that the order puts first; the button shows all, and paper has them anyhow.
+    num_shown = f"[...{TABLE}.tBodies[0].rows].filter(row => row.getClientRects().length).length"
+    assert one_browser.js(num_shown) == 20
+    one_browser.call("Emulation.setEmulatedMedia", media="print", features=[])
+    assert one_browser.js(num_shown) == 1000
+    one_browser.call("Emulation.setEmulatedMedia", media="", features=[])
+    one_browser.js("document.querySelector('button.lines').focus()")
+    one_browser.press("Enter")
+    assert one_browser.js(num_shown) == 1000
+    assert one_browser.js("document.querySelector('button.lines').ariaExpanded") == "true"

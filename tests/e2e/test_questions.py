@@ -55,9 +55,9 @@ def test_a_run_of_questions(trained: Path, world: Path, cli: Cli):
 
     result = cli("evaluate", "runs/q", "--data", "c.json", "--json")
     assert result.code == EXIT_OK, result.stderr
-    found = json.loads(result.stdout)
-    assert found["scores"] == pytest.approx(summary["scores"]["test"], rel=1e-4)
-    assert found["answers"] == pytest.approx(summary["answers"]["test"], rel=1e-4)
+    found_values = json.loads(result.stdout)
+    assert found_values["scores"] == pytest.approx(summary["scores"]["test"], rel=1e-4)
+    assert found_values["answers"] == pytest.approx(summary["answers"]["test"], rel=1e-4)
 
     result = cli("predict", "runs/q", "--input", "c.json", "--output", "out.json")
     assert result.code == EXIT_OK, result.stderr
@@ -68,14 +68,14 @@ def test_a_run_of_questions(trained: Path, world: Path, cli: Cli):
     assert not info["missing_keys"]
 
 
-def test_data_tells_of_questions(world: Path, cli: Cli):
+def test_data_describes_questions(world: Path, cli: Cli):
     write_squad(world / "a.json", 60)
     files = "validation: b.json, test: c.json, predict: {hidden: d.json}"
     (world / "q.yaml").write_text(CONFIG.replace(files, "split: {validation: 0.25}"))
     result = cli("data", "q.yaml", "--json")
     assert result.code == EXIT_OK, result.stderr
-    found = json.loads(result.stdout)
-    train = found["splits"]["train"]
+    found_values = json.loads(result.stdout)
+    train = found_values["splits"]["train"]
     assert train["num_rows"] == 45
     assert train["num_samples"] > 45
     questions = train["questions"]
@@ -83,4 +83,4 @@ def test_data_tells_of_questions(world: Path, cli: Cli):
     assert 0.5 < questions["share_with_answer"] < 0.9
     assert questions["most_windows"] == 2
     assert questions["most_answers"] == 1
-    assert any("a context that is also in train" in warning for warning in found["warnings"])
+    assert any("a context that is also in train" in warning for warning in found_values["warnings"])

@@ -13,6 +13,7 @@ import pytest
 import torch
 from harness import Cli
 from hooks import RefuseNetwork
+from huggingface_hub import ModelCard
 from outcome import steps_of
 from raised import check_shown
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
@@ -54,9 +55,18 @@ def _texts(path: Path) -> list[str]:
         return [row["text"] for row in csv.DictReader(file)]
 
 
-def test_it_has_learned(trained: Path):
+def test_the_model_has_learned(trained: Path):
     assert read_json(trained / "runs/c/summary.json")["scores"]["validation"]["accuracy"] > 0.95
     assert read_json(trained / "runs/r/summary.json")["scores"]["validation"]["rmse"] < 0.6
+
+
+def test_the_model_has_a_card_without_paths(trained: Path):
+    for run in ("c", "r"):
+        card = trained / "runs" / run / "model" / "README.md"
+        assert ModelCard.load(card).data.pipeline_tag == "text-classification"
+        assert str(trained) not in card.read_text()
+        # Users edit the card: it is not among the files that must stay as they were.
+        assert card.name not in read_json(card.with_name("paratune.json"))["files"]
 
 
 FREE_KEYS = ("config", "config_origin", "versions", "environment", "options", "setup")
@@ -90,7 +100,7 @@ def test_every_field_of_a_record_is_in_the_reference(trained: Path):
         assert _keys(records) - documented == set(), run
 
 
-def test_transformers_gives_the_scores_of_predict(trained: Path, in_trained: Cli, tmp_path: Path):
+def test_transformers_reproduces_the_scores_of_predict(trained: Path, in_trained: Cli, tmp_path: Path):
     output = tmp_path / "out.parquet"
     assert in_trained("predict", "runs/c", "--input", "valid.csv", "--output", output).code == EXIT_OK
     table = pyarrow.parquet.read_table(output)
@@ -131,7 +141,7 @@ def test_regression_in_transformers(trained: Path, in_trained: Cli, tmp_path: Pa
 
 
 @pytest.mark.parametrize("run", ["runs/c", "runs/r", "runs/c/model"])
-def test_evaluate_finds_the_scores_of_the_summary(run: str, trained: Path, in_trained: Cli):
+def test_evaluate_reproduces_the_scores_of_the_summary(run: str, trained: Path, in_trained: Cli):
     result = in_trained("evaluate", run, "--data", "valid.csv", "--json", "--batch-size", "7")
 
     assert result.code == EXIT_OK, result.stderr
@@ -143,7 +153,7 @@ def test_evaluate_finds_the_scores_of_the_summary(run: str, trained: Path, in_tr
         assert result.json["confusion"] == summary["confusion"]["validation"]
 
 
-def test_texts_that_the_model_was_trained_on_are_counted(trained: Path, in_trained: Cli):
+def test_training_texts_in_the_file_are_counted(trained: Path, in_trained: Cli):
     known = set(_texts(trained / "data.csv"))
     shared = sum(text in known for text in _texts(trained / "valid.csv"))
     for target, data, count in (("runs/c", "data.csv", 200), ("runs/c/model", "data.csv", 200)):
@@ -167,7 +177,7 @@ def test_the_predictions_of_the_run_are_those_of_predict(trained: Path, in_train
     assert written.column("score_1").to_pylist() == pytest.approx(ours.column("score_positive").to_pylist(), abs=1e-5)
 
 
-def test_predicting_leaves_out_rows_without_a_text_and_needs_no_labels(trained: Path, in_trained: Cli, tmp_path: Path):
+def test_predict_skips_rows_without_text_and_needs_no_labels(trained: Path, in_trained: Cli, tmp_path: Path):
     (tmp_path / "in.csv").write_text("text\na good film\n   \n42\n")
     # The run had ids, and refused missing values; neither matters here.
     result = in_trained(
@@ -175,9 +185,9 @@ def test_predicting_leaves_out_rows_without_a_text_and_needs_no_labels(trained: 
     )
 
     assert result.code == EXIT_OK, result.stderr
-    said = {"output": str(tmp_path / "out.jsonl"), "num_rows": 3, "num_predicted": 2, "rows_without_prediction": [1]}
-    said |= {"share_unknown_tokens": 0.0}
-    assert result.json == said
+    output = {"output": str(tmp_path / "out.jsonl"), "num_rows": 3, "num_predicted": 2, "rows_without_prediction": [1]}
+    output |= {"share_unknown_tokens": 0.0}
+    assert result.json == output
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["text"] for row in rows] == ["a good film", "   ", "42"]
     assert [row["prediction"] is None for row in rows] == [False, True, False]
@@ -203,7 +213,7 @@ JSON_COMMANDS = {
     "data of numbers": ("data", "c.yaml", *REGRESSION),
     "config show": ("config", "show", "c.yaml"),
     "config schema": ("config", "schema"),
-    "config init": ("config", "init", "init.yaml", "--task", "regression"),
+    "config init": ("config", "init", "init.yaml", "--train", "demo:sentences"),
     "doctor": ("doctor",),
 }
 
@@ -218,7 +228,7 @@ def test_json_is_one_document_on_stdout(name: str, in_trained: Cli):
         assert constant not in result.stdout.replace('"NaN"', "")
 
 
-def test_training_looks_up_and_reaches_nothing(in_trained: Cli, tmp_path: Path):
+def test_training_resolves_no_names_and_opens_no_connections(in_trained: Cli, tmp_path: Path):
     log = tmp_path / "network.txt"
     # Online, as most users are: a local model and local files need no network all the same.
     online = Cli(in_trained.cwd, {"PARATUNE_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "0"})
@@ -231,7 +241,7 @@ def test_training_looks_up_and_reaches_nothing(in_trained: Cli, tmp_path: Path):
     assert len(steps_of(tmp_path / "c")) > 0
 
 
-def test_the_guard_of_the_network_guards(world: Path, cli: Cli, tmp_path: Path):
+def test_the_guard_detects_connections(world: Path, cli: Cli, tmp_path: Path):
     log = tmp_path / "network.txt"
     result = cli("config", "schema", hook=LooksUp(str(log)))
     assert result.code != EXIT_OK
@@ -248,13 +258,13 @@ class LooksUp(RefuseNetwork):
         socket.getaddrinfo("example.com", 80)
 
 
-def test_what_training_says_is_in_the_log_of_the_run(trained: Path):
+def test_the_log_of_the_run_contains_the_output_of_training(trained: Path):
     text = (trained / "runs/c/log.rank0000.txt").read_text()
     assert "train: 200 rows" in text
     assert "validation: 60 rows" in text
 
 
-def test_it_says_how_busy_devices_were_and_with_what(trained: Path):
+def test_the_record_contains_the_utilisation_of_devices(trained: Path):
     summary = read_json(trained / "runs/c/summary.json")
     config = read_json(trained / "model/config.json")
     layers, width, inner = (config[key] for key in ("num_hidden_layers", "hidden_size", "intermediate_size"))
@@ -270,3 +280,18 @@ def test_it_says_how_busy_devices_were_and_with_what(trained: Path):
     utilisation = summary["utilisation"]
     assert (utilisation["kind"], utilisation["interval_s"]) == ("cpu", 1.0)
     assert [device["rank"] for device in utilisation["devices"]] == [0]
+
+
+@pytest.mark.slow
+def test_an_adapter_folder_is_evaluated_as_it_was_trained(trained: Path, in_trained: Cli):
+    pytest.importorskip("peft")
+    lora = ("--set", "run.name=lora", "--set", "model.adapter={kind: lora, save: adapter}", "--set", "train.epochs=2")
+    result = in_trained("train", "c.yaml", *COMMON, *lora, "--set", "train.learning_rate=1e-2")
+    assert result.code == EXIT_OK, result.stderr
+    expected = read_json(trained / "runs/lora/summary.json")["scores"]["validation"]
+    assert not (trained / "runs/lora/model/model.safetensors").exists()
+    found = in_trained("evaluate", "runs/lora", "--data", "valid.csv", "--json")
+    assert found.code == EXIT_OK, found.stderr
+    scores = json.loads(found.stdout)["scores"]
+    assert scores["accuracy"] == expected["accuracy"]
+    assert scores["loss"] == pytest.approx(expected["loss"], rel=1e-4)

@@ -16,12 +16,12 @@ def test_a_run_records_what_evaluate_shows(world: Path, cli: Cli):
     done = cli("train", "c.yaml", *SLICED, "--set", "run.name=a")
     assert done.code == EXIT_OK, done.stderr
     summary = read_json(world / "runs" / "a" / "summary.json")
-    found = summary["slices"]["validation"]
+    result = summary["slices"]["validation"]
     # 200 rows, a fifth of them, as many of each class.
-    assert [(one["value"], one["num_rows"]) for one in found["label"]] == [("negative", 20), ("positive", 20)]
-    assert sum(one["num_rows"] for one in found["length"]) == 40
+    assert [(item["value"], item["num_rows"]) for item in result["label"]] == [("negative", 20), ("positive", 20)]
+    assert sum(item["num_rows"] for item in result["length"]) == 40
     # Of classes of one size, the accuracy is the mean of the recalls.
-    recalls = [one["scores"]["recall"]["value"] for one in found["label"]]
+    recalls = [item["scores"]["recall"]["value"] for item in result["label"]]
     assert sum(recalls) / 2 == pytest.approx(summary["scores"]["validation"]["accuracy"])
     again = cli("evaluate", "runs/a", "--by", "label", "--by", "length", "--json")
     assert again.code == EXIT_OK, again.stderr

@@ -37,7 +37,7 @@ def train(world, hub, *more):
 
 
 @pytest.mark.parametrize("start", [(), ("--set", "strategy=ddp", "--nproc", "2")], ids=["alone", "two ranks"])
-def test_a_slow_download_is_waited_for(world, large_model, start):
+def test_a_slow_download_is_completed(world, large_model, start):
     size = (large_model / WEIGHTS).stat().st_size
     # Twice as long as is allowed without progress. To the client the weights are one chunk, reported at its end.
     with slow_hub(large_model, bytes_per_s=size / (2 * TIMEOUT_S)) as hub:
@@ -46,7 +46,7 @@ def test_a_slow_download_is_waited_for(world, large_model, start):
     assert is_finished(world / "runs" / "c")
 
 
-def test_a_download_that_stops_is_ended_and_named(world, large_model):
+def test_a_stalled_download_is_stopped_and_named(world, large_model):
     with slow_hub(large_model, bytes_per_s=100_000, stops_at=400_000) as hub:
         done = train(world, hub)
     assert done.code == EXIT_HUNG, done.stderr

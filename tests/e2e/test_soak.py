@@ -9,11 +9,11 @@ import pytest
 from patience import PATIENCE_S
 
 SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
-MINUTES = 2.0
+MINUTES = 1.0
 
 
 @pytest.mark.slow
-def test_nothing_is_found_in_two_minutes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_minute_of_soak_shows_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     command = [sys.executable, str(SOAK), "--minutes", str(MINUTES), "--folder", str(tmp_path / "soak")]
     done = subprocess.run(
         [*command, "--json", str(tmp_path / "soak.json")],

@@ -38,7 +38,7 @@ def train(world: Path, kind: str, *more: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_line_changes_where_the_work_is_done_and_not_what_is_trained(world: Path, cli: Cli, kind: str):
+def test_the_strategy_does_not_change_the_result(world: Path, cli: Cli, kind: str):
     alone = cli("train", "c.yaml", "--set", "run.name=alone", *STEADY, *PLAIN)
     assert alone.code == EXIT_OK, alone.stderr
     run, reference = train(world, kind, *PLAIN), world / "runs" / "alone"
@@ -57,7 +57,7 @@ def test_one_line_changes_where_the_work_is_done_and_not_what_is_trained(world: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_is_gone_on_with_is_the_run_that_nothing_disturbed(world: Path, kind: str):
+def test_a_resumed_run_equals_an_uninterrupted_one(world: Path, kind: str):
     run = train(world, kind)
     undisturbed = outcome(run)
     for later in (20, 24, 28, 30):  # as if it had been killed after step 19

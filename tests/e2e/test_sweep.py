@@ -38,7 +38,7 @@ def begun(world: Path, number: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a process of its parent's death")
-def test_killed_interrupted_and_gone_on_with(cli: Cli, world: Path):
+def test_a_sweep_resumes_after_kills_and_signals(cli: Cli, world: Path):
     (world / "m.yaml").write_text(MATRIX.replace("  train:", "  strategy: {kind: 'outside:Slow'}\n  train:"))
     (world / "brake").touch()
 
@@ -65,7 +65,7 @@ def test_killed_interrupted_and_gone_on_with(cli: Cli, world: Path):
     assert result.code == 0, result.stderr
     assert states(world) == ["finished", "finished"]
     (group,) = result.json["groups"]
-    scores = [each["scores"]["validation"]["accuracy"]["mean"] for each in group["candidates"]]
+    scores = [entry["scores"]["validation"]["accuracy"]["mean"] for entry in group["candidates"]]
     best = max(range(2), key=scores.__getitem__)
     assert group["chosen"] == {"learning_rate": RUNS[best].removesuffix("_seed-1")}
     assert (world / "runs/m/report/index.html").is_file()
@@ -77,7 +77,7 @@ def test_killed_interrupted_and_gone_on_with(cli: Cli, world: Path):
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_leaves_the_others_alone(cli: Cli, world: Path):
+def test_a_failed_run_does_not_stop_the_others(cli: Cli, world: Path):
     # The second file has no such column, which is found out when it is read.
     (world / "odd.csv").write_text("id,words,label\n1,good,positive\n")
     files = "  file: {good: {data.train: data.csv}, odd: {data.train: odd.csv}}\n"

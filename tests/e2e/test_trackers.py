@@ -70,11 +70,11 @@ def test_trackers_that_raise_and_hang_change_nothing(world: Path, cli: Cli, pack
     packages.put("wandb", WANDB, finish="time.sleep(10_000)")
     packages.put("trackio", "raise RuntimeError('trackio is broken')")
     words = ["train", "c.yaml", "--set", "run.name=told", "--set", "trackers={wandb: {}, trackio: {}}"]
-    told = cli(*words, hook=WithPackages(str(packages.folder), finish_s=5.0))
-    assert told.code == EXIT_OK, told.stderr
-    check_shown(told.stderr, "tracker.off", "trackers.trackio", "RuntimeError: trackio is broken")
-    check_shown(told.stderr, "tracker.left_behind", "trackers.wandb")
-    assert "accuracy" in told.stdout.lower()
+    received = cli(*words, hook=WithPackages(str(packages.folder), finish_s=5.0))
+    assert received.code == EXIT_OK, received.stderr
+    check_shown(received.stderr, "tracker.off", "trackers.trackio", "RuntimeError: trackio is broken")
+    check_shown(received.stderr, "tracker.left_behind", "trackers.wandb")
+    assert "accuracy" in received.stdout.lower()
     assert outcome(world / "runs" / "told") == outcome(world / "runs" / "plain")
     asked = packages.asked("wandb")
     assert [name for name, *_ in asked].count("log") >= 30  # each step
@@ -82,7 +82,7 @@ def test_trackers_that_raise_and_hang_change_nothing(world: Path, cli: Cli, pack
     assert [name for name, *_ in asked[-2:]] == ["summary", "finish"]
 
 
-def test_a_stopped_run_goes_on_in_the_same_run_there(world: Path, cli: Cli, packages: Packages):
+def test_a_resumed_run_continues_the_same_tracker_run(world: Path, cli: Cli, packages: Packages):
     packages.put("wandb", WANDB)
     words = ["train", "c.yaml", "--set", "trackers.wandb.mode=online"]
     stopped = cli(*words, hook=WithPackages(str(packages.folder), then=SignalAt(SIGTERM, LOOP, 6)))
@@ -97,7 +97,7 @@ def test_a_stopped_run_goes_on_in_the_same_run_there(world: Path, cli: Cli, pack
     assert [values for name, values, _ in asked if name == "finish"] == [[75], [0]]
 
 
-def test_a_missing_package_is_said_before_the_data_is_read(world: Path, cli: Cli):
+def test_a_missing_package_is_reported_before_the_data_is_read(world: Path, cli: Cli):
     (world / "data.csv").unlink()
     (world / "trackio").mkdir()
     result = cli("train", "c.yaml", "--set", "trackers.trackio={}")

@@ -27,34 +27,34 @@ def view(cli: Cli) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("hook", "state", "words"),
     [
-        (SignalAt(SIGKILL, LOOP, 8), "killed", "no process runs it"),
-        (SignalAt(SIGKILL, PREDICT, 1), "killed", "no process runs it"),
+        (SignalAt(SIGKILL, LOOP, 8), "killed", "no process trains it"),
+        (SignalAt(SIGKILL, PREDICT, 1), "killed", "no process trains it"),
         (SignalAt(SIGTERM, LOOP, 8), "stopped", "by SIGTERM after step 8"),
-        (SignalAt(SIGKILL, "paratune.train.finish:summarise"), "killed", "no process runs it"),
+        (SignalAt(SIGKILL, "paratune.training.finish:summarise"), "killed", "no process trains it"),
     ],
 )
-def test_a_run_that_was_broken_off(cli: Cli, hook: SignalAt, state: str, words: str):
+def test_an_interrupted_run_is_shown(cli: Cli, hook: SignalAt, state: str, words: str):
     cli(*TRAIN, hook=hook)
-    found = view(cli)
-    assert found["state"] == state
-    assert words in found["reason"]
+    result = view(cli)
+    assert result["state"] == state
+    assert words in result["reason"]
     assert cli(*TRAIN, "--resume").code == EXIT_OK
     assert view(cli)["state"] == "finished"
 
 
-def test_a_run_that_failed_says_why(cli: Cli):
+def test_a_failed_run_shows_its_error(cli: Cli):
     result = cli(*TRAIN, "--set", "train.learning_rate=1e30")
     assert result.code == EXIT_NOT_FINITE, result.stderr
-    found = view(cli)
-    assert found["state"] == "failed"
-    assert found["reason"].startswith("NotFiniteError: step ")
+    found_values = view(cli)
+    assert found_values["state"] == "failed"
+    assert found_values["reason"].startswith("NotFiniteError: step ")
 
 
 @pytest.mark.parametrize(
     ("function", "call", "state"),
     [(LOOP, 2, "training"), (PREDICT, 2, "evaluating"), ("paratune.checkpoint:save", 1, "saving")],
 )
-def test_a_run_at_work_is_at_what_it_does(world: Path, cli: Cli, function: str, call: int, state: str):
+def test_a_running_run_shows_its_phase(world: Path, cli: Cli, function: str, call: int, state: str):
     running = cli.start(*TRAIN, hook=SignalAt(SIGSTOP, function, call))  # it stands still there
     log = world / "runs" / "c" / events_file(0)
     words = {"training": "training", "evaluating": "evaluating", "saving": "writing a checkpoint"}[state]

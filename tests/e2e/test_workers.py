@@ -16,7 +16,7 @@ from paratune.records import read_json
 
 TRAIN = ("train", "c.yaml", "--set", "train.epochs=1")
 LONG = ("train", "c.yaml", "--set", "train.epochs=20000", "--set", "evaluate={every: never, best: null}")
-NEXT = "paratune.train.memory:StepBatches.__next__"
+NEXT = "paratune.training.memory:StepBatches.__next__"
 """Where a batch is waited for."""
 
 
@@ -34,7 +34,7 @@ def below(pid: int) -> list[psutil.Process]:
 
 def workers_of(pid: int) -> list[psutil.Process]:
     """Return the processes that the server forks; the server itself is a child of the run."""
-    return [one for one in below(pid) if one.ppid() != pid]
+    return [item for item in below(pid) if item.ppid() != pid]
 
 
 @pytest.fixture
@@ -44,8 +44,10 @@ def alone(cli: Cli, world: Path) -> dict[str, Any]:
     return outcome(world / "runs" / "alone")
 
 
-@pytest.mark.parametrize("number", [SIGTERM, *(pytest.param(one, marks=pytest.mark.slow) for one in (SIGINT, SIGUSR1))])
-def test_a_signal_to_all_processes_saves_and_another_number_of_workers_goes_on(
+@pytest.mark.parametrize(
+    "number", [SIGTERM, *(pytest.param(item, marks=pytest.mark.slow) for item in (SIGINT, SIGUSR1))]
+)
+def test_a_signal_saves_and_another_number_of_workers_resumes(
     number: Any, cli: Cli, world: Path, alone: dict[str, Any]
 ):
     """Batch systems, and a terminal on Ctrl-C, send it to each process."""
@@ -61,7 +63,7 @@ def test_a_signal_to_all_processes_saves_and_another_number_of_workers_goes_on(
     assert {text for text in (stopped.stderr, resumed.stderr) if "Traceback" in text or "leaked" in text} == set()
 
 
-def test_nothing_stays_behind_when_the_run_is_killed(cli: Cli, world: Path):
+def test_no_process_remains_after_a_kill(cli: Cli, world: Path):
     running = cli.start(*LONG, *with_workers(2))
     wait_for(lambda: steps_of(world / "runs" / "c") if (world / "runs" / "c" / "run.json").exists() else None)
     started = below(running.pid)
@@ -71,34 +73,34 @@ def test_nothing_stays_behind_when_the_run_is_killed(cli: Cli, world: Path):
     assert psutil.wait_procs(started, PATIENCE_S)[1] == []
 
 
-def test_a_worker_that_is_killed_ends_the_run_and_is_named(cli: Cli, world: Path):
+def test_a_killed_worker_ends_the_run_and_is_named(cli: Cli, world: Path):
     running = cli.start(*LONG, *with_workers(2))
     wait_for(lambda: steps_of(world / "runs" / "c") if (world / "runs" / "c" / "run.json").exists() else None)
     started, (_, second) = below(running.pid), workers_of(running.pid)
     second.kill()
     ended = running.wait()
     assert ended.code == EXIT_LAUNCH, ended.stderr
-    said = " ".join(ended.stderr.split())
-    assert f"of 2 (process {second.pid}) was killed by SIGKILL" in said
-    assert "--resume" in said
-    assert "data.num_workers" in said
-    assert "Traceback" not in said
+    output = " ".join(ended.stderr.split())
+    assert f"of 2 (process {second.pid}) was killed by SIGKILL" in output
+    assert "--resume" in output
+    assert "data.num_workers" in output
+    assert "Traceback" not in output
     assert psutil.wait_procs(started, PATIENCE_S)[1] == []
 
 
 @pytest.mark.slow
-def test_memory_that_runs_out_drops_what_was_made_ahead(cli: Cli, world: Path):
+def test_out_of_memory_drops_prepared_batches(cli: Cli, world: Path):
     full = ("--set", "strategy={kind: 'outside:FullAlone', options: {most: 4, first: 3}}")
     exact = ("--set", "precision=fp64", "--set", "evaluate.batch_size=2")
     for workers in (0, 2):
         result = cli(*TRAIN, *full, *exact, *named(f"w{workers}"), *with_workers(workers))
         assert result.code == EXIT_OK, result.stderr
-        assert "going on with 4 x 4" in " ".join(result.stderr.split())
+        assert "continuing with 4 x 4" in " ".join(result.stderr.split())
     assert outcome(world / "runs" / "w0") == outcome(world / "runs" / "w2")
 
 
 @pytest.mark.slow
-def test_ranks_with_workers_are_the_ranks_without(cli: Cli, world: Path):
+def test_workers_do_not_change_the_result(cli: Cli, world: Path):
     for workers in (0, 2):
         options = ("--nproc", 2, "--set", "strategy=ddp", *named(f"w{workers}"), *with_workers(workers))
         result = cli(*TRAIN, *options)

@@ -156,8 +156,8 @@ def test_srun_needs_no_torchrun_and_wrong_starts_are_named(world: Path):
     assert (world / "runs" / "by-srun" / "summary.json").exists(), said
     record = read_json(world / "runs" / "by-srun" / "run.json")
     assert (record["launcher"], record["world_size"], record["job"]["nodes"]) == ("srun", 2, "n[1-2]")
-    assert "RANK=0 in task 1 of srun" in said
-    assert "2 nodes, and one process was started on the first of them alone: srun is missing" in said
+    assert record["job"]["batch_script"] == STARTS.rstrip()
+    check_shown(said, "launch.started_twice", "RANK is 0 in task 1", "2 nodes")
 
 
 def test_a_signal_while_it_starts_is_heard(world: Path, paratune: Run, brake: Path):
@@ -181,7 +181,7 @@ def test_a_second_cluster_stands_beside_the_first_and_leaves_no_process(paratune
         assert started.returncode == EXIT_OK, started.stderr
         assert started.stdout == f"export SLURM_CONF={at[1]}/slurm.conf\n"
         refused = " ".join(paratune("toy-cluster", "start", *at).stderr.split())
-        assert "a toy cluster runs in" in refused
+        assert "toy-cluster stop" in refused
         assert "export SLURM_CONF=" in refused
         found = json.loads(paratune("toy-cluster", "status", "--json", *at).stdout)
         assert found["nodes"] == {"n1": "idle", "n2": "idle"}
@@ -220,3 +220,21 @@ def test_a_node_that_did_not_answer_for_a_while_is_brought_back(paratune: Run, t
     finally:
         toy.stop(started)
         shutil.rmtree(at)
+
+
+def test_a_measured_site_is_planned_on_the_login_node(world: Path, paratune: Run):
+    measured = paratune(*LAUNCH, "--nodes", "2", "--calibrate", "--wait")
+    folder = world / "runs" / "calibration"
+    assert measured.returncode == EXIT_OK, measured.stderr + text_of(folder / "slurm")
+    node = folder / "site.yaml"
+    assert "network.latency: " in node.read_text()
+    planned = paratune(
+        "plan", "c.yaml", "--device", str(node), "--devices", "2", "--nodes", "1,2", "--strategies", "ddp", "--json"
+    )
+    assert planned.returncode == EXIT_OK, planned.stderr
+    result = json.loads(planned.stdout)
+    assert result["machine"]["is_calibrated"]
+    assert [(option["num_nodes"], option["step_s"] is not None) for option in result["options"]] == [
+        (1, True),
+        (2, True),
+    ]

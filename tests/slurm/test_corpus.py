@@ -23,16 +23,16 @@ environment: {COLOUR: blue}
 CODE = """\
 import sys
 from pathlib import Path
-from paratune.commands.corpus_executor import spread_of
+from paratune.commands.corpus_executor import executor_spread
 from paratune.console import Display
 from paratune.corpus.settings import Corpus
-from paratune.corpus.stage import spread_by
+from paratune.corpus.stage import shards_made_by
 from paratune.corpus.store.run import run_store
 from paratune.errors import ParatuneError
 
 corpus = Corpus.model_validate_json(sys.argv[1])
 site = Path("site.yaml")
-with spread_by(spread_of(Path(corpus.work), executor="slurm", tasks=2, workers=1, site=site, memory_gib=1)):
+with shards_made_by(executor_spread(Path(corpus.work), executor="slurm", tasks=2, workers=1, site=site, memory_gib=1)):
     try:
         run_store(corpus, 1, Display(speaks=False))
     except ParatuneError as error:

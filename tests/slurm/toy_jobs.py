@@ -9,7 +9,7 @@ from pathlib import Path
 from patience import PATIENCE_S
 
 from paratune.cluster import toy
-from paratune.cluster.slurm import known
+from paratune.cluster.slurm import controller_facts
 
 CREDENTIAL_S = 3.0
 
@@ -54,7 +54,7 @@ def _cluster() -> toy.ToyCluster:
 
 
 def state_of(job: str) -> str:
-    return next(iter(known(job).values()), {}).get("JobState", "")
+    return next(iter(controller_facts(job).values()), {}).get("JobState", "")
 
 
 def release(job: str) -> None:

@@ -15,7 +15,7 @@ def test_a_module_has_the_test_at_its_path_and_those_that_import_it():
     source = PACKAGE / "data" / "order.py"
     assert names(mirrored_tests(source)) == {"data/test_order.py"}
     # data/test_loader.py uses it too, but only through data/loader.py.
-    assert {"data/test_order.py", "plan/test_lengths.py"} <= names(importing_tests(source))
+    assert {"data/test_order.py", "planning/test_lengths.py"} <= names(importing_tests(source))
     assert "data/test_loader.py" not in names(importing_tests(source))
     assert set(affected_tests([source])) == {*mirrored_tests(source), *importing_tests(source)}
 

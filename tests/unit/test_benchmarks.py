@@ -236,3 +236,20 @@ def test_the_innermost_part_gets_the_time(bench, monkeypatch):
     takes(16.0)
     account.end_step()
     assert account.steps == [{"outer": 5.0, "inner": 2.0, parts.REST: 8.0}, {parts.REST: 16.0}]
+
+
+def test_table_of_smaller_models_has_medians_and_ranges(bench):
+    rounds = [{"rss_mib": 100.0, "p50_ms": value, "p95_ms": 3.0, "texts_per_s": 50.0} for value in (2.0, 4.0, 1.0)]
+    rounds = [entry | {"num_correct": 90, "num_rows": 100} for entry in rounds]
+    size = {"original_float32_bytes": 4 * 2**20, "weights_bytes": 2**20}
+    record = {"size": size, "check": {"agreement": 0.975, "max_abs": 0.25}}
+    *_, original, smaller = bench("compress").table(
+        {"float32": rounds, "int8": rounds}, {"float32": None, "int8": record}
+    )
+    # Wilson's interval for 90 of 100: 0.826 to 0.945 (Wilson, JASA 1927).
+    assert original.startswith(
+        "| float32 | 4.0 | 100 (100 to 100) | 2.0 (1.0 to 4.0) | 3.0 (3.0 to 3.0) | 50 (50 to 50) |"
+    )
+    assert "0.900 (0.826 to 0.945)" in original
+    assert smaller.startswith("| int8 | 1.0 |")
+    assert smaller.endswith("| 97.5% | 0.25 |")

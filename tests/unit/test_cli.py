@@ -16,14 +16,15 @@ from raised import check_shown
 
 from paratune import cli, errors
 from paratune.base.stop_signals import STOP_SIGNALS
-from paratune.cli.usage import EXAMPLES
+from paratune.commands import COMMANDS
+from paratune.commands.examples import EXAMPLES
 from paratune.config.load import load_config
-from paratune.sweep.asked import invalid
-from paratune.sweep.cells import cells_of
-from paratune.sweep.matrix import read_matrix
+from paratune.sweeps.asked import invalid
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.matrix import read_matrix
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"torch", "transformers", "tokenizers", "numpy", "pyarrow", "pydantic", "yaml", "sklearn", "scipy", "pandas"}
+HEAVY = {"torch", "transformers", "tokenizers", "numpy", "pyarrow", "pydantic", "sklearn", "scipy", "pandas"}
 
 
 def _modules_after(*arguments: str) -> set[str]:
@@ -38,15 +39,15 @@ def _modules_after(*arguments: str) -> set[str]:
     return set(done.stdout.rpartition("MODULES")[2].split())
 
 
-@pytest.mark.parametrize(
-    "command",
-    [[], ["train"], ["sweep"], ["certify"], ["report"], ["watch"], ["config"], ["config", "init"], ["launch"]],
-)
+SUBCOMMANDS = [["config", "init"], ["config", "from-trainer"], ["corpus", "stats"], ["tokenizer", "train"]]
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), *SUBCOMMANDS], ids=" ".join)
 def test_help_imports_nothing_heavy(command: list[str]):
     assert _modules_after(*command, "--help") & HEAVY == set()
 
 
-def test_commands_without_a_model_do_without_torch(tmp_path: Path):
+def test_commands_without_a_model_do_not_import_torch(tmp_path: Path):
     some = str(next(iter(sorted((ROOT / "configs").rglob("*.yaml")))))
     for arguments in (
         ["config", "show", some],
@@ -61,13 +62,13 @@ def test_commands_without_a_model_do_without_torch(tmp_path: Path):
         assert _modules_after(*arguments) & {"torch", "transformers"} == set(), arguments
 
 
-def test_a_tracker_that_was_left_behind_does_not_hold_the_end_up():
+def test_a_blocked_tracker_does_not_block_the_exit():
     code = (
         "import sys, threading, time\n"
         "from paratune import cli\n"
         "from paratune.trackers import channel\n"
         "threading.Thread(target=time.sleep, args=(10_000,)).start()\n"  # what the interpreter would wait for
-        "channel._left_behind.append('wandb')\n"
+        "channel._unfinished.append('wandb')\n"
         "sys.argv = ['paratune', 'report', 'nowhere']\n"
         "cli.main()\n"
     )
@@ -82,19 +83,19 @@ CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 
 def _documented() -> list[tuple[str, str]]:
     """Return (file:line, command) of each command in the ```sh blocks of the documents and the comments of configs."""
-    found = []
+    result = []
     for path in DOCUMENTS:
         language = None
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
             if fence := re.match(r"\s*```(\w*)", line):
                 language = fence[1] if language is None else None
             elif language == "sh" and re.match(r"\s*(\w+=\S+ )*(paratune|torchrun|\S*python -m paratune)\b", line):
-                found.append((f"{path.name}:{number}", line))
+                result.append((f"{path.name}:{number}", line))
     for path in CONFIGS:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
             if command := re.match(r"#\s+(paratune \S+ (?:\S*configs/|--)\S*.*)", line):
-                found.append((f"{path.name}:{number}", re.split(r"\s{2,}", command[1])[0]))
-    return found
+                result.append((f"{path.name}:{number}", re.split(r"\s{2,}", command[1])[0]))
+    return result
 
 
 def test_there_are_documented_commands():
@@ -109,7 +110,9 @@ def test_documented_commands_are_commands(place: str, line: str):
 
     function, _, _ = cli.app.parse_args(words, print_error=False, exit_on_error=False)
 
-    assert function.__module__.startswith(("paratune.cli.", "cyclopts.core")), f"{place}: {line}"
+    assert function.__module__.startswith(("paratune.commands.", "paratune.cli.completion", "cyclopts.core")), (
+        f"{place}: {line}"
+    )
     named = [word for word in words if word.startswith("configs/")]
     assert [word for word in named if not (ROOT / word).is_file()] == [], f"{place}: {line}"
 
@@ -152,21 +155,21 @@ def test_every_configuration_loads(path: Path):
 def test_exit_codes_are_documented():
     table = (ROOT / "docs" / "reference" / "exit_codes.md").read_text(encoding="utf-8")
     # Rooms may tell kinds of them apart, under the code of one of these: here the order of tests would count.
-    for kind in (each for each in errors.ParatuneError.__subclasses__() if each.__module__ == errors.__name__):
+    for kind in (entry for entry in errors.ParatuneError.__subclasses__() if entry.__module__ == errors.__name__):
         assert re.search(rf"\| {kind.exit_code} \| `{kind.__name__}` \|", table), kind
 
 
 @pytest.fixture
 def signals_kept():
     """`main` turns signals off, because it is the end of a process; here there is one that goes on."""
-    kept = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    saved = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
-    for number, handler in kept.items():
+    for number, handler in saved.items():
         signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "said"),
+    ("raised", "code", "message"),
     [
         (errors.DataError("x.csv is empty", code="data.empty"), 3, "error: x.csv is empty  [data.empty]\n"),
         (errors.Stopped("stopped by SIGTERM", code="stopped.signal"), 75, "stopped by SIGTERM\n"),
@@ -174,16 +177,16 @@ def signals_kept():
     ],
 )
 def test_how_a_command_ends(
-    raised: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys, signals_kept: None
+    raised: BaseException, code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys, signals_kept: None
 ):
-    def command(**_: object) -> int:
+    def command(_words: object) -> int:
         raise raised
 
-    monkeypatch.setattr(cli, "app", command)
+    monkeypatch.setattr(cli, "run", command)
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == code
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == message
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
 
 
@@ -193,17 +196,17 @@ def test_how_a_command_ends(
 def test_json_names_the_code_and_the_facts_of_an_error(
     arguments: list[str], rank: str, prints: bool, monkeypatch: pytest.MonkeyPatch, capsys, signals_kept: None
 ):
-    def command(**_: object) -> int:
+    def command(_words: object) -> int:
         raise errors.DataError("x.csv is empty", code="data.empty", path=Path("x.csv"))
 
-    monkeypatch.setattr(cli, "app", command)
+    monkeypatch.setattr(cli, "run", command)
     monkeypatch.setattr(sys, "argv", ["paratune", "data", *arguments])
     monkeypatch.setenv("RANK", rank)
     with pytest.raises(SystemExit):
         cli.main()
     fault = {"code": "data.empty", "message": "x.csv is empty", "facts": {"path": "x.csv"}}
     out = capsys.readouterr().out
-    assert (json.loads(out) if out else None) == ({"errors": [fault]} if prints else None)
+    assert (json.loads(out)["errors"] if out else None) == ([fault] if prints else None)
 
 
 @pytest.mark.parametrize(
@@ -221,13 +224,31 @@ def test_json_names_the_code_and_the_facts_of_an_error(
         ("trian", 'error: Unknown command "trian". Did you mean "train"?'),
     ],
 )
-def test_what_is_missing_on_a_command_line_is_shown_with_an_example(words: str, says: str, capsys, signals_kept: None):
+def test_missing_arguments_are_shown_with_an_example(words: str, says: str, capsys, signals_kept: None):
     with pytest.raises(SystemExit) as ended:
         cli.app(words.split())
     assert ended.value.code == errors.EXIT_CONFIG
     shown = capsys.readouterr()
     assert says in " ".join(shown.err.split())
     assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "values"),
+    [
+        ("train a.yaml --epochs 3", "cli.unknown_option", ["--epochs", "--set train.epochs=3"]),
+        ("train a.yaml --lr=3e-5 --resume", "cli.unknown_option", ["--lr", "--set train.learning_rate=3e-5"]),
+        ("train a.yaml --resme", "cli.usage", ["--resme", "--resume"]),
+        ("watch --epochs 3", "cli.usage", ["--epochs"]),
+    ],
+)
+def test_an_option_of_the_configuration_on_the_command_line_is_shown_with_set(
+    words: str, code: str, values: list[str], capsys, signals_kept: None
+):
+    with pytest.raises(SystemExit) as ended:
+        cli.app(words.split())
+    assert ended.value.code == errors.EXIT_CONFIG
+    check_shown(" ".join(capsys.readouterr().err.split()), code, *values)
 
 
 @pytest.mark.parametrize(("name", "line"), EXAMPLES.items())
@@ -239,15 +260,15 @@ def test_examples_are_commands(name: str, line: str):
 
 
 def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch):
-    def command(**_: object) -> int:
+    def command(_words: object) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "app", command)
+    monkeypatch.setattr(cli, "run", command)
     with pytest.raises(ZeroDivisionError):
         cli.main()
 
 
-def test_native_code_that_crashes_leaves_the_stacks_of_python():
+def test_a_crash_of_native_code_prints_the_python_stacks():
     program = (
         "import os, signal, sys; from paratune import cli; sys.argv = ['paratune', 'crash']\n"
         "@cli.app.command\ndef crash() -> None:\n    os.kill(os.getpid(), signal.SIGSEGV)\ncli.main()"
@@ -258,7 +279,7 @@ def test_native_code_that_crashes_leaves_the_stacks_of_python():
     assert re.search(r"Current thread .*\n  File .* in crash\n", done.stderr)
 
 
-def test_a_reader_that_has_enough_is_no_error():
+def test_a_closed_pipe_is_no_error():
     process = subprocess.Popen(
         [sys.executable, "-m", "paratune", "config", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -279,7 +300,7 @@ def test_the_version_is_printed():
     ("line", "code"),
     [("raise OSError('x')", 1), ("raise errors.DataError('x', code='data.empty')", 3), ("return 0", 0)],
 )
-def test_what_a_process_ends_with_is_written_where_a_job_looks(line: str, code: int, tmp_path: Path):
+def test_the_exit_code_is_written_for_the_batch_script(line: str, code: int, tmp_path: Path):
     text = (
         "import sys\nfrom paratune import cli, errors\n"
         f"@cli.app.command\ndef odd():\n    {line}\nsys.argv = ['paratune', 'odd']\ncli.main()\n"
@@ -291,8 +312,28 @@ def test_what_a_process_ends_with_is_written_where_a_job_looks(line: str, code: 
     assert (done.returncode, (tmp_path / "rank3").read_text()) == (code, f"{code}\n")
 
 
-def test_the_stages_of_a_corpus_are_those_of_the_help():
-    from paratune.cli.corpus import STAGES as SAID
-    from paratune.commands.corpus import STAGES
+def test_the_help_of_corpus_names_the_stages():
+    from paratune.commands.corpus import corpus
+    from paratune.commands.corpus_run import STAGES
 
-    assert ", ".join(STAGES) == SAID
+    assert f"only: repeat only this stage: {', '.join(STAGES)}\n" in (corpus.__doc__ or "")
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("config", "tokenizer")])
+def test_the_list_of_commands_shows_the_first_line_of_each_docstring(name: str):
+    docstring = cli.app[name].default_command.__doc__
+    assert docstring.splitlines()[0] == COMMANDS[name]
+
+
+def test_the_help_of_a_command_shows_the_whole_docstring(capsys: pytest.CaptureFixture[str]):
+    cli.complete_help(["sweep"])
+    assert "\n" not in cli.app["sweep"].help.split("\n\n")[1]
+    cli.app(["sweep", "--help"], result_action="return_value")
+    assert "unfinished runs are resumed." in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]):
+    cli.app(["completion", shell], result_action="return_value")
+    script = capsys.readouterr().out
+    assert [word for word in ("pseudo-label", "nproc", "from-trainer", "classification") if word not in script] == []

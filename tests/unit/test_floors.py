@@ -1,15 +1,19 @@
 """Holds the floors of the house: imports go down only. Reads the source, so that imports inside functions count.
 
-7  cli, commands                     the command line
-6  train, infer                      composition
+8  cli, commands                     the command line
+7  api                               the Python interface, which commands call; beside it hf, the callback for the
+                                     Trainer of transformers
+6  training, infer                   composition; on infer and reports: explain, and on it feedback;
+                                 on infer: compress, serving
 5  engine                            knows strategies by their protocol alone; beside it trackers, on floors 0 and 1
 4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
 3  data, models, metrics             never each other
 2  batch, precision, stages            torch
 1  config, records, hardware           no torch at import; above them: console, demo, hangs, hub, processes
 0  base, errors                        standard library only
-side rooms, on floors 0 and 1: cluster, report, launch, sweep, corpus, doctor, submission, tokenizer, watch (and
-plan, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by report and train)
+side rooms, on floors 0 and 1: cluster, reports, launch, sweeps, corpus, doctor, submission, tokenizer, watch (and
+planning, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by reports and
+training)
 """
 
 import ast
@@ -35,10 +39,10 @@ FLOOR_2 = {"batch", "precision", "stages"}
 FLOOR_3 = {"data", "models", "metrics"}
 FLOOR_4 = {"strategies", "checkpoint", "tasks"}
 SIDE = {
-    *("bundle", "cluster", "report", "launch", "sweep", "corpus", "doctor", "submission", "tokenizer", "watch"),
+    *("bundle", "cluster", "reports", "launch", "sweeps", "corpus", "doctor", "submission", "tokenizer", "watch"),
     "verdicts",
 }
-FLOOR_6 = {"train", "infer"}
+FLOOR_6 = {"training", "infer"}
 BELOW_6 = LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 | {"engine", "trackers"}
 
 ALLOWED: dict[str, Set[str]] = {
@@ -55,19 +59,25 @@ ALLOWED: dict[str, Set[str]] = {
     "engine": LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 - {"tasks"},
     "trackers": LOW,
     **dict.fromkeys(FLOOR_6, BELOW_6),
-    "train": BELOW_6 | {"plan", "verdicts"},
+    "training": BELOW_6 | {"planning", "verdicts"},
     **dict.fromkeys(SIDE, LOW),
     "verdicts": LOW | {"metrics"},
-    "report": LOW | {"verdicts"},
-    "plan": LOW | FLOOR_2 | FLOOR_3,
-    "commands": BELOW_6 | FLOOR_6 | SIDE | {"plan"},
+    "reports": LOW | {"verdicts"},
+    "planning": LOW | FLOOR_2 | FLOOR_3,
+    "hf": BELOW_6 | {"training"},
+    "explain": BELOW_6 | {"infer", "reports"},
+    "feedback": BELOW_6 | {"explain", "infer", "reports", "verdicts"},
+    "api": BELOW_6 | FLOOR_6 | SIDE | {"planning"},
+    "compress": BELOW_6 | {"infer"},
+    "serving": BELOW_6 | {"infer"},
+    "commands": BELOW_6 | FLOOR_6 | SIDE | {"api", "compress", "explain", "feedback", "planning", "serving"},
     "cli": {"commands"} | LOW | SIDE,
     "__main__": {"cli"},
-    "__init__": frozenset(),
+    "__init__": {"api"},
 }
 """Which rooms each room may import, besides itself and the version number in `paratune`."""
 
-LIGHT = LOW | SIDE | {"trackers", "cli", "__main__", "__init__"}
+LIGHT = LOW | SIDE | {"trackers", "api", "cli", "__main__", "__init__"}
 HEAVY = {"torch", "transformers", "sklearn", "scipy", "matplotlib", "datasets", "deepspeed"}
 
 
@@ -101,7 +111,7 @@ def reason_against(room: str, statement: Import) -> str | None:
         return f"{room} may not import {target}"
     if room == "engine" and target == "strategies" and inner[1:2] != ["protocol"]:
         return f"engine may import strategies.protocol, not {statement.module}"
-    if room == "cli" and statement.at_import and target != "errors":
+    if room == "cli" and statement.at_import and target not in ("errors", "commands"):
         return f"cli imports {statement.module} when it is imported; move it into the command"
     return None
 
@@ -132,10 +142,10 @@ TREE = {
     "strategies/ddp.py": "from . import protocol",
     "checkpoint.py": "from paratune import records",
     "engine/loop.py": "from paratune.strategies.protocol import Strategy\nfrom paratune import checkpoint",
-    "train.py": "import paratune.engine.loop\nfrom paratune import __version__",
-    "report/__init__.py": "from paratune import records, __version__",
+    "training.py": "import paratune.engine.loop\nfrom paratune import __version__",
+    "reports/__init__.py": "from paratune import records, __version__",
     "cli.py": "from paratune.errors import require\ndef train():\n    from paratune.commands import train",
-    "commands/train.py": "from paratune.train import train",
+    "commands/train.py": "from paratune.training import train",
 }
 
 
@@ -163,9 +173,9 @@ def test_a_sound_house_passes(tmp_path):
         ("records.py", "import torch", "records imports torch when it is imported"),
         ("config/sections.py", "class A:\n    import torch.nn", "config imports torch when it is imported"),
         (
-            "report/__init__.py",
+            "reports/__init__.py",
             "try:\n    from transformers import X\nexcept ImportError:\n    pass",
-            "report imports tran",
+            "reports imports tran",
         ),
         ("hardware.py", "from paratune.records import X", "hardware may not import records"),
         ("batch.py", "from paratune.data import X", "batch may not import data"),
@@ -182,11 +192,11 @@ def test_a_sound_house_passes(tmp_path):
         ("engine/loop.py", "from paratune.strategies.ddp import X", "engine may import strategies.protocol, not"),
         ("engine/loop.py", "from paratune.strategies import ddp", "engine may import strategies.protocol, not"),
         ("engine/loop.py", "from paratune import strategies", "engine may import strategies.protocol, not"),
-        ("engine/loop.py", "from paratune.train import X", "engine may not import train"),
-        ("train.py", "import paratune.infer", "train may not import infer"),
-        ("report/__init__.py", "from paratune.batch import X", "report may not import batch"),
+        ("engine/loop.py", "from paratune.training import X", "engine may not import training"),
+        ("training.py", "import paratune.infer", "training may not import infer"),
+        ("reports/__init__.py", "from paratune.batch import X", "reports may not import batch"),
         ("doctor/checks.py", "from paratune.metrics.scores import X", "doctor may not import metrics"),
-        ("launch/local.py", "from paratune.report import X", "launch may not import report"),
+        ("launch/local.py", "from paratune.reports import X", "launch may not import reports"),
         ("cli.py", "from paratune.records import X", "cli imports paratune.records when it is imported"),
         ("cli.py", "def f():\n    import paratune.engine.loop", "cli may not import engine"),
         ("attic.py", "", "attic.py: attic has no floor"),
@@ -204,9 +214,12 @@ LIGHT_MODULES = [
     "paratune.hardware",
     "paratune.console",
     "paratune.doctor",
-    "paratune.report",
+    "paratune.reports",
     "paratune.verdicts",
     "paratune.launch.local",
+    "paratune.api.train",
+    "paratune.api.evaluate",
+    "paratune.api.predict",
     "paratune.cli",
 ]
 

@@ -1,1 +1,1 @@
-"""What everything rests on, with the standard library alone: files written whole, signals, text, units, imports."""
+"""Helpers with the standard library only: atomic files, signals, text, units, imports."""

@@ -1,13 +1,11 @@
-"""Files and folders that are written whole or not at all, also when the process is killed or the power fails.
+"""Writes files and folders atomically: complete or not at all, also when the process is killed or the power fails.
 
-What is new is written beside its place under a temporary name, synchronized to the disk, and renamed; then the folder
-that holds it is synchronized, because a rename is kept by a power cut only after that. Temporary names begin with a dot
-and end with `.tmp`. A process that was killed leaves them; whoever writes the same file or folder next deletes them.
-Run folders, checkpoints, corpus stages and the corpus database call `delete_remains`, which deletes all in a folder.
+New content is written next to its place with a temporary name, synchronized to the disk, and renamed; then its folder
+is synchronized, because only that makes a rename survive a power cut. Temporary names start with a dot and end with
+`.tmp`. A killed process leaves them; the next process that writes the same file or folder deletes them. Run folders,
+checkpoints, corpus stages and the corpus database call `delete_remains`, which deletes all of them in a folder.
 
-They have the modes that the umask gives, whichever library wrote them.
-
-Floor 0: standard library only.
+Files have the mode of the umask, whichever library wrote them.
 
 Source: the order of calls is that of T. S. Pillai et al., All File Systems Are Not Created Equal, OSDI 2014, section 2.
 """
@@ -25,29 +23,29 @@ from paratune.base.process_state import is_running
 
 SUFFIX = ".tmp"
 OLD = ".old"
-"""Before `SUFFIX`: a folder that is about to be replaced."""
+"""Before `SUFFIX` in the name of a folder that is about to be replaced."""
 
 
 def temporary_path(path: Path) -> Path:
-    """Return the name under which this process writes what will be `path`: in the same folder, hidden."""
+    """Return the temporary name of `path` for this process: hidden, in the same folder."""
     return path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
 
 
 @contextmanager
 def replace_file(path: Path, *, is_durable: bool = True) -> Iterator[Path]:
-    """Yield a path to write to; when the block ends, the file there becomes `path`, which it replaces.
+    """Yield a temporary path to write to; at the end of the block the file replaces `path`.
 
-    An exception in the block deletes the temporary file and leaves `path` as it was.
+    An exception in the block deletes the temporary file and does not change `path`.
 
     Args:
         path: Its folder must exist.
-        is_durable: Whether the file must survive a power cut; not for what is useless after the machine has stopped.
+        is_durable: Whether the file must survive a power cut; False for files that are useless after a restart.
 
     Raises:
-        OSError: The file cannot be synchronized or renamed; `path` is as it was.
+        OSError: The file cannot be synchronized or renamed; `path` is unchanged.
     """
     temporary = temporary_path(path)
-    if is_durable:  # the others are written every few seconds
+    if is_durable:  # other files are written every few seconds
         delete_remains(path.parent, name=path.name)
     try:
         yield temporary
@@ -58,23 +56,23 @@ def replace_file(path: Path, *, is_durable: bool = True) -> Iterator[Path]:
         if is_durable:
             _sync_folder(path.parent)
     finally:
-        with suppress(OSError):  # on a read-only file system unlink raises even where there is no such file
+        with suppress(OSError):  # on a read-only file system unlink raises even for a missing file
             temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def replace_folder(folder: Path, *, is_new: bool = False) -> Iterator[Path]:
-    """Yield an empty folder to fill; when the block ends, it becomes `folder`, which it replaces.
+    """Yield an empty folder to fill; at the end of the block it replaces `folder`.
 
-    What stood there before is deleted only after the new one has its name. An exception in the block deletes the
-    temporary folder and leaves `folder` as it was.
+    The old folder is deleted only after the new one has its name. An exception in the block deletes the temporary
+    folder and does not change `folder`.
 
     Args:
-        folder: Its parents are made.
-        is_new: Whether `folder` must be missing or empty; OSError is raised where it is not.
+        folder: Its parents are created.
+        is_new: Whether `folder` must be missing or empty; otherwise OSError is raised.
 
     Raises:
-        OSError: A file cannot be synchronized or renamed; `folder` is as it was.
+        OSError: A file cannot be synchronized or renamed; `folder` is unchanged.
     """
     folder = folder.resolve() if folder.is_symlink() else folder
     temporary, previous = temporary_path(folder), folder.with_name(f".{folder.name}.{os.getpid()}{OLD}{SUFFIX}")
@@ -96,20 +94,19 @@ def replace_folder(folder: Path, *, is_new: bool = False) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file as UTF-8, whole or not at all; `path` is replaced when it exists.
+    """Write a text file as UTF-8 atomically; an existing `path` is replaced.
 
     Raises:
-        OSError: It cannot be written; `path` is as it was.
+        OSError: It cannot be written; `path` is unchanged.
     """
     with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def use_umask(path: Path) -> None:
-    """Give a file the mode that the umask leaves of 0666, as a program gets that opens a new file.
+    """Set the mode of a file to 0666 without the bits of the umask, as for a file that a program opens.
 
-    Some libraries write a file for its owner alone (safetensors: 0600), and others beside it follow the umask. What is
-    executable stays so.
+    Some libraries write files only for their owner (safetensors: 0600). Executable files stay executable.
     """
     mode = stat.S_IMODE(path.stat().st_mode)
     wanted = (0o666 & ~_umask()) | (mode & 0o111)
@@ -123,7 +120,7 @@ def _umask() -> int:
         status = Path("/proc/self/status").read_text()
         return int(status.partition("\nUmask:")[2].split()[0], 8)
     except (OSError, ValueError, IndexError):
-        value = os.umask(0o077)  # there is no other way to ask; another thread may make a file meanwhile
+        value = os.umask(0o077)  # the only other way to read it; another thread may create a file meanwhile
         os.umask(value)
         return value
 
@@ -139,10 +136,10 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def fill_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to fill; when the block ends, what it holds is in `folder`, which must be missing or empty.
+    """Yield an empty folder to fill; at the end of the block its content is in `folder`, which must not have any.
 
-    A folder that is there stays the same one: it may be somebody's working directory, or a disk of its own. Its content
-    is moved into it file by file; only a missing folder appears all at once.
+    An existing folder is not replaced: it may be a working directory or a mount point. The content is moved into it
+    file by file; only a missing folder appears at once.
 
     Raises:
         OSError: It is not empty, or a file cannot be synchronized or renamed.
@@ -169,10 +166,10 @@ def fill_folder(folder: Path) -> Iterator[Path]:
 
 
 def delete_folder(folder: Path) -> None:
-    """Delete a folder at one stroke: it loses its name first, so that no part of it is taken for the whole.
+    """Delete a folder atomically: it is renamed first, so that no partly deleted folder has its name.
 
     Raises:
-        OSError: It cannot be renamed, or not all of it can be deleted; then it is a remain of this process.
+        OSError: It cannot be renamed, or not all of it can be deleted; the rest has a temporary name.
     """
     delete_remains(folder.parent, name=folder.name)
     temporary = temporary_path(folder)
@@ -181,15 +178,15 @@ def delete_folder(folder: Path) -> None:
 
 
 def delete_remains(folder: Path, *, name: str | None = None, is_locked: bool = False) -> None:
-    """Delete what killed processes left under temporary names in a folder.
+    """Delete the temporary files and folders of killed processes in a folder.
 
-    A folder that was moved aside to be replaced, and was not, gets its name back. What processes of this machine that
-    still run are writing stays, and subfolders with other names are not searched.
+    A folder that was renamed to be replaced, and was not replaced, gets its name back. Files of running processes of
+    this machine are kept, and subfolders with other names are not searched.
 
     Args:
-        folder: Where to look.
-        name: Of the file or folder whose remains are deleted; None for all.
-        is_locked: Whether a lock keeps all others from writing there: then a process that still runs is about to end.
+        folder: Folder to clean.
+        name: Of the file or folder with temporary files to delete; None for all.
+        is_locked: Whether a lock prevents other processes from writing there: a running process is about to end then.
     """
     for path in folder.glob(f".{glob.escape(name)}.*{SUFFIX}" if name is not None else f".*{SUFFIX}"):
         stem, _, number = path.name.removesuffix(SUFFIX).removesuffix(OLD).rpartition(".")
@@ -207,7 +204,7 @@ def delete_remains(folder: Path, *, name: str | None = None, is_locked: bool = F
 
 
 def _settle(previous: Path, folder: Path) -> None:
-    """Delete what a folder replaced; where nothing has its name, the replaced one gets it back."""
+    """Delete the folder that was replaced; if `folder` does not exist, rename the old one back."""
     if folder.exists():
         shutil.rmtree(previous, ignore_errors=True)
     elif previous.exists():
@@ -216,7 +213,7 @@ def _settle(previous: Path, folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the file system does that and the folder may be read."""
+    """Wait until the names in a folder are on the disk, if the file system and the permissions allow it."""
     try:
         sync(folder)
     except OSError as error:

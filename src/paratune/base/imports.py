@@ -1,7 +1,4 @@
-"""Importing large packages, and making reports of many records, without looking for garbage meanwhile.
-
-Floor 0: standard library only.
-"""
+"""Switches Python's garbage collector off for imports of large packages and for large reports."""
 
 import gc
 import sys
@@ -10,15 +7,14 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def without_collections() -> Iterator[None]:
-    """Hold Python's garbage collector back while the block imports.
+def collector_off_for_imports() -> Iterator[None]:
+    """Switch Python's garbage collector off while the block imports.
 
-    torch and transformers make a million objects that stay. The collector would look through all of them again and
-    again, and find next to nothing: 900 times, a tenth of the time of these imports. What there is when modules were
-    imported is left out of later collections as well (`gc.freeze`); objects in no cycle are freed as ever. Garbage of
-    the time before is collected first, or it would be kept for ever; that of the imports themselves is (12,000 small
-    objects of 700,000), for to find it takes as long as all that is saved here. For work that makes garbage there is
-    `collector_off`.
+    torch and transformers create a million objects that are never freed. The collector would search them 900 times,
+    for a tenth of the time of these imports. After new imports, all present objects are also excluded from later
+    collections (`gc.freeze`); objects without cycles are still freed by their reference count. Garbage from before the
+    block is collected first, because it would stay otherwise; that of the imports stays (12,000 small objects of
+    700,000): a collection takes as long as all the time saved. For work that creates garbage, use `collector_off`.
     """
     was_enabled, num_modules = gc.isenabled(), len(sys.modules)
     gc.collect()
@@ -34,10 +30,10 @@ def without_collections() -> Iterator[None]:
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Switch Python's garbage collector off for the block, and leave nothing out of later collections.
+    """Switch Python's garbage collector off for the block; later collections include all objects.
 
-    The records, tables and figures of a report of 1,000 runs stay until it is written. The collector took a tenth of
-    its time; what it would free is a tenth of the peak, and later collections free it.
+    A report of 1,000 runs keeps its records, tables and figures until it is written. The collector took a tenth of its
+    time; the garbage is a tenth of the peak memory, and later collections free it.
     """
     was_enabled = gc.isenabled()
     gc.disable()

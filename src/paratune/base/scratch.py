@@ -1,4 +1,4 @@
-"""Folders for the time of a block, which do not stay when the process is killed."""
+"""Temporary folders that are deleted at the end of a block or, after a killed process, by the next one."""
 
 import fcntl
 import os
@@ -11,28 +11,29 @@ from pathlib import Path
 
 PREFIX = "paratune-scratch-"
 MIN_AGE_S = 60.0
-"""Younger folders are left alone: their process may not have locked them yet."""
+"""Younger folders are not deleted: their process may not have locked them yet."""
 
 
 @contextmanager
 def scratch_folder(parent: Path | None = None, prefix: str = PREFIX) -> Iterator[Path]:
     """Yield an empty folder that is deleted at the end of the block.
 
-    Folders beside it that killed processes left are deleted first. A process that runs holds a lock on its folder,
-    which the system releases when it ends; process numbers would not do, because containers may share such a folder.
+    Folders that killed processes left in `parent` are deleted first. A running process holds a lock on its folder,
+    which the system releases when the process ends; process numbers are not enough, because containers may share
+    `parent`.
 
     Args:
-        parent: Where it is made; the system's folder for temporary files when not given.
-        prefix: Of its name; nothing else in `parent` may begin like this.
+        parent: The folder that contains it; default: the system's folder for temporary files.
+        prefix: Start of its name; no other file in `parent` may start with it.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     _delete_left(Path(parent or tempfile.gettempdir()), prefix)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as name:
         descriptor = os.open(name, os.O_RDONLY)
         try:
-            with suppress(OSError):  # a file system without locks; then nothing of it is deleted either
+            with suppress(OSError):  # a file system without locks, where old folders are not deleted either
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield Path(name)
         finally:

@@ -1,10 +1,10 @@
-"""Secrets that must not stand in a record or a report: passwords, keys and tokens in texts and command lines."""
+"""Removes passwords, keys and tokens from texts and command lines, for records and reports."""
 
 import re
 from collections.abc import Sequence
 
 HIDDEN = "***"
-"""What stands in the place of a secret."""
+"""Replaces a secret."""
 _KIND = r"(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS)"
 _NAME = re.compile(rf"(^|[_.-]){_KIND}$", re.IGNORECASE)
 _GIVEN = re.compile(
@@ -16,12 +16,12 @@ _ADDRESS = re.compile(r"(\w+://[^\s/:@]*:)[^\s/@]+(?=@)")
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a variable or an option of this name probably holds a secret, such as WANDB_API_KEY."""
+    """Return whether a variable or an option with this name probably contains a secret, such as WANDB_API_KEY."""
     return _NAME.search(name) is not None
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text in which the values of names such as API_KEY, and passwords in addresses, are replaced by ***.
+    """Return a text with *** for the values of names such as API_KEY and for passwords in addresses.
 
     `NAME=value`, `name: value` and `--name value` are recognised.
     """

@@ -1,9 +1,7 @@
-"""Text from files made fit to show: control characters made visible.
+"""Makes control characters in text from files visible.
 
-Labels, columns, run names and paths come from files that anyone may have written. Nothing of them may act as a colour
-code, a new line or a change of direction in a terminal, a log or a page.
-
-Floor 0: standard library only.
+Labels, columns, run names and paths come from files of any origin. They must not act as a colour code, a new line or a
+change of direction in a terminal, a log or a page.
 """
 
 import re
@@ -18,17 +16,17 @@ _ACTING = re.compile(
 
 
 def plain(value: Any) -> str:
-    r"""Return `value` as one line of text whose control characters are spelt out: a newline becomes "\n"."""
-    return _ACTING.sub(lambda found: repr(found.group())[1:-1], str(value))
+    r"""Return `value` as one line of text with escaped control characters: a newline becomes "\n"."""
+    return _ACTING.sub(lambda match: repr(match.group())[1:-1], str(value))
 
 
 def plain_lines(value: Any) -> str:
-    """Return `value` as `plain` text that keeps its lines, for messages of several lines."""
+    """Return `value` with escaped control characters in each line, for messages of several lines."""
     return "\n".join(plain(line) for line in str(value).split("\n"))
 
 
 def listing(names: Iterable[str], most: int = 20) -> str:
-    """Return names with commas between them; of more than `most` the first ones, and the number of the others."""
+    """Return names with commas between them; of more than `most` names, the first ones and the number of the others."""
     all_names = list(names)
     more = f", and {len(all_names) - most} more" if len(all_names) > most else ""
     return ", ".join(all_names[:most]) + more

@@ -1,7 +1,4 @@
-"""Numbers as people read them: bytes, durations, rates, counts. None (and NaN, and infinity) is "n/a" everywhere.
-
-Floor 0: standard library only.
-"""
+"""Formats bytes, durations, rates and counts for readers. None, NaN and infinities are "n/a"."""
 
 import math
 import re
@@ -14,20 +11,17 @@ _COUNT = re.compile(r"[0-9]{1,10}")
 
 
 def parse_count(text: str | None) -> int | None:
-    """Return the whole number that a text from outside is, such as an environment variable; 0 to 9,999,999,999.
-
-    None for any other text: no ASCII digits alone, or more than ten of them, which no count, identifier or port has.
-    """
+    """Return the whole number in a text such as an environment variable, at most ten digits; None for other text."""
     stripped = (text or "").strip()
     return int(stripped) if _COUNT.fullmatch(stripped) else None
 
 
 def format_bytes(num_bytes: float | None) -> str:
-    """Return bytes in binary units with three significant digits: 1536 -> "1.5 KiB"; from 1000 on all digits."""
+    """Return bytes in binary units with three significant digits, or all digits from 1000 on: 1536 -> "1.5 KiB"."""
     if num_bytes is None or not math.isfinite(num_bytes):
         return NOT_AVAILABLE
     for unit, size in (("TiB", 2**40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        # What would be written as 1024 of the next smaller unit is 1 of this one.
+        # 1023.6 of a unit, which rounds to 1024, is 1 of the next unit.
         if abs(num_bytes) >= size - size / KIB / 2:
             amount = num_bytes / size
             return f"{amount:.3g} {unit}" if abs(amount) < 999.5 else f"{amount:.0f} {unit}"
@@ -40,7 +34,7 @@ def format_duration(seconds: float | None) -> str:
         return NOT_AVAILABLE
     if seconds < 0:
         return f"-{format_duration(-seconds)}"
-    # The limits are where rounding reaches the next form: 9.996 s is "10.0 s", not "10.00 s".
+    # At these limits rounding reaches the next form: 9.996 s is "10.0 s", not "10.00 s".
     if seconds < 9.995:
         return f"{seconds:.2f} s"
     if seconds < 59.95:
@@ -68,13 +62,13 @@ def format_share(value: float | None) -> str:
     return NOT_AVAILABLE if value is None or not math.isfinite(value) else f"{100 * value:.1f}%"
 
 
-def counted(count: int, one: str, several: str = "") -> str:
-    """Return a count with its noun: "1 run", "2 runs", "1,000 runs"; `several` where it is not `one` with an s."""
-    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """Return a count with its noun: "1 run", "2 runs"; `plural` only where it is not `singular` with an s."""
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def percent_change(value: float | None, base: float | None) -> float | None:
-    """Return by how many per cent `value` is above `base`; None where that says nothing: unknown, or `base` <= 0."""
+    """Return the difference of `value` from `base` in per cent of `base`; None for None, or for `base` <= 0."""
     return None if value is None or base is None or base <= 0 else 100 * (value - base) / base
 
 

@@ -1,10 +1,11 @@
-"""The one type that everything between data and model speaks: a batch of samples, padded or packed.
+"""`Batch`, the only data structure between the data loader and the model: samples, padded or packed.
 
-Floor 2. Dimensions: `B` samples (rows), `S` padded length, `T` tokens of a packed batch, `C` classes.
+Dimensions: `B` samples (rows), `S` padded length, `T` tokens of a packed batch, `C` classes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -13,14 +14,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples on their way through a model; tensors and plain counts, no behaviour but moving.
+    """Samples for a model: tensors and counts.
 
     A batch is padded (`cu_seqlens` is None, token tensors are (B, S)) or packed (`cu_seqlens` is (B + 1,), token
-    tensors are (T,) and `position_ids` restarts at each sample; see `paratune.batch.packing`). Only data and models
-    look at which of the two it is.
+    tensors are (T,) and `position_ids` restarts at each sample; see `paratune.batch.packing`). Only the packages data
+    and models distinguish the two.
 
     Filler rows keep the number of micro-batches equal on all ranks, and round T up (`paratune.batch.packing.round_up`);
-    their `row_weight` is 0 and nothing counts them.
+    their `row_weight` is 0, and no count includes them.
     """
 
     input_ids: Tensor
@@ -30,43 +31,45 @@ class Batch:
     index: Tensor
     """(B,), int64: row number within its split; -1 for filler."""
     num_samples: int
-    """Samples without filler, known without asking the device."""
+    """Samples without filler; known without waiting for the device."""
     num_tokens: int
-    """Tokens that the tokenizer made of the samples, without padding and filler."""
+    """Tokens of the samples, without padding and filler."""
     num_padded_tokens: int
-    """Tokens that the model computes: padding and filler included."""
+    """Tokens that the model computes, with padding and filler."""
     loss_denominator: float
-    """What the summed loss of the whole optimizer step is divided by, over all ranks and micro-batches: samples, or
+    """The divisor of the summed loss of the whole optimizer step over all ranks and micro-batches: its samples, or its
     labelled tokens for a masked LM. The same number on every rank."""
     attention_mask: Tensor | None = None
     """(B, S), int64: 1 for tokens, 0 for padding; None when packed."""
     token_type_ids: Tensor | None = None
-    """As `input_ids`; None where the model has no such input."""
+    """Same shape as `input_ids`; None if the model has no such input."""
     position_ids: Tensor | None = None
     """(T,), int64, packed only."""
     cu_seqlens: Tensor | None = None
     """(B + 1,), int32, starts at 0; None when padded."""
     slots: Tensor | None = None
-    """(T,), int64, packed only: where each token would stand in (B, S), flattened, with S = `max_seqlen`."""
+    """(T,), int64, packed only: position of each token in the flattened padded batch (B, S), with S = `max_seqlen`."""
     max_seqlen: int = 0
     """Tokens of the longest row; S of a padded batch."""
     labels: Tensor | None = None
-    """(B,) int64 class ids, (B,) float32 targets, (B, 2) int64 first and last token of an answer, or as the task
-    defines; None when nothing is known."""
+    """(B,) int64 class ids, (B,) float32 targets, (B, 2) int64 first and last token of an answer, or another shape
+    that the task defines; None without labels."""
     label_places: Tensor | None = None
-    """(M,), int64, masked LM only: which of the tokens (of B * S, or of T) the head is asked for, ascending. `labels`,
-    if there are any, is as `input_ids` then."""
+    """(M,), int64, masked LM and token classification only: positions of the tokens (of B * S, or of T) that the head
+    predicts, ascending. `labels`, if there are any, then has the shape of `input_ids`."""
     num_filler_places: int = 0
-    """How many at the end of `label_places` are there for their number alone; the label of these is -100."""
+    """Number of positions at the end of `label_places` that only fill up the shape; their label is -100."""
     asked: Tensor | None = None
-    """(B,), int64: which token of its row is to be predicted, when a masked LM fills in masks; else None."""
+    """(B,), int64, predictions of a masked LM only: position in its row of the mask that is filled in."""
+    row_size: int = 0
+    """Token classification only: columns of the row outputs, the tokens of the longest row of the split."""
     row_bounds: Tensor | None = None
-    """(B, 3), int64, question answering only: the token that stands for "no answer", the first token of the context,
-    and the one behind its last."""
+    """(B, 3), int64, question answering only: the token for "no answer", the first token of the context, and the token
+    after its last one."""
 
     @property
     def loss_count(self) -> int:
-        """This batch's own part of `loss_denominator`: its samples, or the labelled tokens of a masked LM."""
+        """The part of this batch in `loss_denominator`: its samples, or the labelled tokens of a masked LM."""
         return self.num_samples if self.label_places is None else len(self.label_places) - self.num_filler_places
 
     @property
@@ -76,7 +79,7 @@ class Batch:
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
         """Return the batch with its tensors on `device`; counts are unchanged.
 
-        To a GPU that is not waited for, all of them go in one copy (see `send_together`).
+        A non-blocking copy to a GPU sends all tensors together (see `send_together`).
         """
         device = torch.device(device)
         if device.type == "cpu" and all(tensor.device.type == "cpu" for _, tensor in self._tensors()):
@@ -101,86 +104,104 @@ class Batch:
 
 
 ALIGNMENT = 16
-"""Bytes to a multiple of which tensors begin in a buffer: what kernels read with one instruction at most."""
+"""Tensors begin in a buffer at multiples of this many bytes, the most that a kernel reads with one instruction."""
 
 
 def send_together(
     tensors: Sequence[Tensor], make_buffer: Callable[[int], Tensor], send: Callable[[Tensor], Tensor]
 ) -> list[Tensor]:
-    """Move tensors by one copy: they are written into one buffer, and are views of what arrives.
+    """Move tensors in one copy: they are written into one buffer, and the results are views of the moved buffer.
 
-    A copy that is not waited for starts from page-locked memory; from any other the driver waits for it. To get such
-    memory and to issue a copy costs the host several microseconds, whatever the size: a batch has 7 or 8 small tensors.
+    Only a copy from page-locked memory can be asynchronous. Allocating such memory and starting a copy costs the host
+    several microseconds for any size, and a batch has 7 or 8 small tensors.
 
     Args:
-        tensors: Of any dtypes and shapes, on the CPU.
-        make_buffer: Returns a uint8 tensor of so many bytes.
-        send: Returns it on another device.
+        tensors: Tensors of any dtypes and shapes, on the CPU.
+        make_buffer: Returns a uint8 tensor with the given number of bytes.
+        send: Returns the buffer on another device.
 
     Returns:
         Tensors of the same shapes, dtypes and values, contiguous.
     """
-    found = _in_one_buffer(tensors)
-    if found is not None:
-        buffer, starts = found
-        return _views(send(buffer), tensors, starts)
-    starts, size = [], 0
-    for tensor in tensors:
-        starts.append(size)
-        size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
-    buffer = make_buffer(size)
-    for target, tensor in zip(_views(buffer, tensors, starts), tensors, strict=True):
-        target.copy_(tensor)
-    return _views(send(buffer), tensors, starts)
+    buffer, places = _in_one_buffer(tensors) or fill_buffer(tensors, make_buffer)
+    received = send(buffer)
+    return [place.view(received) for place in places]
 
 
-def _views(buffer: Tensor, tensors: Sequence[Tensor], starts: Sequence[int]) -> list[Tensor]:
-    return [
-        buffer[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        for tensor, start in zip(tensors, starts, strict=True)
+@dataclass(frozen=True)
+class BufferPlace:
+    """The position of a tensor in a buffer of bytes."""
+
+    start: int
+    """First byte; a multiple of the alignment."""
+    dtype: torch.dtype
+    shape: torch.Size
+
+    def view(self, buffer: Tensor) -> Tensor:
+        """Return the tensor as a view of the buffer."""
+        num_bytes = self.shape.numel() * self.dtype.itemsize
+        return buffer[self.start : self.start + num_bytes].view(self.dtype).view(self.shape)
+
+
+def fill_buffer(
+    tensors: Sequence[Tensor], make_buffer: Callable[[int], Tensor], alignment: int = ALIGNMENT
+) -> tuple[Tensor, list[BufferPlace]]:
+    """Copy tensors into one buffer.
+
+    Args:
+        tensors: Tensors of any dtypes and shapes, on the CPU.
+        make_buffer: Returns a uint8 tensor with the given number of bytes.
+        alignment: Bytes; each tensor starts at a multiple of it.
+    """
+    sizes = [-(-tensor.nbytes // alignment) * alignment for tensor in tensors]
+    starts = accumulate(sizes, initial=0)
+    places = [BufferPlace(start, tensor.dtype, tensor.shape) for start, tensor in zip(starts, tensors, strict=False)]
+    buffer = make_buffer(sum(sizes))
+    for place, tensor in zip(places, tensors, strict=True):
+        place.view(buffer).copy_(tensor)
+    return buffer, places
+
+
+def _in_one_buffer(tensors: Sequence[Tensor]) -> tuple[Tensor, list[BufferPlace]] | None:
+    """Return the page-locked buffer that already contains all tensors, as loader workers make it, and their places."""
+    storage = tensors[0].untyped_storage()
+    if any(
+        tensor.untyped_storage().data_ptr() != storage.data_ptr() or not tensor.is_contiguous() for tensor in tensors
+    ):
+        return None
+    offsets = [int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors]
+    first, end = min(offsets), max(offset + tensor.nbytes for offset, tensor in zip(offsets, tensors, strict=True))
+    if any((offset - first) % ALIGNMENT for offset in offsets) or not tensors[0].is_pinned():
+        return None
+    buffer: Tensor = torch.empty(0, dtype=torch.uint8).set_(storage, first, (end - first,), (1,))
+    return buffer, [
+        BufferPlace(offset - first, tensor.dtype, tensor.shape) for offset, tensor in zip(offsets, tensors, strict=True)
     ]
 
 
-def _in_one_buffer(tensors: Sequence[Tensor]) -> tuple[Tensor, list[int]] | None:
-    """Return the page-locked bytes in which tensors lie together already, and where; loader workers send them so."""
-    storage = tensors[0].untyped_storage()
-    if any(each.untyped_storage().data_ptr() != storage.data_ptr() or not each.is_contiguous() for each in tensors):
-        return None
-    places = [int(each.storage_offset()) * each.element_size() for each in tensors]
-    first, end = min(places), max(place + each.nbytes for place, each in zip(places, tensors, strict=True))
-    starts = [place - first for place in places]
-    if any(start % ALIGNMENT for start in starts) or not tensors[0].is_pinned():
-        return None
-    buffer: Tensor = torch.empty(0, dtype=torch.uint8).set_(storage, first, (end - first,), (1,))
-    return buffer, starts
-
-
 def _pinned(num_bytes: int) -> Tensor:
-    # PyTorch keeps such memory for the next batch, and gives it out again when the copy from it is done.
+    # PyTorch caches such memory, and reuses it when the copy from it is finished.
     return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
 
 
 @runtime_checkable
 class BatchModel(Protocol):
-    """What strategies and the engine ask of a model; `paratune.models` makes them, tests may bring their own.
-
-    It is a `torch.nn.Module` as well.
-    """
+    """The methods of a model that strategies and the engine use. It is also a `torch.nn.Module`."""
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return the outputs in the compute dtype: (B, C) logits, (B, 1) predictions, or as the task defines."""
+        """Return the outputs in the compute dtype: (B, C) logits, (B, 1) predictions, or another shape of the task."""
         ...
 
-    def loss_sum(self, outputs: Tensor, batch: Batch, kept: Tensor | None = None) -> Tensor:
-        """Return the weighted sum over rows of the loss, a float32 (or float64) scalar; nothing is averaged.
+    def loss_sum(self, outputs: Tensor, batch: Batch, row_outputs: Tensor | None = None) -> Tensor:
+        """Return the weighted sum of the loss over rows, a float32 or float64 scalar, without averaging.
 
         Args:
-            outputs: Of the model.
-            batch: With labels.
-            kept: What `row_outputs` made of both, where that is known: the losses may be among it.
+            outputs: The outputs of the model.
+            batch: A batch with labels.
+            row_outputs: The result of `row_outputs`, if known; it may contain the losses.
         """
         ...
 
     def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return what an evaluation keeps of each row, (B, K), with the same K for every batch: all of (B, C)."""
+        """Return the values that an evaluation stores for each row, (B, K), with the same K for every batch."""
         ...

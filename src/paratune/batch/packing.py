@@ -1,6 +1,6 @@
-"""Batches without padding: the tokens of all rows one behind the other, and where each row begins.
+"""Packs batches: joins the tokens of all rows without padding, with the offset of each row.
 
-Floor 2. Dimensions: `B` rows, `F` rows of filler, `S` padded length, `T` tokens, `M` labelled tokens.
+Dimensions: `B` rows, `F` filler rows, `S` padded length, `T` tokens, `M` labelled tokens.
 
 Source: Zeng et al., Boosting Distributed Training Performance of the Unpadded BERT Model, 2022, section 3.
 """
@@ -15,32 +15,32 @@ from torch import Tensor
 from paratune.batch import Batch
 
 _STEP = 8
-"""Numbers of tokens are rounded to multiples of it at least; what is computed on tensor cores comes in eights."""
+"""Numbers of tokens are rounded up at least to multiples of 8, the unit of tensor cores."""
 _PER_OCTAVE = 16
-"""Numbers from one power of two to the next, so that at most a sixteenth is added."""
+"""Number of sizes from one power of two to the next, so that at most a sixteenth is added."""
 _IGNORED = -100
-"""Label of a token that is not to be found; `torch.nn.functional.cross_entropy` leaves it out."""
+"""Label of a token that is not predicted; `torch.nn.functional.cross_entropy` ignores it."""
 
 
 def pack(batch: Batch) -> Batch:
     """Return a padded batch, on the host and padded on the right, without its padding."""
     assert batch.attention_mask is not None
-    # By NumPy: with the few numbers of a batch a call of PyTorch costs three times as much.
+    # With NumPy: for the few numbers of a batch, a call of PyTorch takes three times as long.
     mask_BS = batch.attention_mask.numpy()
     slots_T = np.flatnonzero(mask_BS)
     ends_B = mask_BS.sum(axis=1).cumsum()
     cu_seqlens = torch.from_numpy(np.concatenate([[0], ends_B]).astype(np.int32))
     labels, places_M = batch.labels, batch.label_places
-    if labels is not None and places_M is not None:
-        labels = _taken(labels, slots_T)
-        # Slots ascend: the place of a slot is its rank among them.
+    if places_M is not None:
+        labels = None if labels is None else _take(labels, slots_T)
+        # Slots are ascending, so the new position of a slot is its index among them.
         places_M = torch.from_numpy(np.searchsorted(slots_T, places_M.numpy()))
     elif batch.asked is not None:
         places_M = cu_seqlens[:-1] + batch.asked
     return replace(
         batch,
-        input_ids=_taken(batch.input_ids, slots_T),
-        token_type_ids=None if batch.token_type_ids is None else _taken(batch.token_type_ids, slots_T),
+        input_ids=_take(batch.input_ids, slots_T),
+        token_type_ids=None if batch.token_type_ids is None else _take(batch.token_type_ids, slots_T),
         attention_mask=None,
         position_ids=torch.from_numpy(slots_T % mask_BS.shape[1]),
         cu_seqlens=cu_seqlens,
@@ -52,18 +52,18 @@ def pack(batch: Batch) -> Batch:
     )
 
 
-def _taken(values: Tensor, slots: npt.NDArray[np.int64]) -> Tensor:
-    """Return the values, (B, S), of some slots, (T,)."""
+def _take(values: Tensor, slots: npt.NDArray[np.int64]) -> Tensor:
+    """Return the elements of `values`, (B, S), at the slots, (T,)."""
     return torch.from_numpy(values.numpy().ravel()[slots])
 
 
 def unpack(values: Tensor, batch: Batch, fill: float) -> Tensor:
-    """Return values of tokens, (T, ...), in the place that they have in a padded batch: (B, S, ...).
+    """Return values of tokens, (T, ...), at their positions in a padded batch: (B, S, ...).
 
     Args:
-        values: One for each token of `batch`.
-        batch: Packed.
-        fill: What stands in the place of padding.
+        values: A value for each token of `batch`.
+        batch: A packed batch.
+        fill: The value at padding.
     """
     assert batch.slots is not None
     rows, rest = len(batch.row_weight), values.shape[1:]
@@ -72,19 +72,16 @@ def unpack(values: Tensor, batch: Batch, fill: float) -> Tensor:
 
 
 def rounded_size(count: int) -> int:
-    """Return the smallest of few numbers that is not below `count`: 16 from each power of two to the next, from 128 on.
-
-    Below 128 they are the multiples of 8.
-    """
+    """Round `count` up to one of few sizes: 16 from each power of two to the next, or multiples of 8 below 128."""
     step = max(_STEP, (1 << max(0, count - 1).bit_length()) // (2 * _PER_OCTAVE))
     return -(-count // step) * step
 
 
 def round_up(batch: Batch) -> Batch:
-    """Return a packed batch, on the host, of a rounded number of tokens, and of labelled ones.
+    """Add filler rows and places to a packed batch on the host, so that T and M are rounded sizes.
 
-    Kernels, compiled graphs and blocks of memory are made for shapes, and packed batches have another T each. Rows of
-    filler stand behind the others, and attention keeps to its row: outputs, losses and gradients are the same.
+    Kernels, compiled graphs and blocks of memory are made for shapes, and each packed batch has another T. Filler rows
+    are last, and attention stays within a row, so outputs, losses and gradients do not change.
     """
     num_tokens = len(batch.input_ids)
     more = rounded_size(num_tokens) - num_tokens
@@ -93,7 +90,7 @@ def round_up(batch: Batch) -> Batch:
 
 
 def _with_filler(batch: Batch, more: int) -> Batch:
-    """Return the batch with rows of filler, none longer than `max_seqlen`; all of them have `more` tokens together."""
+    """Return the batch with filler rows of at most `max_seqlen` tokens each and `more` tokens together."""
     assert batch.cu_seqlens is not None
     assert batch.position_ids is not None
     assert batch.slots is not None
@@ -123,7 +120,7 @@ def _with_filler(batch: Batch, more: int) -> Batch:
 
 
 def _with_filler_places(batch: Batch) -> Batch:
-    """Return the batch with a rounded M, by naming a token without a label again and again: its loss is 0."""
+    """Return the batch with a rounded M: the position of a token without a label, whose loss is 0, is repeated."""
     labels_T, places_M = batch.labels, batch.label_places
     if labels_T is None or places_M is None:
         return batch
@@ -135,5 +132,5 @@ def _with_filler_places(batch: Batch) -> Batch:
 
 
 def _longer(values: Tensor, more: int, value: int) -> Tensor:
-    """Return values with `more` entries behind them."""
+    """Return the values with `more` entries appended."""
     return torch.cat([values, values.new_full((more, *values.shape[1:]), value)])

@@ -1,16 +1,14 @@
-"""Checkpoints: whole or absent, hashed, nothing pickled, the same for every strategy and world size.
+"""Checkpoints: complete or absent, hashed, without pickle, the same for every strategy and world size.
 
     checkpoints/step_000200/
-      manifest.json              step, size and SHA-256 of the other files, and its own, which file holds which tensor;
+      manifest.json              step, the file of each tensor, sizes and SHA-256 of the other files, its own SHA-256;
                                  written last
-      progress.json              what the loop has to know to go on
+      progress.json              state of the loop
       tensors.00000.safetensors  weights and optimizer states, whole, by name
       ...
 
-A checkpoint is written aside and renamed when it is complete. Random states are not in it: sample order and dropout
-are functions of (seed, step).
-
-Floor 4: knows neither models nor strategies; tensors come and go by name.
+A checkpoint is written to a temporary folder, which is renamed when it is complete. It contains no random states,
+because sample order and dropout are functions of (seed, step). This module uses neither models nor strategies.
 """
 
 import errno
@@ -30,7 +28,7 @@ from torch import Tensor
 from paratune.base.atomic import delete_remains, replace_folder, sync
 from paratune.base.units import GIB, format_bytes
 from paratune.errors import CheckpointError, coded
-from paratune.hangs.pulse import working
+from paratune.hangs.progress import working
 from paratune.records import file_sha256, read_json, write_json
 
 log = logging.getLogger(__name__)
@@ -39,7 +37,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
 SHARD_BYTES = GIB
-"""Tensors are written once this many bytes have come together, so that a model is never held twice in memory."""
+"""Tensors are written when they have this many bytes together, so that memory never has a second copy of the model."""
 
 
 def step_folder(checkpoints: Path, step: int) -> Path:
@@ -49,23 +47,23 @@ def step_folder(checkpoints: Path, step: int) -> Path:
 def save(
     folder: Path, tensors: Iterable[tuple[str, Tensor | None]], progress: Any, *, step: int, is_writer: bool
 ) -> int:
-    """Write a checkpoint. Every rank calls it and runs through `tensors`; one of them writes.
+    """Write a checkpoint. Every rank calls this and iterates over `tensors`; one rank writes.
 
     Args:
-        folder: Where it will stand; replaced when it exists.
-        tensors: Keys with whole CPU tensors on the writer, None elsewhere.
-        progress: JSON-able state of the loop.
-        step: Optimizer steps taken.
+        folder: The folder of the checkpoint; replaced if it exists.
+        tensors: Keys with whole CPU tensors on the writer, and None on other ranks.
+        progress: State of the loop, which can be written as JSON.
+        step: Finished optimizer steps.
         is_writer: Whether this rank writes.
 
     Returns:
-        Bytes written; 0 on other ranks.
+        The size in bytes; 0 on other ranks.
 
     Raises:
-        CheckpointError: The disk is full or not writable; nothing is left behind, earlier checkpoints stay.
+        CheckpointError: The disk is full or not writable; no partial checkpoint remains, earlier ones are unchanged.
     """
     if not is_writer:
-        # Making a tensor whole is collective: a rank that does not write takes part in every one.
+        # Gathering a tensor is collective: all ranks take part in it.
         for _ in tensors:
             pass
         return 0
@@ -77,18 +75,18 @@ def save(
             with working("hash the checkpoint"):
                 num_bytes = _write_manifest(temporary, index, step)
     except BaseException:
-        for _ in remaining:  # the other ranks are in the middle of gathering; they must not be left waiting
+        for _ in remaining:  # the other ranks are gathering tensors and wait for this one
             pass
         raise
     return num_bytes
 
 
 class UnreadableError(CheckpointError):
-    """A file is there and cannot be read just now: it may be whole."""
+    """A file exists but cannot be read now; it may be undamaged."""
 
 
 class CheckpointReader:
-    """A whole checkpoint, open for reading; tensors are read when asked for."""
+    """Reads a complete checkpoint, each tensor when `read` is called."""
 
     def __init__(self, folder: Path) -> None:
         manifest = _read_manifest(folder)
@@ -103,7 +101,7 @@ class CheckpointReader:
         return [key for key in self._file_of if key.startswith(prefix)]
 
     def read(self, key: str) -> Tensor:
-        """Return one tensor on the CPU.
+        """Return a tensor on the CPU.
 
         Raises:
             KeyError: There is no such tensor.
@@ -120,7 +118,7 @@ def verify(folder: Path) -> None:
     """Check sizes and hashes of a checkpoint.
 
     Raises:
-        CheckpointError: Something is missing, cut short or changed; the message names it.
+        CheckpointError: A file is missing, truncated or changed; the message has its name.
     """
     for name, expected in _read_manifest(folder)["files"].items():
         path = folder / name
@@ -158,17 +156,17 @@ def verify(folder: Path) -> None:
 
 
 def find_newest(checkpoints: Path) -> Path | None:
-    """Return the newest whole checkpoint; damaged ones are named in the log and passed over.
+    """Return the newest complete checkpoint; log a warning for each damaged one.
 
     Raises:
-        CheckpointError: There are checkpoints, but none of them is whole.
+        CheckpointError: There are checkpoints, but none is complete.
     """
     folders = list_checkpoints(checkpoints)
     for folder in reversed(folders):
         try:
             verify(folder)
         except CheckpointError as error:
-            log.warning("%s; looking at the one before", error, extra=coded("checkpoint.skipped"))
+            log.warning("%s; trying the previous checkpoint", error, extra=coded("checkpoint.skipped"))
             continue
         return folder
     if folders:
@@ -181,13 +179,13 @@ def find_newest(checkpoints: Path) -> Path | None:
 
 
 def list_checkpoints(checkpoints: Path) -> list[Path]:
-    """Return the checkpoint folders in the order of their steps, without looking into them."""
-    found = [path for path in checkpoints.glob("step_*") if path.is_dir() and path.name[5:].isdigit()]
-    return sorted(found, key=_step_of)
+    """Return the checkpoint folders in the order of their steps, without checking their content."""
+    folders = [path for path in checkpoints.glob("step_*") if path.is_dir() and path.name[5:].isdigit()]
+    return sorted(folders, key=_step_of)
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
-    """Return the loop's state in a checkpoint; empty when it is damaged."""
+    """Return the loop's state in a checkpoint; empty if it is damaged."""
     try:
         progress = read_json(folder / PROGRESS)
     except CheckpointError:
@@ -196,20 +194,20 @@ def read_progress(folder: Path) -> dict[str, Any]:
 
 
 def prune(checkpoints: Path, keep: int, *, step: int) -> None:
-    """Delete what a run that has just saved `step` needs no more.
+    """Delete checkpoints that a run does not need after it has saved `step`.
 
-    That is all but the newest `keep` checkpoints up to `step`; those beyond it, which were passed over as damaged when
-    the run was gone on with, and would count as the newest; and what interrupted writes left.
+    These are: all but the newest `keep` checkpoints up to `step`; checkpoints of later steps, which were damaged when
+    the run was resumed and would otherwise count as the newest; and remains of interrupted writes.
 
     Args:
         checkpoints: Folder of the checkpoints.
-        keep: How many stay, at least 1.
-        step: Of the newest one.
+        keep: The number of checkpoints to keep, at least 1.
+        step: The step of the newest checkpoint.
     """
     folders = list_checkpoints(checkpoints)
-    beyond = [folder for folder in folders if _step_of(folder) > step]
-    for folder in [*folders[: len(folders) - len(beyond)][:-keep], *beyond]:
-        # The manifest goes first, so that a half-deleted checkpoint is never taken for a whole one.
+    later = [folder for folder in folders if _step_of(folder) > step]
+    for folder in [*folders[: len(folders) - len(later)][:-keep], *later]:
+        # The manifest is deleted first, so that a half-deleted checkpoint never counts as complete.
         (folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
     delete_remains(checkpoints)
@@ -220,13 +218,13 @@ def _step_of(folder: Path) -> int:
 
 
 def _write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str]:
-    """Write tensors to files of about `SHARD_BYTES`; return which file holds which."""
+    """Write tensors to files of about `SHARD_BYTES`; return the file of each tensor."""
     index: dict[str, str] = {}
     for number, shard in enumerate(_shards(tensors)):
         name = f"tensors.{number:05d}.safetensors"
         with working(f"write {name}"):
             save_file(shard, folder / name)
-            sync(folder / name)  # here, so that a slow disk makes progress with each file
+            sync(folder / name)  # after each file, so that a slow disk shows progress
         index.update(dict.fromkeys(shard, name))
     return index
 
@@ -259,7 +257,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict):
         raise CheckpointError(
-            f"{folder} is damaged: {MANIFEST} holds no manifest",
+            f"{folder} is damaged: {MANIFEST} is not a manifest",
             code="checkpoint.damaged",
             folder=folder,
             file=MANIFEST,
@@ -288,7 +286,7 @@ def _digest(manifest: dict[str, Any]) -> str:
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    """Turn the system's errors, and safetensors' own for a full disk, into ones that say what to do."""
+    """Turn errors of the system and of safetensors into a CheckpointError with a remedy."""
     try:
         yield
     except (OSError, SafetensorError) as error:

@@ -1,25 +1,25 @@
-"""The command line. Each command imports what it needs when it is called, so that --help is instant.
+"""The command line: finds the command, runs it, and prints its error. A command is imported when it is called.
 
 Exit codes are those of `paratune.errors`; docs/reference/exit_codes.md lists them.
 """
 
 import errno
 import faulthandler
+import inspect
 import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.text import Text
 
 from paratune import __version__
-from paratune.cli import cluster, models, planning, records, training
-from paratune.cli.config import config_app
-from paratune.cli.corpus import corpus_app
-from paratune.cli.tokenizer import tokenizer_app
 from paratune.cli.usage import usage_error
+from paratune.commands import COMMANDS, PLACES
+from paratune.commands.options import shown_default
 from paratune.errors import EXIT_FAILED, EXIT_OK, LaunchError, ParatuneError
 from paratune.errors.system import system_error
 
@@ -28,48 +28,64 @@ app = App(
     help="Fine-tune BERT-family models on one device or many: one file, measured, resumable, compared.",
     version=__version__,
     help_format="plaintext",
+    default_parameter=Parameter(negative=(), show_default=shown_default),
     error_formatter=lambda error: Text(usage_error(error)),
 )
-_COMMANDS = (
-    *(training.train, training.sweep, training.certify),
-    *(cluster.launch, cluster.jobs, cluster.cancel, cluster.toy_cluster),
-    *(models.evaluate, models.predict, models.fill_mask, models.pseudo_label, models.glue_submit),
-    *(records.report, records.watch, records.compare),
-    *(planning.data, planning.plan, planning.doctor, planning.bundle, planning.unbundle),
-    *(config_app, corpus_app, tokenizer_app),
+for _name, _summary in COMMANDS.items():
+    _place = PLACES.get(_name, "{0}:{0}".format(_name.replace("-", "_")))
+    app.command(f"paratune.commands.{_place}", name=_name, help=_summary)
+app.command(
+    "paratune.cli.completion:completion",
+    name="completion",
+    help="Print the script with which SHELL completes commands, options and their values.",
 )
-for _command in _COMMANDS:
-    app.command(_command)
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
-"""What writing to a file, a full disk or a lost terminal gives; of all else a traceback is of more use."""
+"""What writing to a full disk or a lost terminal raises; for other errors a traceback is more useful."""
 
 
-def _show_stacks_of_a_crash() -> None:
-    """Have native code that crashes (SIGSEGV, SIGABRT, SIGBUS) leave the stacks of Python on stderr."""
+def complete_help(words: Sequence[str]) -> None:
+    """Set the help of the commands in `words` to the text of their docstrings, without the line breaks of the source.
+
+    cyclopts would show the line of `COMMANDS`, which stands for the docstring as long as a command is not imported.
+    """
+    for command in app.parse_commands(words)[1]:
+        if command.default_command is not None:
+            text, _, _ = inspect.cleandoc(command.default_command.__doc__ or "").partition("\n\nArgs:")
+            command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def run(words: Sequence[str]) -> object:
+    """Run the command line `words`, and return the exit code of the command."""
+    complete_help(words)
+    return app(words, result_action="return_value")
+
+
+def _print_stacks_after_a_crash() -> None:
+    """Print the stacks of Python to stderr when native code crashes (SIGSEGV, SIGABRT, SIGBUS)."""
     with suppress(OSError, ValueError, RuntimeError, AttributeError):  # no stderr that has a descriptor
         if not faulthandler.is_enabled():
             faulthandler.enable()
 
 
-def _let_the_launcher_speak_first(error: ParatuneError) -> None:
-    """Wait, when a rank was lost, until what started this process has seen which one and of what."""
+def _wait_for_the_launcher(error: ParatuneError) -> None:
+    """Wait after the loss of a rank, so that the launcher first reports which rank ended, and why."""
     from paratune.processes.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
 
     if isinstance(error, LaunchError) and RENDEZVOUS_VARIABLE in os.environ:
         time.sleep(4 * LAUNCHER_POLL_S)
 
 
-def _leave_trackers_behind(code: int) -> None:
-    """End at once when a tracker did not end in time: what its package does at the interpreter's end may never end."""
+def _exit_without_trackers(code: int) -> None:
+    """Exit at once when a tracker did not end in time: its package may block the exit of the interpreter for ever."""
     channel = sys.modules.get("paratune.trackers.channel")
-    if channel is not None and channel.left_behind():
+    if channel is not None and channel.unfinished_trackers():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
 def _note_exit_code(code: int) -> None:
-    """Tell the batch script of `paratune launch` what this process ends with."""
+    """Write the exit code of this process where the batch script of `paratune launch` reads it."""
     if "PARATUNE_EXIT_CODES" in os.environ:
         from paratune.processes.place import note_exit_code
 
@@ -77,12 +93,12 @@ def _note_exit_code(code: int) -> None:
 
 
 def _drop_output() -> None:
-    """Send to nowhere what Python still holds of stdout and would write at the exit."""
+    """Discard the buffered part of stdout, which Python would write at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_system_error(error: Exception) -> int | None:
-    """Print what the operating system refused and return the exit code; None where something else is the cause."""
+    """Print an error of the operating system and return the exit code; None for other errors."""
     from paratune.console import print_error
 
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_ERRORS:
@@ -97,23 +113,23 @@ def _show_system_error(error: Exception) -> int | None:
 
 def main() -> None:
     """Run the command line and exit with a code of `paratune.errors`."""
-    _show_stacks_of_a_crash()
+    _print_stacks_after_a_crash()
     try:
-        code = app(result_action="return_value")
+        code = run(sys.argv[1:])
         sys.stdout.flush()
-        if (lost := getattr(sys.stdout, "error", None)) is not None:
-            raise OSError(lost.errno, lost.strerror)
+        if (write_error := getattr(sys.stdout, "error", None)) is not None:
+            raise OSError(write_error.errno, write_error.strerror)
     except ParatuneError as error:
         from paratune.console import print_error
 
-        _let_the_launcher_speak_first(error)
+        _wait_for_the_launcher(error)
         print_error(error, as_json="--json" in sys.argv and os.environ.get("RANK", "0") == "0")
         code = error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201
         code = 128 + signal.SIGINT
     except BrokenPipeError:
-        # Who read the output has enough of it (`| head`).
+        # The reader of the output has ended (`| head`).
         _drop_output()
         code = 128 + signal.SIGPIPE
     except Exception as error:
@@ -124,9 +140,9 @@ def main() -> None:
     from paratune.base.stop_signals import STOP_SIGNALS
 
     for number in STOP_SIGNALS:
-        # All is done. Python drops its handlers before it ends, and a signal then would change the exit code.
+        # Python drops its handlers before it ends, and a signal after that would change the exit code.
         signal.signal(number, signal.SIG_IGN)
     code = code if isinstance(code, int) else EXIT_OK
     _note_exit_code(code)
-    _leave_trackers_behind(code)
+    _exit_without_trackers(code)
     sys.exit(code)

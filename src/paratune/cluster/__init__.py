@@ -1,1 +1,1 @@
-"""Runs on a cluster under Slurm: the site, the batch script, jobs, and a toy cluster. Floors 0-1: no torch."""
+"""Runs on a Slurm cluster: site files, batch scripts, jobs, and a toy cluster for tests. No torch."""

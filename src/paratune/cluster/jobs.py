@@ -1,7 +1,7 @@
-"""Jobs that were submitted from here: what was, what has become of them, and how they ended.
+"""Records submitted jobs, and finds their state and exit code.
 
-A folder `slurm` in that of the run, or of the matrix, holds `jobs.jsonl`, the scripts, the outputs, and `JOB.exit` with
-what each ended with, so that nothing hangs on Slurm's memory of a job, which is some minutes long.
+The folder `slurm` in that of the run or matrix contains `jobs.jsonl`, scripts, outputs, and `JOB.exit` with the exit
+code of each job, because Slurm forgets jobs after some minutes.
 """
 
 import json
@@ -12,26 +12,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from paratune.cluster.slurm import ENDED, Queued, known
+from paratune.cluster.slurm import ENDED, Queued, controller_facts
 from paratune.errors import CheckpointError, LaunchError
 from paratune.records.run_folder import SLURM_FOLDER
 
 JOBS_FILE = "jobs.jsonl"
 REQUEUED = "requeued"
-"""In JOB.exit, of a job that waits for its next start."""
+"""Content of JOB.exit of a job that is queued again."""
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """One submission."""
+    """A submitted job."""
 
     job: str
-    """Its number."""
+    """Job ID."""
     name: str
     submitted: str
-    """When; ISO 8601."""
+    """Time of submission; ISO 8601."""
     folder: str
-    """Of the run, or of the matrix."""
+    """Folder of the run or matrix."""
     site: str
     script: str
     num_nodes: int
@@ -46,25 +46,25 @@ class Submitted:
 
     @property
     def run_ids(self) -> list[str]:
-        """The number of each of its runs."""
+        """Job IDs of its runs."""
         return [f"{self.job}_{number}" for number in range(self.num_runs)] if self.is_array else [self.job]
 
 
 @dataclass(frozen=True)
 class Status:
-    """What has become of a submission."""
+    """The state of a submission."""
 
     submitted: Submitted
     states: dict[str, int]
-    """How many of its runs are in each state: pending, running, ended well, ..."""
+    """Number of its runs in each state: pending, running, ended well, ..."""
     nodes: str
     elapsed: str
     reason: str | None
-    """Why it waits."""
+    """Reason for waiting."""
     num_requeued: int | None
-    """How often its runs were queued again; None where Slurm has forgotten it."""
+    """How often its runs were queued again; None if Slurm has forgotten the job."""
     exit_code: int | None
-    """None while a run is to end, or when nobody knows."""
+    """None before all runs have ended, or if unknown."""
 
     @property
     def is_over(self) -> bool:
@@ -75,14 +75,14 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def note(submitted: Submitted) -> None:
+def record_submission(submitted: Submitted) -> None:
     """Add a submission to its folder.
 
     Raises:
-        CheckpointError: It cannot be written; the job is submitted all the same.
+        CheckpointError: The file is not writable; the job remains submitted.
     """
     path = submitted.slurm_folder / JOBS_FILE
-    # A cluster that was made anew begins its numbers again: what an earlier job of this one left is not its word.
+    # A new cluster starts with ID 1 again: delete exit files of earlier jobs with the same ID.
     began = datetime.fromisoformat(submitted.submitted).timestamp()
     for run in submitted.run_ids:
         left = submitted.slurm_folder / f"{run}.exit"
@@ -101,51 +101,44 @@ def note(submitted: Submitted) -> None:
 
 
 def submissions(paths: Sequence[Path]) -> list[Submitted]:
-    """Return what was submitted for runs and matrices, in the order of their numbers.
-
-    Args:
-        paths: Their folders, or folders of them.
-    """
+    """Return the submissions of runs and matrices, sorted by job ID; `paths` are their folders, or parents of them."""
     files = [
         path
-        for each in paths
-        for path in (each / SLURM_FOLDER / JOBS_FILE, *sorted(each.glob(f"*/{SLURM_FOLDER}/{JOBS_FILE}")))
+        for folder in paths
+        for path in (folder / SLURM_FOLDER / JOBS_FILE, *sorted(folder.glob(f"*/{SLURM_FOLDER}/{JOBS_FILE}")))
         if path.exists()
     ]
-    found: dict[tuple[str, str], Submitted] = {}
+    by_job: dict[tuple[str, str], Submitted] = {}
     for file in dict.fromkeys(files):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError, TypeError):  # a line that was cut off when the disk was full
+            with suppress(ValueError, TypeError):  # a line may be truncated if the disk was full
                 values = json.loads(line)
-                each = Submitted(**{**values, "after": tuple(values.get("after", ()))})
-                found[each.job, each.folder] = each
-    return sorted(found.values(), key=lambda each: (int(each.job) if each.job.isdigit() else 0, each.job))
+                submitted = Submitted(**{**values, "after": tuple(values.get("after", ()))})
+                by_job[submitted.job, submitted.folder] = submitted
+    return sorted(
+        by_job.values(), key=lambda submitted: (int(submitted.job) if submitted.job.isdigit() else 0, submitted.job)
+    )
 
 
 def status(submitted: Submitted, queued: Iterable[Queued]) -> Status:
-    """Return what has become of a submission.
-
-    Args:
-        submitted: The submission.
-        queued: All that is in the queue.
-    """
-    mine = [each for each in queued if each.job == submitted.job]
+    """Return the state of a submission, given all jobs in the queue."""
+    mine = [entry for entry in queued if entry.job == submitted.job]
     facts: dict[str, dict[str, str]] = {}
-    with suppress(LaunchError):  # the queue has answered; without the rest a state may be n/a, once
-        facts = known(submitted.job)
+    with suppress(LaunchError):  # without these facts, a state may be n/a once
+        facts = controller_facts(submitted.job)
     states: dict[str, int] = {}
     codes: list[int | None] = []
     for run in submitted.run_ids:
         word, code = _run_state(submitted, run, mine, facts.get(run, {}))
         states[word] = states.get(word, 0) + 1
         codes.append(code)
-    waits = next((each.reason for each in mine if each.state == "PENDING" and each.reason != "None"), None)
-    restarts = [each["Restarts"] for each in facts.values() if each.get("Restarts", "").isdigit()]
+    waits = next((entry.reason for entry in mine if entry.state == "PENDING" and entry.reason != "None"), None)
+    restarts = [fact["Restarts"] for fact in facts.values() if fact.get("Restarts", "").isdigit()]
     return Status(
         submitted,
         states,
-        nodes=",".join(each.nodes for each in mine if each.nodes),
-        elapsed=next((each.elapsed for each in mine if each.state == "RUNNING"), ""),
+        nodes=",".join(entry.nodes for entry in mine if entry.nodes),
+        elapsed=next((entry.elapsed for entry in mine if entry.state == "RUNNING"), ""),
         reason=waits,
         num_requeued=sum(map(int, restarts)) if restarts else None,
         exit_code=_together(codes),
@@ -155,27 +148,27 @@ def status(submitted: Submitted, queued: Iterable[Queued]) -> Status:
 def _run_state(
     submitted: Submitted, run: str, queued: Sequence[Queued], facts: dict[str, str]
 ) -> tuple[str, int | None]:
-    here = next((each for each in queued if each.id == run), None)
-    if here is None and submitted.is_array:  # those that wait stand on one line, 12_[3-7]
-        here = next((each for each in queued if "[" in each.id and _is_among(run, each.id)), None)
-    said = exit_said(submitted, run)
+    here = next((entry for entry in queued if entry.id == run), None)
+    if here is None and submitted.is_array:  # waiting runs share one line, 12_[3-7]
+        here = next((entry for entry in queued if "[" in entry.id and _is_among(run, entry.id)), None)
+    exit_text = recorded_exit(submitted, run)
     if here is not None and here.state not in ENDED:
-        was_queued = said == REQUEUED or facts.get("Restarts", "0") != "0"
+        was_queued = exit_text == REQUEUED or facts.get("Restarts", "0") != "0"
         words = {"RUNNING": "running", "PENDING": "queued again" if was_queued else "pending"}
         return words.get(here.state, "ending" if here.state == "COMPLETING" else here.state.lower()), None
     state = facts.get("JobState", "")
     if state in ("CANCELLED", "TIMEOUT", "NODE_FAIL", "DEADLINE"):
-        return state.lower().replace("_", " "), int(said) if said and said.isdigit() else 5
-    if said is not None and said.isdigit():
-        return ("ended well" if said == "0" else f"ended with {said}"), int(said)
+        return state.lower().replace("_", " "), int(exit_text) if exit_text and exit_text.isdigit() else 5
+    if exit_text is not None and exit_text.isdigit():
+        return ("ended well" if exit_text == "0" else f"ended with {exit_text}"), int(exit_text)
     if state in ENDED:
         code = facts.get("ExitCode", "").partition(":")[0]
         return state.lower(), int(code) if code.isdigit() else None
     return "n/a", None
 
 
-def exit_said(submitted: Submitted, run: str) -> str | None:
-    """Return what the script of a run wrote at its end: an exit code, or REQUEUED; None when it wrote nothing."""
+def recorded_exit(submitted: Submitted, run: str) -> str | None:
+    """Return what the script of a run has written at its end: an exit code, or REQUEUED; None without a file."""
     try:
         return (submitted.slurm_folder / f"{run}.exit").read_text().strip() or None
     except OSError:
@@ -193,21 +186,13 @@ def _is_among(run: str, line: str) -> bool:
 
 
 def _together(codes: Sequence[int | None]) -> int | None:
-    """Return the exit code of a submission: 0 when all ended well, that of the first that did not otherwise."""
+    """Return the exit code of a submission: the first one other than 0, or 0; None if one is unknown."""
     if any(code is None for code in codes):
         return None
     return next((code for code in codes if code), 0)
 
 
-def as_dict(found: Status) -> dict[str, Any]:
+def as_dict(status: Status) -> dict[str, Any]:
     """Return a status as plain data."""
-    return {
-        **asdict(found.submitted),
-        "states": found.states,
-        "nodes": found.nodes,
-        "elapsed": found.elapsed,
-        "reason": found.reason,
-        "num_requeued": found.num_requeued,
-        "exit_code": found.exit_code,
-        "is_over": found.is_over,
-    }
+    values = asdict(status)
+    return {**values.pop("submitted"), **values, "is_over": status.is_over}

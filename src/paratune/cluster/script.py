@@ -1,8 +1,8 @@
-"""The batch script of a job: readable, with every value quoted, and the whole of what happens after a signal.
+"""Writes the batch script of a job, with quoted values and the handling of signals.
 
-One task of srun on each node: on one node `paratune train --nproc`, on several torchrun, whose processes meet at the
-first node. A signal (the time is nearly over, or the job is preempted) goes to srun as SIGUSR1, again and again, since
-one that comes while a rank starts is heard by nobody; ranks save and end with 75, and the job is queued again.
+srun starts one task on each node: `paratune train --nproc` on one node, torchrun on several, with the rendezvous on the
+first node. A signal (the time limit is near, or the job is preempted) is forwarded to srun as SIGUSR1, repeatedly,
+since a rank that is starting does not handle it; ranks save and end with 75, and the job is queued again.
 """
 
 import shlex
@@ -19,18 +19,18 @@ OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 _END = """
-# What ranks ended with says more than srun, or torchrun, which ends with 1 whatever happened.
+# The exit codes of ranks are more specific than that of srun, or of torchrun, which is always 1.
 codes=" $(cat "$codes_folder"/* 2>/dev/null | tr '\\n' ' ') "
 has() { case "$codes" in *" $1 "*) ;; *) return 1 ;; esac; }
 if [ "$code" != 0 ]; then
-  for each in 2 3 4 6 7 8 9 10 1 5 75; do
-    if has "$each"; then code=$each; break; fi
+  for rank_code in 2 3 4 6 7 8 9 10 1 5 75; do
+    if has "$rank_code"; then code=$rank_code; break; fi
   done
   silent=
   for ((rank = 0; rank < processes; rank++)); do
     [ -e "$codes_folder/rank$rank" ] || silent="$silent $rank"
   done
-  [ "$processes" -gt 1 ] && [ -n "$silent" ] && say "left no word, as what is killed does: rank$silent of $processes"
+  [ "$processes" -gt 1 ] && [ -n "$silent" ] && log "no exit code, probably killed: rank$silent of $processes"
 fi
 
 lost_nodes() {
@@ -39,13 +39,13 @@ lost_nodes() {
   done
 }
 hung() {
-  # What stood still once may have met a fault that passes; what does so again has one of its own.
+  # The first hang may have a transient cause; repeated hangs have not.
   hangs=0
   [ "$restarts" = 0 ] || hangs=$(cat "$folder/$job.hangs" 2>/dev/null || echo 0)
   if [ "$hangs" -lt "$max_hang_requeues" ]; then
-    echo $((hangs + 1)) > "$folder/$job.hangs" && why="it stood still"
+    echo $((hangs + 1)) > "$folder/$job.hangs" && why="it hung"
   else
-    say "it stood still: not queued again, after $hangs times of max_hang_requeues: $max_hang_requeues"
+    log "it hung: not queued again, after $hangs times of max_hang_requeues: $max_hang_requeues"
   fi
 }
 job_state() { scontrol --oneliner show job "$SLURM_JOB_ID" | sed -n 's/.*JobState=\\([A-Z_]*\\).*/\\1/p'; }
@@ -61,48 +61,50 @@ if [ "$code" != 0 ]; then
   fi
   [ -z "$why" ] && [ "$code" = 10 ] && hung
 fi
-# A job that was cancelled is to stay so; one that Slurm takes the nodes from is queued again by Slurm itself.
+# A cancelled job is not queued again; Slurm itself requeues a job that it preempts.
 if [ -n "$why" ] && [ "$(job_state)" = RUNNING ]; then
   if [ "$restarts" -lt "$max_requeues" ]; then
-    say "$why: queued again"
+    log "$why: queued again"
     echo requeued > "$folder/$job.exit"
     trap - USR1 TERM
     scontrol requeue "$SLURM_JOB_ID" && sleep 300  # Slurm ends this script
   fi
-  say "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
+  log "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
 fi
 echo "$code" > "$folder/$job.exit"
-say "ended with exit code $code"
+log "ended with exit code $code"
 exit "$code"
 """
 
 
 @dataclass(frozen=True)
 class ArrayRun:
-    """One run of a job: what an array has several of."""
+    """One run of a job; an array has several."""
 
     name: str
     config: Path
-    """Whole configuration, as it was when the job was submitted."""
+    """Complete configuration at the time of submission."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables of a matrix; None unsets one."""
+    """Variables of the matrix; None unsets one."""
 
 
 @dataclass(frozen=True)
 class BatchJob:
-    """What a script is written for."""
+    """A job for which a script is written."""
 
     name: str
     site: Site
     runs: tuple[ArrayRun, ...]
-    """One, or those of an array."""
+    """One run, or those of an array."""
     folder: Path
-    """For the script, outputs and exit codes; absolute."""
+    """Folder for script, outputs and exit codes; absolute."""
     directory: Path
-    """In which the run is made; absolute."""
+    """Working directory of the run; absolute."""
     is_array: bool = False
     max_at_once: int | None = None
-    """Runs of an array at one time; None for as many as fit."""
+    """Maximum number of parallel runs of an array; None for no limit."""
+    is_calibration: bool = False
+    """Whether the job measures the nodes; `config` of its run is then the device file to write."""
 
     @property
     def num_processes(self) -> int:
@@ -112,7 +114,11 @@ class BatchJob:
 def script_text(job: BatchJob) -> str:
     """Return the batch script of a job."""
     parts = [
-        ["#!/bin/bash", f"# {_about(job)}", "# Written by paratune launch: change the site file, and submit again."],
+        [
+            "#!/bin/bash",
+            f"# {_about(job)}",
+            "# Written by paratune launch: edit the site file and submit again.",
+        ],
         list(_directives(job)),
         ["", *_names(job)],
         list(_signals()),
@@ -130,8 +136,8 @@ def _about(job: BatchJob) -> str:
     nodes = "1 node" if site.nodes == 1 else f"{site.nodes} nodes"
     count = processes_per_node(site)
     processes = "1 process" if count == 1 else f"{count} processes"
-    what = f"Array of {len(job.runs)} runs" if job.is_array else "Run"
-    return f"{what} {job.name}: {nodes}, {processes} on each."
+    kind = f"Array of {len(job.runs)} runs" if job.is_array else "Calibration" if job.is_calibration else "Run"
+    return f"{kind} {job.name}: {nodes}, {processes} on each."
 
 
 def _directives(job: BatchJob) -> Iterator[str]:
@@ -192,14 +198,14 @@ def _names(job: BatchJob) -> Iterator[str]:
 
 
 def setup_lines(site: Site) -> Iterator[str]:
-    """Yield what a job does before all else: the site's own lines, modules, virtual environment and variables."""
+    """Yield the setup of a job: commands of the site, modules, virtual environment and variables."""
     if site.setup:
-        yield from ("", "# The site's own lines.", *site.setup)
+        yield from ("", "# Commands of the site.", *site.setup)
     if site.modules:
         yield ""
         if site.purge_modules:
             yield "module purge"
-        yield from (f"module load {quoted(each)} || not_ready {quoted(each)}" for each in site.modules)
+        yield from (f"module load {quoted(module)} || not_ready {quoted(module)}" for module in site.modules)
     if site.venv is not None:
         activate = quoted(f"{site.venv}/bin/activate")
         yield from ("", f". {activate} || not_ready {activate}")
@@ -218,7 +224,7 @@ def _site_variables(site: Site) -> Iterator[str]:
 
 
 def _run_of(job: BatchJob) -> Iterator[str]:
-    """Yield what tells which run this is; the tasks get it through the environment."""
+    """Yield the variables of the run, which the tasks inherit."""
     yield ""
     if not job.is_array:
         yield f"export config={shlex.quote(str(job.runs[0].config))}"
@@ -235,15 +241,15 @@ def _run_of(job: BatchJob) -> Iterator[str]:
 
 def _run_variables(environment: Mapping[str, str | None]) -> Iterator[str]:
     for name, value in environment.items():
-        # Literally: a matrix gives values, not text for a shell.
+        # Literal: values of a matrix are not expanded.
         yield f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
 
 
 def _task(job: BatchJob) -> Iterator[str]:
     site = job.site
     yield from ("", "# Runs once on each node.", "task() {")
-    yield "  trap '' USR1  # is for the ranks, which listen to it themselves; torchrun would die of it"
-    yield "  trap : TERM  # the run gets it too, and this waits for it"
+    yield "  trap '' USR1  # for the ranks, which handle it; torchrun would die from it"
+    yield "  trap : TERM  # the run gets it, too; wait for the run"
     if site.scratch is not None:
         yield f'  export TMPDIR={quoted(site.scratch)}"/paratune-$SLURM_JOB_ID"'
         yield '  mkdir -p "$TMPDIR" && trap \'rm -rf "$TMPDIR"\' EXIT'
@@ -253,35 +259,37 @@ def _task(job: BatchJob) -> Iterator[str]:
 
 
 def _command(job: BatchJob) -> list[str]:
-    train = ["train", '"$config"']
     count = processes_per_node(job.site)
+    if job.is_calibration:
+        words = ["plan", "--calibrate", '--write "$config"']
+    else:
+        words = ["train", '"$config"', *([f"--nproc {count}"] if job.site.nodes == 1 else []), "--resume"]
     if job.site.nodes == 1:
-        return ["paratune", *train, f"--nproc {count}", "--resume"]
+        return ["paratune", *words]
     return [
         "torchrun",
         f'--nnodes="$SLURM_NNODES" --nproc-per-node={count}',
-        # Not c10d: its agents unpickle what they find in their store, which anyone who reaches the port can write to.
+        # Not c10d: its agents unpickle data from their store, to which anyone with access to the port can write.
         '--rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$((SLURM_NODEID))"',
         '--log-dir="$ranks_folder" --tee=3',
         "--no-python paratune",
-        *train,
-        "--resume",
+        *words,
     ]
 
 
 def _container_words(job: BatchJob, container: Container) -> list[str]:
-    binds = [f"--bind {quoted(each)}" for each in container.binds]
+    binds = [f"--bind {quoted(bind)}" for bind in container.binds]
     if not job.folder.is_relative_to(job.directory):
         binds.insert(0, f"--bind {shlex.quote(str(job.folder.parent))}")
     if job.site.scratch is not None:
         binds.insert(0, '--bind "$TMPDIR"')
     gpu = [f"--{container.gpu}"] if job.site.gpus_per_node else []
-    options = [quoted(each) for each in container.options]
+    options = [quoted(option) for option in container.options]
     return [f'{container.runtime} exec --bind "$PWD" --pwd "$PWD"', *gpu, *binds, *options, quoted(container.image)]
 
 
 def _wrapped(words: Iterable[str], *, indent: str) -> Iterator[str]:
-    """Yield words as one command over lines of at most 110 characters."""
+    """Yield words as one command, in lines of at most 110 characters."""
     lines = [indent]
     for word in words:
         if len(lines[-1]) + len(word) > 110 and lines[-1].strip():
@@ -293,23 +301,23 @@ def _wrapped(words: Iterable[str], *, indent: str) -> Iterator[str]:
 
 def _signals() -> list[str]:
     return """
-say() { echo "$(date +%FT%T) $*"; }
+log() { echo "$(date +%FT%T) $*"; }
 not_ready() {
-  say "$1 cannot be loaded: the run was not started"
+  log "$1 cannot be loaded: the run was not started"
   echo 5 > "$folder/$job.exit"
   exit 5
 }
 
-# A signal: the time is nearly over, or the job is preempted. The run saves and ends; see the end of this script.
+# Signals: the time limit is near, or the job is preempted. The run saves and ends; see the end of this script.
 signal=none step=
 forward() {
   [ "$signal" = none ] || return 0
   signal=$1
-  say "$1: passed on to the run, which saves and ends"
-  pass_on >/dev/null 2>&1 &
+  log "$1: forwarded to the run, which saves and ends"
+  send_usr1 >/dev/null 2>&1 &
 }
-pass_on() {
-  # Again and again: one that comes while a rank starts is heard by nobody.
+send_usr1() {
+  # Repeatedly: a rank that is starting does not handle the signal.
   trap - USR1 TERM
   while [ -n "$step" ] && kill -USR1 "$step"; do sleep 5; done
 }
@@ -326,31 +334,31 @@ export {EXIT_CODES_VARIABLE}="$codes_folder"
 """.splitlines()
     if nodes > 1:
         yield from f"""
-# The processes meet at the first node, on a port that is drawn for this start of the job.
+# Rendezvous on the first node, at a random port for this start of the job.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
 draw() {{ echo $(({FIRST_PORT} + $(od -An -N4 -tu4 /dev/urandom) % {NUM_PORTS})); }}
 port=$(draw)
-while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$(draw); done  # it is taken
+while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$(draw); done  # in use
 export endpoint="${{address:-$head}}:$port"
 export rendezvous_id="$SLURM_JOB_ID.$restarts" ranks_folder="$folder/$job.ranks"
 """.splitlines()
     yield from f"""
 start() {{
-  # If one node ends, the others have two minutes to follow.
+  # If one node ends, the others have two minutes to end.
   srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=120 \\
     --open-mode=append --output="${{folder//%/%%}}/$job.node%n.txt" bash -c "$(declare -f task); task" &
   step=$!
-  [ "$signal" = none ] || pass_on >/dev/null 2>&1 &
+  [ "$signal" = none ] || send_usr1 >/dev/null 2>&1 &
   while :; do
     wait "$step"
     code=$?
-    kill -0 "$step" 2>/dev/null || break  # else it was the trap that ended the wait
+    kill -0 "$step" 2>/dev/null || break  # otherwise the trap has ended the wait
   done
   wait "$step"
   code=$?
 }}
 code=75
-say "start $restarts of job $job on $SLURM_JOB_NODELIST: $config"
+log "start $restarts of job $job on $SLURM_JOB_NODELIST: $config"
 [ "$signal" = none ] && start
 """.splitlines()

@@ -1,4 +1,4 @@
-"""Values in a shell script: quoted, so that nothing of them acts; and what cannot be there at all."""
+"""Quotes values for shell scripts, and refuses values that cannot be quoted."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ _WORD = re.compile(r"[A-Za-z0-9_.,:/=+@%-]+")
 
 
 def quoted(text: str) -> str:
-    """Return text as one word of the shell in which nothing acts but `$NAME` and `${NAME}`.
+    """Return text as one shell word in which only `$NAME` and `${NAME}` are expanded.
 
     >>> quoted("/scratch/$USER/my data")
     '"/scratch/$USER/my data"'
@@ -21,26 +21,25 @@ def quoted(text: str) -> str:
     if "$" not in text:
         return shlex.quote(text)
     parts, at = [], 0
-    for found in _VARIABLE.finditer(text):
-        parts += [_escaped(text[at : found.start()]), found.group()]
-        at = found.end()
+    for variable in _VARIABLE.finditer(text):
+        parts += [_escaped(text[at : variable.start()]), variable.group()]
+        at = variable.end()
     return f'"{"".join(parts)}{_escaped(text[at:])}"'
 
 
 def directive(name: str, value: str | None = None) -> str:
-    """Return an #SBATCH line; sbatch reads quotes in it as a shell does, but no variables."""
+    """Return an #SBATCH line; sbatch handles quotes like a shell, but expands no variables."""
     if value is None:
         return f"#SBATCH --{name}"
     word = value if _WORD.fullmatch(value) else f'"{value}"'
     return f"#SBATCH --{name}={word}"
 
 
-def why_no_word(text: str, *, more: str = "") -> str | None:
-    """Return why a text cannot stand in a script where plain words are wanted; None when it can.
+def word_problem(text: str, *, more: str = "") -> str | None:
+    """Return why a text is not a plain word; None if it is.
 
     Args:
-        text: The word.
-        more: Characters that it may hold besides letters, digits and those of paths.
+        more: Additional allowed characters, besides letters, digits and those of paths.
     """
     if re.fullmatch(rf"(?:{_WORD.pattern}|[{re.escape(more)}])+" if more else _WORD.pattern, text):
         return None
@@ -48,35 +47,35 @@ def why_no_word(text: str, *, more: str = "") -> str | None:
     return f"is {_shown(text)}; allowed: letters, digits and _ . , : / = + @ % -{also}"
 
 
-def why_no_path(text: str | None) -> str | None:
-    """Return why a text cannot be quoted for a script; None when it can. `$NAME` and `${NAME}` stand for variables."""
+def path_problem(text: str | None) -> str | None:
+    """Return why a text cannot be quoted; None if it can. `$NAME` and `${NAME}` are variables."""
     if text is None:
         return None
     if _CONTROL.search(text):
-        return f"is {_shown(text)}; a line break or another control character cannot be in it"
+        return f"is {_shown(text)}; line breaks and other control characters are not allowed"
     if "$" in _VARIABLE.sub("", text):
-        return f"is {_shown(text)}; after $ comes the name of a variable, nothing else is expanded"
+        return f"is {_shown(text)}; after $, only the name of a variable is allowed"
     return None
 
 
-def why_no_shell(line: str) -> str | None:
-    """Return why a text is no line of shell by itself; None when it is, or bash is not here to say."""
+def shell_problem(line: str) -> str | None:
+    """Return why a text is not a complete shell command; None if it is, or bash was not found."""
     if _CONTROL.search(line.replace("\t", " ")):
-        return f"is {_shown(line)}; write each line of shell as an item of its own"
+        return f"is {_shown(line)}; write each line as a separate item"
     bash = shutil.which("bash")
     if bash is None:
         return None
     checked = subprocess.run([bash, "-n", "-c", line], capture_output=True, text=True, timeout=10, check=False)
     if checked.returncode == 0:
         return None
-    said = checked.stderr.strip().splitlines()
-    return f"is {_shown(line)}, which bash does not understand: {said[0].rpartition(': ')[2] if said else '?'}"
+    messages = checked.stderr.strip().splitlines()
+    return f"is {_shown(line)}, which is a syntax error in bash: {messages[0].rpartition(': ')[2] if messages else '?'}"
 
 
-def why_no_sbatch_path(text: str) -> str | None:
-    """Return why a path cannot stand in an #SBATCH line; None when it can."""
+def sbatch_path_problem(text: str) -> str | None:
+    """Return why a path is not allowed in an #SBATCH line; None if it is."""
     if _CONTROL.search(text) or re.search(r"[\"'\\]", text):
-        return f"{_shown(text)} holds a quote, a backslash or a line break, which sbatch cannot read in a path"
+        return f"{_shown(text)} contains a quote, a backslash or a line break, which sbatch cannot read in a path"
     return None
 
 

@@ -1,19 +1,16 @@
-"""The profile of a site: what its Slurm wants to be told, and what a job does before a run can start. One YAML file."""
+"""Reads a site file (YAML), which describes a Slurm cluster: options of jobs, and the environment of a run."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from paratune.cluster.shell import why_no_path, why_no_shell, why_no_word
-from paratune.config.layers import read_text
-from paratune.config.options import options_of
-from paratune.config.problems import Problem, SourceLocation, failure
+from paratune.cluster.shell import path_problem, shell_problem, word_problem
+from paratune.config.problems import Problem
 from paratune.config.section import Positive, Section, Text
-from paratune.config.validate import describe_value, validate_as
-from paratune.config.yaml_tree import read_tree
+from paratune.config.section_file import read_section_file
+from paratune.config.validate import describe_value
 from paratune.hardware.environment import why_not_to_set
 
 Count = Annotated[int, Field(ge=0)]
@@ -38,59 +35,59 @@ OWN_OPTIONS = {
     "requeue": "max_requeues",
     "no-requeue": "max_requeues",
 }
-"""Options of sbatch that have a name of their own here; None where it is the same."""
+"""Options of sbatch with an option of the site; None if it has the same name."""
 RESERVED = ("array", "chdir", "dependency", "error", "export", "job-name", "open-mode", "output", "parsable", "wait")
-"""Options of sbatch that paratune gives itself."""
+"""Options of sbatch that paratune sets."""
 
 
 class Container(Section):
-    """The image in which a run is made."""
+    """A container image for runs."""
 
     runtime: Literal["apptainer", "singularity"] = "apptainer"
-    """The program that runs it."""
+    """Program that runs the image."""
     image: Text
-    """Its file; `$NAME` stands for a variable."""
+    """File of the image; may contain variables (`$NAME`)."""
     binds: list[Text] = Field(default_factory=list)
-    """Further folders to show in it, `HOST[:CONTAINER[:ro]]`; the working directory and the run are always there."""
+    """Further folders to mount, `HOST[:CONTAINER[:ro]]`; the working directory and the run are always mounted."""
     gpu: Literal["nv", "rocm"] = "nv"
-    """How GPUs are shown in it, when there are any: NVIDIA's or AMD's."""
+    """Option for GPUs, if there are any: NVIDIA (nv) or AMD (rocm)."""
     options: list[Text] = Field(default_factory=list)
     """Further options of `exec`, such as --no-home."""
 
 
 class Site(Section):
-    """What a cluster wants to be told."""
+    """A Slurm cluster."""
 
     partition: Names | None = None
-    """Partition, or partitions of which the first free one is taken; the site's default when not given."""
+    """Partition, or a list from which Slurm takes the first free one; the default of the cluster if not set."""
     account: Name | None = None
-    """Account that pays."""
+    """Account for the job."""
     qos: Name | None = None
     """Quality of service."""
     reservation: Name | None = None
-    """Reservation to run in."""
+    """Reservation for the job."""
     constraint: Text | None = None
-    """Features that nodes must have, as sbatch's --constraint takes them."""
+    """Required features of nodes, as in sbatch's --constraint."""
     exclude: list[Name] = Field(default_factory=list)
-    """Nodes that are not to be used."""
+    """Nodes that must not be used."""
     exclusive: bool = False
-    """Whether no other job may share the nodes."""
+    """Whether other jobs may not share the nodes."""
     time: Time | None = None
-    """Longest time of a job, in quotes: "minutes", "hours:minutes:seconds" or "days-hours"; a run may take several."""
+    """Time limit of a job, in quotes: "minutes", "hours:minutes:seconds" or "days-hours". A run may take several."""
     nodes: Positive = 1
-    """Nodes of a run."""
+    """Number of nodes of a run."""
     gpus_per_node: Count = 0
     """GPUs on each node; 0 for runs on CPUs."""
     gpu_type: Name | None = None
-    """Kind of GPU, as the site calls it (a100)."""
+    """Type of GPU in Slurm (a100)."""
     gpu_request: Literal["gres", "gpus-per-node"] = "gres"
-    """With which option of sbatch GPUs are asked for."""
+    """Option of sbatch that requests GPUs."""
     processes_per_node: Positive | None = None
-    """Processes on each node; one for each GPU when not given, or one."""
+    """Processes on each node; by default one for each GPU, or one."""
     cpus_per_node: Positive | None = None
     """Cores on each node."""
     memory_per_node: Memory | None = None
-    """Memory on each node (64G); "0" for all of it."""
+    """Memory on each node (64G); "0" for all memory."""
     gres: list[Text] = Field(default_factory=list)
     """Further generic resources (nvme:1)."""
     sbatch: list[Text] = Field(default_factory=list)
@@ -98,141 +95,119 @@ class Site(Section):
     modules: list[Text] = Field(default_factory=list)
     """Environment modules to load, in this order."""
     purge_modules: bool = False
-    """Whether the modules of the shell that submits are dropped first."""
+    """Whether the modules of the submitting shell are unloaded first."""
     venv: Text | None = None
-    """Folder of the virtual environment that has paratune; `$NAME` stands for a variable."""
+    """Folder of the virtual environment with paratune; may contain variables (`$NAME`)."""
     container: Container | None = None
-    """The image in which a run is made, instead of a virtual environment."""
+    """Container image for runs, instead of a virtual environment."""
     setup: list[Text] = Field(default_factory=list)
-    """Lines of shell that run before all else, each on its own; the only values that are not quoted."""
+    """Shell commands that run first, one per line; the only values that are not quoted."""
     environment: dict[Text, str | int | float] = Field(default_factory=dict)
-    """Variables of all processes; `$NAME` in a value stands for another variable."""
+    """Environment variables of all processes; values may contain variables (`$NAME`)."""
     network_interface: Name | None = None
-    """Interface over which processes talk (ib0), for NCCL and gloo."""
+    """Network interface for NCCL and gloo (ib0)."""
     scratch: Text | None = None
-    """Folder on each node for temporary files, in which one is made and deleted; `$NAME` stands for a variable."""
+    """Folder on each node for temporary files, which the job deletes; may contain variables (`$NAME`)."""
     internet: bool = True
-    """Whether compute nodes reach the internet; if not, nothing tries (HF_HUB_OFFLINE=1)."""
+    """Whether compute nodes have internet access; if not, runs are offline (HF_HUB_OFFLINE=1)."""
     save_before_s: Annotated[int, Field(ge=0, le=65535)] = 300
-    """Seconds before the end of its time at which a run saves and is queued again; 0 for no warning."""
+    """Seconds before the time limit at which a run saves a checkpoint and is queued again; 0 for never."""
     max_requeues: Count = 100
-    """How often a run is queued again, at most, after a signal, the loss of a node or a standstill."""
+    """How often a run may be queued again after a signal, a lost node or a hang."""
     max_hang_requeues: Count = 1
-    """How often that is, at most, after a standstill (exit code 10) with all nodes there; 0: never."""
+    """How often of these after a hang (exit code 10) without a lost node; 0 for never."""
 
 
 def read_site(path: Path) -> Site:
-    """Read a site's profile.
+    """Return the site in a file.
 
     Raises:
-        ConfigError: It cannot be read, or it has problems: all are in the text, each with its line.
+        ConfigError: The file is unreadable, or has problems, which are listed with their lines.
     """
-    tree = read_tree(read_text(path), path.name)
-    problems = list(tree.problems)
-    found = {} if tree.value is None else tree.value
-    if not isinstance(found, dict):
-        known = ", ".join(options_of(Site))
-        problems.append(
-            Problem(
-                f"it is {describe_value(found)}; a site is a mapping of options ({known})", code="config.not_mapping"
-            )
-        )
-        raise failure(path, problems, path.name)
-    values, findings = validate_as(Site, found, "a site")
-    problems += findings.problems
+    return read_section_file(path, Site, "a site", _problems)
+
+
+def _problems(values: dict[str, Any], _: dict[str, Any], is_valid: bool) -> list[Problem]:
+    """Return the problems of values with the right types, which must be safe in a shell script.
+
+    Contradictions are checked only if all options are valid.
+    """
     site = Site.model_validate(values)
-    problems += _problems(site, are_all_known=not problems)
-    if problems:
-        raise failure(path, [_placed(problem, tree.places, path.name) for problem in problems], path.name)
-    return site
+    problems = [*_word_problems(site), *_option_problems(site), *_variable_problems(site)]
+    if is_valid:
+        problems += _contradictions(site)
+    return [Problem(f"{key} {reason}", (key,), code="site.invalid_value") for key, reason in problems]
 
 
-def _placed(problem: Problem, places: dict[str, SourceLocation], file: str) -> Problem:
-    if problem.place is not None or not problem.keys:
-        return problem
-    key = problem.keys[0]
-    while key and key not in places:
-        key = re.sub(r"(\.[^.]*|\[\d+\])$", "", key) if re.search(r"\.|\[", key) else ""
-    return replace(problem, place=places.get(key, SourceLocation(file, 1)))
-
-
-def _problems(site: Site, *, are_all_known: bool) -> list[Problem]:
-    """Return what is wrong with values that have the right type: they go into a script, and must not act in it.
-
-    Where not all options are known as they were meant no contradiction is looked for.
-    """
-    found = [*_unfit_words(site), *_unfit_options(site), *_unfit_variables(site)]
-    if are_all_known:
-        found += _contradictions(site)
-    return [Problem(f"{key} {reason}", (key,), code="site.invalid_value") for key, reason in found]
-
-
-def _unfit_words(site: Site) -> list[tuple[str, str]]:
-    found = [
-        *((f"modules[{number}]", why_no_word(each)) for number, each in enumerate(site.modules)),
-        *((f"gres[{number}]", why_no_word(each)) for number, each in enumerate(site.gres)),
-        *((f"setup[{number}]", why_no_shell(each)) for number, each in enumerate(site.setup)),
-        ("venv", why_no_path(site.venv)),
-        ("scratch", why_no_path(site.scratch)),
-        ("constraint", None if site.constraint is None else why_no_word(site.constraint, more="&|*()[]!, ")),
+def _word_problems(site: Site) -> list[tuple[str, str]]:
+    reasons = [
+        *((f"modules[{number}]", word_problem(module)) for number, module in enumerate(site.modules)),
+        *((f"gres[{number}]", word_problem(resource)) for number, resource in enumerate(site.gres)),
+        *((f"setup[{number}]", shell_problem(line)) for number, line in enumerate(site.setup)),
+        ("venv", path_problem(site.venv)),
+        ("scratch", path_problem(site.scratch)),
+        ("constraint", None if site.constraint is None else word_problem(site.constraint, more="&|*()[]!, ")),
     ]
     if site.container is not None:
-        found.append(("container.image", why_no_path(site.container.image)))
-        found += [(f"container.binds[{n}]", why_no_path(each)) for n, each in enumerate(site.container.binds)]
-        found += [(f"container.options[{n}]", _why_no_option(each)) for n, each in enumerate(site.container.options)]
-    return [(key, reason) for key, reason in found if reason]
+        reasons.append(("container.image", path_problem(site.container.image)))
+        reasons += [(f"container.binds[{n}]", path_problem(bind)) for n, bind in enumerate(site.container.binds)]
+        reasons += [
+            (f"container.options[{n}]", _container_option_problem(option))
+            for n, option in enumerate(site.container.options)
+        ]
+    return [(key, reason) for key, reason in reasons if reason]
 
 
-def _why_no_option(text: str) -> str | None:
+def _container_option_problem(text: str) -> str | None:
     if text in ("--cleanenv", "-e", "--containall", "-C"):
-        return f"is {text}, which would drop the variables of the job, and with them those of the site; leave it out"
-    return why_no_path(text)
+        return f"is {text}, which removes the variables of the job and of the site; leave it out"
+    return path_problem(text)
 
 
-def _unfit_options(site: Site) -> list[tuple[str, str]]:
-    found = []
+def _option_problems(site: Site) -> list[tuple[str, str]]:
+    problems = []
     for number, option in enumerate(site.sbatch):
         key, name = f"sbatch[{number}]", option.removeprefix("--").partition("=")[0]
         if not re.fullmatch(r"--[a-z][a-z-]*(=[^\x00-\x1f\x7f\"'\\#]+)?", option):
-            found.append((key, f"is {describe_value(option)}; allowed: --name or --name=value, without quotes"))
+            problems.append((key, f"is {describe_value(option)}; allowed: --name or --name=value, without quotes"))
         elif name in OWN_OPTIONS:
-            found.append((key, f"gives --{name}; set it with {OWN_OPTIONS[name] or name}: of the site"))
+            problems.append((key, f"gives --{name}; set it with {OWN_OPTIONS[name] or name}: of the site"))
         elif name in RESERVED:
-            found.append((key, f"gives --{name}, which paratune gives itself; take it out"))
-    return found
+            problems.append((key, f"gives --{name}, which paratune sets; remove it"))
+    return problems
 
 
-def _unfit_variables(site: Site) -> list[tuple[str, str]]:
-    found: list[tuple[str, str | None]] = []
+def _variable_problems(site: Site) -> list[tuple[str, str]]:
+    reasons: list[tuple[str, str | None]] = []
     for name, value in site.environment.items():
-        found.append((f"environment.{name}", why_not_to_set(name)))
-        found.append((f"environment.{name}", why_no_path(str(value))))
-    return [(key, reason) for key, reason in found if reason]
+        reasons.append((f"environment.{name}", why_not_to_set(name)))
+        reasons.append((f"environment.{name}", path_problem(str(value))))
+    return [(key, reason) for key, reason in reasons if reason]
 
 
 def _contradictions(site: Site) -> list[tuple[str, str]]:
-    found = []
+    problems = []
     if site.container is not None and site.venv is not None:
-        found.append(("venv", "is given together with container, in which it would not be used; keep one of them"))
+        problems.append(("venv", "has no effect with container; keep one of them"))
     if site.gpus_per_node and site.processes_per_node not in (None, site.gpus_per_node):
-        found.append(
+        problems.append(
             (
                 "processes_per_node",
-                f"is {site.processes_per_node} with gpus_per_node: {site.gpus_per_node}; a GPU has one process: "
+                f"is {site.processes_per_node} with gpus_per_node: {site.gpus_per_node}; a GPU has one process; "
                 "leave it out",
             )
         )
     if site.gpu_type and not site.gpus_per_node:
-        found.append(("gpu_type", "is given without gpus_per_node; set their number, or leave it out"))
+        problems.append(("gpu_type", "has no effect without gpus_per_node; set it, or leave gpu_type out"))
     if site.network_interface:
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
             if name in site.environment:
-                found.append((f"environment.{name}", "is given together with network_interface; keep one of them"))
-    return found
+                problems.append((f"environment.{name}", "conflicts with network_interface; keep one of them"))
+    return problems
 
 
 def with_size(site: Site, *, nodes: int | None, gpus_per_node: int | None) -> Site:
-    """Return the site with what the command line says of the size of a run."""
+    """Return the site with the size of a run from the command line."""
     changed: dict[str, Any] = {}
     if nodes is not None:
         changed["nodes"] = nodes
@@ -243,5 +218,5 @@ def with_size(site: Site, *, nodes: int | None, gpus_per_node: int | None) -> Si
 
 
 def processes_per_node(site: Site) -> int:
-    """Return the processes of a run on each node."""
+    """Return the number of processes on each node."""
     return site.processes_per_node or max(1, site.gpus_per_node)

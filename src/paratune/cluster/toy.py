@@ -1,7 +1,7 @@
-"""A Slurm cluster on this machine, to try scripts on: munged, slurmctld and some slurmd on loopback, in one folder.
+"""Runs a Slurm cluster on this machine for tests: munged, slurmctld and several slurmd on loopback, in one folder.
 
-No systemd, and nothing outside the folder is written. Its nodes share this machine's cores: it is for trying, not for
-measuring. Works as root and as a user.
+Without systemd, and without files outside of the folder. Its nodes share the cores of this machine, so that it is not
+for benchmarks. Works as root and as a user.
 """
 
 import getpass
@@ -22,20 +22,20 @@ from paratune.base.text import plain
 from paratune.errors import LaunchError, MissingDependency, os_error_as
 
 PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client"}
-"""The programs that are needed, and the Debian package of each."""
+"""Required programs, with their Debian packages."""
 CONF = "slurm.conf"
 START_S = 120.0
-"""Seconds that daemons have to come up: far more than they need, since the machine may be busy."""
+"""Seconds that daemons have to start; the machine may be busy."""
 END_S = 20.0
-"""Seconds that all jobs have to end, and then each kind of daemon (slurmd, slurmctld, munged) before it is killed."""
+"""Seconds that all jobs have to end, and then each type of daemon (slurmd, slurmctld, munged) before SIGKILL."""
 MAX_NODES = 64
 _SEARCH = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 _POLL_S = 0.1
 _ANSWER_S = 60.0
-"""Seconds that a command of Slurm has to answer."""
+"""Timeout of a Slurm command, in seconds."""
 _CPUS_PER_NODE = 4
 _SLURMD_TIMEOUT_S = 30
-"""A node that is silent for so long counts as lost. Shorter, a machine that is busy loses nodes that are there."""
+"""Seconds without a response after which a node counts as lost. Less would lose nodes on a busy machine."""
 _MEMORY_MIB = 4096
 
 
@@ -51,21 +51,21 @@ class ToyCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What Slurm's commands need in their environment to talk to it."""
+        """Environment variables for Slurm's commands."""
         return {"SLURM_CONF": str(self.conf)}
 
     def pids(self) -> dict[str, int]:
-        """Return the process id of each daemon that runs: munged, slurmctld, and slurmd by the name of its node."""
-        found = {}
+        """Return the process ID of each running daemon: munged, slurmctld, and slurmd by the name of its node."""
+        numbers = {}
         for path in sorted(self.folder.glob("*.pid")):
             with suppress(OSError, ValueError):
                 number = int(path.read_text())
                 if _is_daemon(number, self.folder):
-                    found[path.stem] = number
-        return found
+                    numbers[path.stem] = number
+        return numbers
 
     def node_names(self) -> list[str]:
-        """Return the names of its nodes; none when it was never started."""
+        """Return the names of its nodes; empty if it was never started."""
         if not self.conf.exists():
             return []
         return re.findall(r"^NodeName=(\w+) ", self.conf.read_text(), re.MULTILINE)
@@ -75,12 +75,12 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
     """Start a cluster of idle nodes named n1, n2, ...
 
     Args:
-        folder: For keys, logs, states and configuration; made, for this user only.
+        folder: Folder for keys, logs, states and configuration; created.
         num_nodes: 1 to 64.
 
     Raises:
-        LaunchError: One runs there already, a path is too long for a socket, or a daemon does not come up.
-        MissingDependency: A program of Slurm or munge is not installed; the text has the command that installs it.
+        LaunchError: A cluster already runs there, the path is too long for a socket, or a daemon does not start.
+        MissingDependency: A program of Slurm or munge is not installed; the message has the command to install it.
     """
     if not 1 <= num_nodes <= MAX_NODES:
         raise LaunchError(
@@ -94,10 +94,10 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
     _check_folder(cluster)
     if cluster.pids():
         where = plain(shlex.quote(str(cluster.folder)))
-        leads = " ".join(f"{name}={plain(shlex.quote(value))}" for name, value in cluster.environment.items())
+        variables = " ".join(f"{name}={plain(shlex.quote(value))}" for name, value in cluster.environment.items())
         raise LaunchError(
-            f"a toy cluster runs in {where}: export {leads} leads to it, "
-            f"paratune toy-cluster stop --folder {where} ends it",
+            f"a toy cluster already runs in {where}: use it with export {variables}, or stop it with "
+            f"paratune toy-cluster stop --folder {where}",
             code="toy_cluster.running",
             where=where,
         )
@@ -116,7 +116,7 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
 
 
 def stop(cluster: ToyCluster) -> list[str]:
-    """End the daemons and all jobs; return the names of those that ran."""
+    """Stop all jobs and daemons; return the names of the daemons that ran."""
     pids = cluster.pids()
     are_over = _cancel_all(cluster, pids)
     for names in ([n for n in pids if n not in ("munged", "slurmctld")], ["slurmctld"], ["munged"]):
@@ -130,10 +130,10 @@ def stop(cluster: ToyCluster) -> list[str]:
 
 
 def start_node(cluster: ToyCluster, name: str, *, slurmd: str | None = None) -> None:
-    """Start the slurmd of a node, also again after it was ended.
+    """Start or restart the slurmd of a node.
 
     Raises:
-        LaunchError: It does not come up.
+        LaunchError: It does not start.
     """
     spool = cluster.folder / f"spool.{name}"
     spool.mkdir(exist_ok=True)
@@ -141,38 +141,37 @@ def start_node(cluster: ToyCluster, name: str, *, slurmd: str | None = None) -> 
 
 
 def end_node(cluster: ToyCluster, name: str) -> None:
-    """Kill a node with all that runs on it, as a power cut does."""
+    """Kill all processes of a node, like a power cut."""
     daemon = cluster.pids().get(name)
     _kill([*([daemon] if daemon else []), *_job_processes(cluster, name)])
 
 
 def resume_nodes(cluster: ToyCluster) -> list[str]:
-    """Bring nodes back to service that count as lost while their slurmd runs; return their names.
+    """Resume nodes that count as lost although their slurmd runs, and return their names.
 
-    A machine that stood still - asleep, swapping, overloaded - loses them so. Slurm asks a lost node for a word with
-    each twentieth ping alone, which takes minutes.
+    A suspended or overloaded machine loses nodes. Slurm itself takes minutes to resume them.
     """
     pids = cluster.pids()
-    result = _ask(["sinfo", "--noheader", "--Node", "--partition=toy", "--format=%N %T %E"], cluster)
-    found = [line.split(" ", 2) for line in result.stdout.splitlines()] if result else []
-    # Those that somebody has set down by hand have another reason.
-    lost = [name for name, state, why in found if state.startswith("down") and why.startswith("Not responding")]
+    result = _call_in_time(["sinfo", "--noheader", "--Node", "--partition=toy", "--format=%N %T %E"], cluster)
+    nodes = [line.split(" ", 2) for line in result.stdout.splitlines()] if result else []
+    # Nodes that were set down by hand have another reason.
+    lost = [name for name, state, why in nodes if state.startswith("down") and why.startswith("Not responding")]
     back = [name for name in lost if name in pids]
     for name in back:
-        _ask(["scontrol", "update", f"nodename={name}", "state=resume"], cluster)
+        _call_in_time(["scontrol", "update", f"nodename={name}", "state=resume"], cluster)
     return back
 
 
 def node_states(cluster: ToyCluster) -> dict[str, str]:
-    """Return the state of each node as sinfo tells it; empty when the controller does not answer."""
-    result = _ask(["sinfo", "--noheader", "--Node", "--format=%N %T"], cluster)
+    """Return the state of each node from sinfo; empty if the controller does not respond."""
+    result = _call_in_time(["sinfo", "--noheader", "--Node", "--format=%N %T"], cluster)
     if result is None or result.returncode:
         return {}
     return {name: state for name, _, state in (line.partition(" ") for line in result.stdout.splitlines())}
 
 
 def conf_text(folder: Path, ports: Sequence[int]) -> str:
-    """Return slurm.conf: a controller on the first port and a node on each of the others."""
+    """Return slurm.conf, with the controller on the first port and a node on each other port."""
     user = getpass.getuser()
     nodes = [
         f"NodeName=n{number} NodeHostname={_hostname()} NodeAddr=127.0.0.1 Port={port} CPUs={_CPUS_PER_NODE} "
@@ -232,8 +231,8 @@ def _programs() -> dict[str, str]:
         MissingDependency: Some are not installed.
     """
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SEARCH])
-    found = {name: shutil.which(name, path=path) for name in PROGRAMS}
-    missing = [name for name, where in found.items() if where is None]
+    paths = {name: shutil.which(name, path=path) for name in PROGRAMS}
+    missing = [name for name, where in paths.items() if where is None]
     if missing:
         packages = " ".join(PROGRAMS[name] for name in missing)
         raise MissingDependency(
@@ -242,17 +241,17 @@ def _programs() -> dict[str, str]:
             code="dependency.program_missing",
             missing=missing,
         )
-    return {name: where for name, where in found.items() if where is not None}
+    return {name: where for name, where in paths.items() if where is not None}
 
 
 def _check_folder(cluster: ToyCluster) -> None:
     text = str(cluster.folder)
     if not re.fullmatch(r"[A-Za-z0-9_./+-]+", text):
         raise LaunchError(
-            f"{plain(text)}: slurm.conf takes letters, digits and _ . / + - in a path; choose --folder",
+            f"{plain(text)}: slurm.conf allows letters, digits and _ . / + - in a path; choose --folder",
             code="toy_cluster.invalid",
         )
-    if len(text) > 80:  # of a socket's address, 108
+    if len(text) > 80:  # the address of a socket has at most 108
         raise LaunchError(
             f"{text} is too long for the path of a socket (80 characters at most); choose --folder",
             code="toy_cluster.invalid",
@@ -264,7 +263,7 @@ def _make_folder(folder: Path) -> None:
         LaunchError, f"{plain(folder)} cannot be used", "choose --folder", code="toy_cluster.invalid", folder=folder
     ):
         folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o755)  # munge refuses what others may write to
+        folder.chmod(0o755)  # munge refuses folders that others can write to
         (folder / "state").mkdir(exist_ok=True)
         key = folder / "munge.key"
         if not key.exists():
@@ -273,15 +272,15 @@ def _make_folder(folder: Path) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that are free now, all different."""
+    """Return different free ports."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for free_socket in sockets:
+            free_socket.bind(("127.0.0.1", 0))
+        return [free_socket.getsockname()[1] for free_socket in sockets]
     finally:
-        for each in sockets:
-            each.close()
+        for free_socket in sockets:
+            free_socket.close()
 
 
 def _start_munged(cluster: ToyCluster, munged: str) -> None:
@@ -298,7 +297,7 @@ def _start_munged(cluster: ToyCluster, munged: str) -> None:
 
 
 def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:
-    """Start a daemon, which leaves its process id in `NAME.pid` when it is up."""
+    """Start a daemon and wait for its process ID in `NAME.pid`."""
     (cluster.folder / f"{name}.pid").unlink(missing_ok=True)
     with (cluster.folder / f"{name}.out").open("ab") as output:
         try:
@@ -313,11 +312,11 @@ def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise LaunchError(_did_not_come_up(cluster, name), code="toy_cluster.not_started") from error
+            raise LaunchError(_start_failure(cluster, name), code="toy_cluster.not_started") from error
     deadline = time.monotonic() + START_S
     while started.returncode or name not in cluster.pids():
         if started.returncode or time.monotonic() > deadline:
-            raise LaunchError(_did_not_come_up(cluster, name), code="toy_cluster.not_started")
+            raise LaunchError(_start_failure(cluster, name), code="toy_cluster.not_started")
         time.sleep(_POLL_S)
 
 
@@ -331,27 +330,27 @@ def _wait_until_idle(cluster: ToyCluster) -> None:
 
 
 def _wait(is_ready: Callable[[], bool], cluster: ToyCluster, names: Sequence[str]) -> None:
-    """Wait for what daemons do, the first of them above all, while all of them are there."""
+    """Wait for a condition, while all daemons run; `names[0]` is named in a timeout."""
     deadline = time.monotonic() + START_S
     while not is_ready():
         pids = cluster.pids()
         gone = [name for name in names if name not in pids]
         if gone or time.monotonic() > deadline:
-            raise LaunchError(_did_not_come_up(cluster, gone[0] if gone else names[0]), code="toy_cluster.not_started")
+            raise LaunchError(_start_failure(cluster, gone[0] if gone else names[0]), code="toy_cluster.not_started")
         time.sleep(_POLL_S)
 
 
-def _did_not_come_up(cluster: ToyCluster, name: str) -> str:
+def _start_failure(cluster: ToyCluster, name: str) -> str:
     words: list[str] = []
     for file in (f"{name}.out", f"{name}.log", f"slurmd.{name}.log"):
         with suppress(OSError):
             words += (cluster.folder / file).read_text(errors="replace").splitlines()[-5:]
-    said = "".join(f"\n  {plain(line)}" for line in words)
-    return f"{name} of the toy cluster does not start; the end of its log, in {plain(cluster.folder)}:{said}"
+    log_lines = "".join(f"\n  {plain(line)}" for line in words)
+    return f"{name} of the toy cluster does not start; the end of its log, in {plain(cluster.folder)}:{log_lines}"
 
 
 def _cancel_all(cluster: ToyCluster, pids: dict[str, int]) -> bool:
-    """Cancel all jobs and wait for their end; return whether none is left, as far as the controller answers."""
+    """Cancel all jobs and wait for their end; return whether the controller confirms that none is left."""
     if "slurmctld" not in pids:
         return False
     deadline = time.monotonic() + END_S
@@ -377,12 +376,12 @@ def _end(numbers: Sequence[int]) -> None:
             os.kill(number, signal.SIGTERM)
     deadline = time.monotonic() + END_S
     for number in numbers:
-        while _is_there(number) and time.monotonic() < deadline:
+        while _is_running(number) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         _kill([number])
 
 
-def _is_there(number: int) -> bool:
+def _is_running(number: int) -> bool:
     with suppress(ChildProcessError):
         os.waitpid(number, os.WNOHANG)
     try:
@@ -392,7 +391,7 @@ def _is_there(number: int) -> bool:
 
 
 def _job_processes(cluster: ToyCluster, name: str) -> list[int]:
-    """Return the processes of jobs on a node: slurmstepd first, which would report the deaths of the others."""
+    """Return the processes of jobs on a node: slurmstepd first, since it would report the deaths of the others."""
     tasks, parents = [], []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError, ValueError, IndexError):
@@ -410,16 +409,16 @@ def _name_of(number: int) -> str:
 
 
 def _is_daemon(number: int, folder: Path) -> bool:
-    """Return whether a process is one of this folder's daemons, and no other that has its number since."""
+    """Return whether a process is a daemon of this folder, and not another one with the same process ID."""
     try:
         words = Path(f"/proc/{number}/cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return False
-    return _is_there(number) and str(folder) in words
+    return _is_running(number) and str(folder) in words
 
 
-def _ask(command: Sequence[str], cluster: ToyCluster) -> "subprocess.CompletedProcess[str] | None":
-    """Call a command of Slurm; None when it has no answer in time."""
+def _call_in_time(command: Sequence[str], cluster: ToyCluster) -> "subprocess.CompletedProcess[str] | None":
+    """Call a command of Slurm; return None after the timeout."""
     with suppress(subprocess.TimeoutExpired):
         return _call(command, cluster, timeout_s=_ANSWER_S)
     return None

@@ -1,4 +1,4 @@
-"""Wait for jobs: look again and again, and say what changes. `sbatch --wait` would say it up to 30 s late."""
+"""Waits for jobs by polling, and logs changes. `sbatch --wait` notices them up to 30 s later."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,50 +9,45 @@ from paratune.cluster.slurm import queue
 
 FIRST_S = 1.0
 LAST_S = 10.0
-"""Seconds between two looks: more as time goes on, for the controller's sake."""
+"""Seconds between polls, which increase to limit the load of the controller."""
 MAX_UNKNOWN = 5
-"""Looks after which a job that is neither queued nor known, and left no word, is given up."""
+"""Polls after which a job that is not in the queue, unknown and without an exit code counts as over."""
 
 
 def wait_for(
-    submitted: Sequence[Submitted], say: Callable[[str], None], *, sleep: Callable[[float], None] = time.sleep
+    submitted: Sequence[Submitted], log: Callable[[str], None], *, sleep: Callable[[float], None] = time.sleep
 ) -> list[Status]:
-    """Wait until all jobs are over; return how.
-
-    Args:
-        submitted: The jobs.
-        say: Told a line for each change.
-        sleep: Waits; tests have their own.
+    """Wait until all jobs are over, and return their states.
 
     Raises:
-        LaunchError: The controller does not answer.
+        LaunchError: The controller does not respond.
     """
-    said: dict[str, str] = {}
+    last_lines: dict[str, str] = {}
     interval, num_unknown = FIRST_S, 0
     while True:
         queued = queue()
-        found = [status(each, queued) for each in submitted]
-        for each in found:
-            line = words(each)
-            if said.get(each.submitted.job) != line:
-                said[each.submitted.job] = line
-                say(line)
-        if all(each.is_over for each in found):
-            # The last word of a job may come a moment after it left the queue.
+        statuses = [status(submission, queued) for submission in submitted]
+        for job_status in statuses:
+            line = status_line(job_status)
+            if last_lines.get(job_status.submitted.job) != line:
+                last_lines[job_status.submitted.job] = line
+                log(line)
+        if all(job_status.is_over for job_status in statuses):
+            # The exit code of a job may appear shortly after it left the queue.
             num_unknown += 1
-            if all(each.exit_code is not None for each in found) or num_unknown >= MAX_UNKNOWN:
-                return found
+            if all(job_status.exit_code is not None for job_status in statuses) or num_unknown >= MAX_UNKNOWN:
+                return statuses
         sleep(interval)
         interval = min(LAST_S, interval * 1.2)
 
 
-def words(found: Status) -> str:
-    """Return what has become of a job, in one line."""
+def status_line(job_status: Status) -> str:
+    """Return the state of a job, in one line."""
     states = ", ".join(
-        f"{count} {state}" if found.submitted.is_array else state for state, count in found.states.items()
+        f"{count} {state}" if job_status.submitted.is_array else state for state, count in job_status.states.items()
     )
-    nodes = f" on {found.nodes}" if found.nodes else ""
-    reason = f" ({found.reason})" if found.reason else ""
-    times = found.num_requeued or 0
+    nodes = f" on {job_status.nodes}" if job_status.nodes else ""
+    reason = f" ({job_status.reason})" if job_status.reason else ""
+    times = job_status.num_requeued or 0
     again = f", queued again {'once' if times == 1 else f'{times} times'}" if times else ""
-    return plain(f"job {found.submitted.job} {found.submitted.name}: {states}{nodes}{reason}{again}")
+    return plain(f"job {job_status.submitted.job} {job_status.submitted.name}: {states}{nodes}{reason}{again}")

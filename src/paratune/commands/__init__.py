@@ -1,1 +1,52 @@
-"""What each command does, one module each; imported when it is called."""
+"""The commands of paratune, one function per command: its signature is the command line, its docstring the help.
+
+`cli/` imports a module when its command is called, or when its `--help` is printed.
+"""
+
+import time
+
+BEGAN = time.perf_counter()
+"""When the command began, as `time.perf_counter` counts."""
+
+COMMANDS = {
+    "train": "Train the run in CONFIG, evaluate and save its model, and print the result.",
+    "sweep": "Train every combination of MATRIX, select the best by validation, and write a report.",
+    "certify": "Check that strategies train the same thing: compare a few steps of CONFIG with one process.",
+    "launch": "Submit CONFIG to Slurm, on one node or several; the job saves, is queued again and resumes by itself.",
+    "jobs": "Show the submitted jobs of runs and matrices, and their state; without PATHS, of all runs below runs/.",
+    "cancel": "Cancel JOBS, given by number or by run folder; a running job saves a checkpoint first.",
+    "toy-cluster": "Start or stop a Slurm cluster on this machine, to try jobs on.",
+    "evaluate": "Print the metrics of MODEL (a run, a model folder or a hub name) on a labelled file.",
+    "predict": "Write the rows of a file and the predictions of MODEL for them, as .csv, .jsonl or .parquet.",
+    "explain": "Show which words and sentences of rows drive the output of MODELS, and whether that holds.",
+    "feedback": "Write feedback on the essays of a file: an interval for each score, and what the score rests on.",
+    "push": "Upload the model of RUN, a finished run, with its model card, to the Hugging Face hub as OWNER/NAME.",
+    "quantize": "Write a smaller form of MODEL as a folder, and compare its outputs and decisions with those of MODEL.",
+    "serve": "Answer HTTP requests with the predictions of RUN (a run, a model folder or a hub name) until a signal.",
+    "fill-mask": "Show the words that MODEL, a masked language model, predicts for the masks in TEXTS.",
+    "pseudo-label": "Label the texts of a file for which MODELS (runs, model folders or hub names) are confident.",
+    "glue-submit": "Write predictions of GLUE's test sets in the format of its site, or check such a zip file.",
+    "report": "Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out.",
+    "watch": "Show the progress, loss, speed, memory and remaining time of runs and matrices.",
+    "compare": "Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.",
+    "data": "Show the data of CONFIG: rows, labels, lengths, truncation, missing values, duplicates.",
+    "plan": "Estimate what fits, how long it takes and what limits it, and recommend a way to run CONFIG.",
+    "doctor": "Find problems of this machine and of the run in CONFIG, with reasons and lines that repair them.",
+    "bundle": "Write one file with everything that CONFIG needs, for machines without a network.",
+    "unbundle": "Check and unpack FILE, written by paratune bundle; DIR/config.yaml can be trained without changes.",
+    "config": "Show, describe or create a configuration file.",
+    "corpus": "Build the corpus in CONFIG from a web archive, stage by stage.",
+    "tokenizer": "Train a tokenizer on texts, or compare tokenizers on them.",
+}
+"""Command -> the first line of its docstring, with which `paratune --help` imports no command."""
+
+PLACES = {
+    "cancel": "jobs:cancel",
+    "evaluate": "infer:evaluate",
+    "predict": "infer:predict",
+    "unbundle": "bundle:unbundle",
+    "config": "config:config_app",
+    "corpus": "corpus:corpus_app",
+    "tokenizer": "tokenizer:tokenizer_app",
+}
+"""Command -> module and function, if they do not have its name."""

@@ -1,20 +1,20 @@
-"""One process's part of a certificate, as `paratune certify` starts it: `python -m ....certify_part JOB.json`."""
+"""One process of `paratune certify`: `python -m paratune.commands.certify_part JOB.json`."""
 
 import sys
 from pathlib import Path
 
-from paratune.base.imports import without_collections
+from paratune.base.imports import collector_off_for_imports
 from paratune.console import stdout_for_results
 
 
 def main(path: Path) -> int:
-    """Do what the file says; return the exit code."""
+    """Run the steps of a job file; return the exit code."""
     from paratune.engine.stop import StopRequest
 
-    stop = StopRequest().install()  # before the seconds that importing torch takes
+    stop = StopRequest().install()  # before the import of torch, which takes seconds
     with stdout_for_results():
-        with without_collections():
-            from paratune.train.certify import run_job
+        with collector_off_for_imports():
+            from paratune.training.certify import run_job
 
         return run_job(path, stop)
 

@@ -1,46 +1,41 @@
-"""`paratune config show|schema|init`."""
+"""`paratune config`: shows, describes or creates a configuration file."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
+from cyclopts import App
+
 from paratune.base.text import plain
-from paratune.config.load import load_config, show_text
-from paratune.config.own_code import own_code
-from paratune.config.schema import init_text, json_schema
+from paratune.commands.options import Json, Overrides
+from paratune.config.own_code import imported_code
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError
 
+config_app = App(name="config")
+config_app.command("paratune.commands.from_trainer:from_trainer", name="from-trainer")
+config_app.command("paratune.commands.config_init:init", name="init")
 
-def show_command(path: Path, overrides: Sequence[str], *, as_json: bool) -> int:
-    """Print the resolved configuration; return the exit code."""
-    loaded = load_config(path, overrides)
-    if as_json:
+
+@config_app.command
+def show(config: Path, *, set_: Overrides = (), json: Json = False) -> int:
+    """Print the complete configuration of a run, with the origin of each value."""
+    from paratune.config.load import load_config, show_text
+
+    loaded = load_config(config, set_)
+    if json:
         print_json({"config": loaded.values, "origin": loaded.origin})
     else:
         print(show_text(loaded), end="")  # noqa: T201
-        for line in own_code(loaded.values):
+        for line in imported_code(loaded.values):
             print(plain(f"# training imports Python code that does not come with paratune: {line}"))  # noqa: T201
     return EXIT_OK
 
 
-def schema_command() -> int:
-    """Print the JSON schema; return the exit code."""
+@config_app.command
+def schema(*, json: bool = True) -> int:
+    """Print the JSON schema of configuration files, for editors."""
+    from paratune.config.schema import json_schema
+
     print_json(json_schema(), indent=2)
-    return EXIT_OK
-
-
-def init_command(path: Path, task: str, *, as_json: bool = False) -> int:
-    """Write a template; return the exit code.
-
-    Raises:
-        ConfigError: The file exists, or its folder does not.
-    """
-    write_new(path, init_text(task))
-    text = f"{path}: fill in the data files, columns and model; then: paratune data {path}"
-    if as_json:
-        print_json({"path": str(path), "task": task})
-    else:
-        print(text)  # noqa: T201
     return EXIT_OK
 
 

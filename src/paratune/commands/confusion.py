@@ -1,4 +1,4 @@
-"""A confusion matrix in a terminal, in the fullest form that its width has room for."""
+"""A confusion matrix in a terminal, in the most complete form that fits its width."""
 
 from collections.abc import Sequence
 
@@ -11,18 +11,18 @@ from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
 
 _GAP = 2
-_LEAST_NAME = 12
-"""Cells of a terminal that a name needs to be known by, if it is longer."""
-_MOST_CONFUSIONS = 20
+_MIN_NAME_WIDTH = 12
+"""Minimum width in characters of a shortened name."""
+_MAX_CONFUSIONS = 20
 
 
 def confusion_view(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> Group:
-    """Return the matrix with names on its columns, or with numbers, or else its commonest confusions.
+    """Return the matrix with class names on its columns, or with numbers, or only the most frequent confusions.
 
     Args:
-        names: Of the classes, in the order of their ids.
+        names: Names of the classes, in the order of their ids.
         counts: Rows of each true class by predicted class.
-        width: Cells of a line of the terminal.
+        width: Width of the terminal in characters.
     """
     shown = [plain(name) for name in names]
     longest = max(map(cell_len, shown))
@@ -31,10 +31,10 @@ def confusion_view(names: Sequence[str], counts: Sequence[Sequence[int]], width:
         return _matrix("rows: true class, columns: predicted", shown, shown, counts)
     ids = [str(number) for number in range(len(names))]
     room = width - len(ids) * (_GAP + max(count_width, len(ids[-1]))) - len(ids[-1]) - 1
-    if room >= min(longest, _LEAST_NAME):
+    if room >= min(longest, _MIN_NAME_WIDTH):
         firsts = [f"{number:>{len(ids[-1])}} {_cut(name, room)}" for number, name in zip(ids, shown, strict=True)]
         return _matrix("rows: true class, columns: predicted, by its number", firsts, ids, counts)
-    return _commonest(shown, counts, width)
+    return _most_frequent(shown, counts, width)
 
 
 def _matrix(title: str, firsts: Sequence[str], heads: Sequence[str], counts: Sequence[Sequence[int]]) -> Group:
@@ -47,20 +47,20 @@ def _matrix(title: str, firsts: Sequence[str], heads: Sequence[str], counts: Seq
     return _titled(title, table)
 
 
-def _commonest(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> Group:
-    """Return which class was most often taken for which, with its share of the true class."""
-    pairs = [(true, taken) for true in range(len(names)) for taken in range(len(names)) if true != taken]
-    confused = sorted((pair for pair in pairs if counts[pair[0]][pair[1]]), key=lambda at: -counts[at[0]][at[1]])
-    first = confused[:_MOST_CONFUSIONS]
+def _most_frequent(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> Group:
+    """Return the most frequent confusions, each with its share of the true class."""
+    pairs = [(true, predicted) for true in range(len(names)) for predicted in range(len(names)) if true != predicted]
+    confused = sorted((pair for pair in pairs if counts[pair[0]][pair[1]]), key=lambda pair: -counts[pair[0]][pair[1]])
+    first = confused[:_MAX_CONFUSIONS]
     title = f"{len(first)} of {len(confused)} kinds of confusion among {len(names)} classes; --json prints the matrix"
     table = _table()
-    room = max(_LEAST_NAME, (width - 24) // 2)
+    room = max(_MIN_NAME_WIDTH, (width - 24) // 2)
     for head, justify in (("true class", "left"), ("predicted", "left"), ("rows", "right"), ("share", "right")):
         table.add_column(head, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for true, taken in first:
-        count = counts[true][taken]
+    for true, predicted in first:
+        count = counts[true][predicted]
         share = format_share(count / sum(counts[true]))
-        table.add_row(Text(_cut(names[true], room)), Text(_cut(names[taken], room)), format_number(count), share)
+        table.add_row(Text(_cut(names[true], room)), Text(_cut(names[predicted], room)), format_number(count), share)
     return _titled(title, table)
 
 
@@ -69,7 +69,7 @@ def _table() -> Table:
 
 
 def _titled(title: str, table: Table) -> Group:
-    # A title of the table itself would be broken at the width of the table.
+    # rich would wrap a title of the table at the width of the table.
     return Group(Text(title, style="italic"), table)
 
 

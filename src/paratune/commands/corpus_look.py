@@ -1,80 +1,142 @@
-"""`paratune corpus stats`, `sample` and `search`: looking into a corpus, also while it is made."""
+"""`paratune corpus stats`, `sample` and `search`: show what is in a corpus, also while it is built."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from cyclopts import Parameter
 from rich.console import Console, Group
 from rich.text import Text
 
 from paratune.base.text import plain, plain_lines
+from paratune.commands.options import Json, require_at_least
 from paratune.console import print_json, print_result
-from paratune.corpus.made import naming_damage
-from paratune.corpus.settings import read_settings
-from paratune.corpus.store.figures import corpus_figures
-from paratune.corpus.store.look import TextFilter, draw_dropped, draw_kept, search
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError, option_error
-from paratune.report.corpus_tables import corpus_tables
-from paratune.report.tabular_terminal import rich_table
-from paratune.report.text import shorten
+from paratune.errors import EXIT_OK, CheckpointError, ConfigError
 
-_SHOWN = 1000
-"""Characters of a text in a terminal."""
+_MAX_CHARACTERS = 1000
+"""Characters of one text in a terminal."""
 
 
-def stats_command(path: Path, *, as_json: bool) -> int:
-    """Print the figures of a corpus; return the exit code."""
-    work = work_of(path)
-    with naming_damage(work):
-        found = corpus_figures(work)
-    if as_json:
-        print_json(found)
+def stats(path: Path, *, json: Json = False) -> int:
+    """Show what each stage kept and dropped, and the languages, years, hosts and lengths of the kept texts.
+
+    PATH is the configuration of a corpus, or its work folder.
+    """
+    from paratune.corpus.finished import name_damaged_table
+    from paratune.corpus.store.figures import corpus_figures
+    from paratune.reports.corpus.tables import corpus_tables
+    from paratune.reports.tables.terminal import rich_table
+
+    work = work_folder(path)
+    with name_damaged_table(work):
+        figures = corpus_figures(work)
+    if json:
+        print_json(figures)
         return EXIT_OK
     width = Console().width
-    print_result(Group(*(part for table in corpus_tables(found) for part in rich_table(table, width))))
+    print_result(Group(*(part for table in corpus_tables(figures) for part in rich_table(table, width))))
     return EXIT_OK
 
 
-def sample_command(
-    path: Path, wanted: TextFilter, *, dropped: bool, reason: str | None, num: int, seed: int, as_json: bool
+def sample(
+    path: Path,
+    *,
+    num: Annotated[int, Parameter(alias="-n")] = 10,
+    seed: int = 0,
+    unit: Literal["documents", "sentences"] = "documents",
+    stage: str | None = None,
+    dropped: bool = False,
+    reason: str | None = None,
+    language: str | None = None,
+    variety: str | None = None,
+    year: int | None = None,
+    host: str | None = None,
+    json: Json = False,
 ) -> int:
-    """Print texts of a corpus at random; return the exit code."""
-    if num < 1:
-        raise option_error("--num", num, "at least 1", code="cli.out_of_range")
+    """Show random texts of a corpus, or what a stage dropped and why.
+
+    PATH is the configuration of a corpus, or its work folder.
+
+    Args:
+        num: number of texts
+        seed: seed; the same seed shows the same texts
+        unit: unit of the finished corpus
+        stage: stage that kept or dropped the texts, such as clean/quality
+        dropped: show dropped texts
+        reason: show only texts that were dropped for this reason
+        language: ISO 639-1 code, such as pt
+        variety: such as pt-PT
+        year: year of the capture
+        host: host, with its subdomains
+    """
+    from paratune.corpus.finished import name_damaged_table
+    from paratune.corpus.store.queries import TextFilter, draw_dropped, draw_kept
+
+    wanted = TextFilter(unit, stage, language, variety, year, host)
+    require_at_least("--num", num)
     if dropped or reason is not None:
-        given = [name for name in ("language", "variety", "year", "host") if getattr(wanted, name) is not None]
-        if given:
+        filters = [name for name in ("language", "variety", "year", "host") if getattr(wanted, name) is not None]
+        if filters:
             raise ConfigError(
-                f"--{given[0]} is about what was kept; what was dropped is chosen by --stage and --reason",
+                f"--{filters[0]} selects kept texts; select dropped ones with --stage and --reason",
                 code="cli.no_effect",
             )
-    work = work_of(path)
-    with naming_damage(work):
+    work = work_folder(path)
+    with name_damaged_table(work):
         if dropped or reason is not None:
-            found = draw_dropped(work, stage=wanted.stage, reason=reason, num=num, seed=seed)
+            rows = draw_dropped(work, stage=wanted.stage, reason=reason, num=num, seed=seed)
         else:
-            found = draw_kept(work, wanted, num=num, seed=seed)
-    return _print(found, as_json=as_json)
+            rows = draw_kept(work, wanted, num=num, seed=seed)
+    return _print(rows, as_json=json)
 
 
-def search_command(
-    path: Path, asked: Sequence[str], wanted: TextFilter, *, is_regex: bool, limit: int, as_json: bool
+def search(
+    path: Path,
+    *words: str,
+    regex: bool = False,
+    limit: int = 20,
+    unit: Literal["documents", "sentences"] = "documents",
+    stage: str | None = None,
+    language: str | None = None,
+    variety: str | None = None,
+    year: int | None = None,
+    host: str | None = None,
+    json: Json = False,
 ) -> int:
-    """Print where words stand in a corpus; return the exit code."""
-    if limit < 1:
-        raise option_error("--limit", limit, "at least 1", code="cli.out_of_range")
-    work = work_of(path)
-    with naming_damage(work):
-        found = search(work, asked, wanted, is_regex=is_regex, limit=limit)
-    return _print(found, as_json=as_json)
+    """Show the first texts that contain all WORDS, with url and time; case and accents are ignored.
+
+    A quoted phrase must occur as it is. PATH is the configuration of a corpus, or its work folder.
+
+    Args:
+        regex: WORDS are regular expressions in the syntax of RE2
+        limit: maximum number of texts
+        unit: unit of the finished corpus
+        stage: search the texts of this stage instead of the finished corpus
+        language: ISO 639-1 code, such as pt
+        variety: such as pt-PT
+        year: year of the capture
+        host: host, with its subdomains
+    """
+    from paratune.corpus.finished import name_damaged_table
+    from paratune.corpus.store.queries import TextFilter
+    from paratune.corpus.store.queries import search as search_texts
+
+    wanted = TextFilter(unit, stage, language, variety, year, host)
+    require_at_least("--limit", limit)
+    work = work_folder(path)
+    with name_damaged_table(work):
+        rows = search_texts(work, words, wanted, is_regex=regex, limit=limit)
+    return _print(rows, as_json=json)
 
 
-def work_of(path: Path) -> Path:
-    """Return the work folder that is meant: one itself, or that of a configuration.
+def work_folder(path: Path) -> Path:
+    """Return the work folder: `path` itself, or the one that the configuration in `path` names.
 
     Raises:
-        ParatuneError: There is neither.
+        ParatuneError: `path` is neither a folder nor a configuration, or the folder does not exist.
     """
+    from paratune.corpus.settings import read_settings
+
     work = path if path.is_dir() else Path(read_settings(path).work)
     if not work.is_dir():
         raise CheckpointError(
@@ -97,14 +159,16 @@ def _print(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> int:
 
 
 def _shown(row: Mapping[str, Any]) -> Iterator[Text]:
-    """Yield the lines of a row: where it is from, what is known of it, and its text."""
-    known = [row.get(name) for name in ("stage", "reason", "timestamp", "language", "variety")]
+    """Yield the URL of a row, what is known about it, and its text."""
+    from paratune.reports.text import shorten
+
     yield Text(plain(row.get("url") or "n/a"), style="bold")
-    about = [plain(each) for each in known if each is not None]
+    known = [row.get(name) for name in ("stage", "reason", "timestamp", "language", "variety")]
+    about = [plain(value) for value in known if value is not None]
     if row.get("reason") is not None and row.get("detail"):
-        about.append(shorten(row["detail"], _SHOWN))
+        about.append(shorten(row["detail"], _MAX_CHARACTERS))
     yield Text("  ".join(about), style="dim")
     text = row.get("found") or row.get("text")
     if text:
-        yield Text(plain_lines(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"))
+        yield Text(plain_lines(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"))
     yield Text()

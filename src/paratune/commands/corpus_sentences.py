@@ -1,39 +1,39 @@
-"""The stage `sentences` of `paratune corpus`, with what its room may not import: torch, and the pages of reports."""
+"""The stage `sentences` of `paratune corpus`, with the model and the report page that `corpus/` may not import."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from paratune.base.imports import without_collections
+from paratune.base.imports import collector_off_for_imports
 from paratune.console import Display
-from paratune.corpus.sentences.run import Brought, run_sentences
+from paratune.corpus.sentences.run import SentenceHooks, run_sentences
 from paratune.corpus.sentences.score import Scorer
 from paratune.corpus.settings import Corpus
-from paratune.report.perplexity import perplexity_page
+from paratune.reports.corpus.perplexity import perplexity_page
 
 
 def run(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     """Run the stage, see `run_sentences`."""
-    return run_sentences(corpus, workers, display, Brought(load_masked_lm=load_masked_lm, page=perplexity_page))
+    return run_sentences(corpus, workers, display, SentenceHooks(load_masked_lm=load_masked_lm, page=perplexity_page))
 
 
 def load_masked_lm(name: str, device: str) -> Scorer:
-    """Return what gives pseudo-perplexities.
+    """Return a function that computes the pseudo-perplexity of sentences.
 
     Args:
         name: A run folder, a model folder or a hub name.
         device: auto, cpu or cuda.
 
     Raises:
-        ParatuneError: There is no such model or device, or it is no masked language model.
+        ParatuneError: The model or device does not exist, or the model is not a masked language model.
     """
-    with without_collections():
+    with collector_off_for_imports():
         import torch
 
         from paratune.infer.pseudo_perplexity import pseudo_perplexities
-        from paratune.infer.trained import Named, load_trained
-    # There are several processes if there is more than one core; and sums are in one order with any number of them.
+        from paratune.infer.trained import NamedColumns, load_trained
+    # Several processes use the cores, and the order of sums must not depend on their number.
     torch.set_num_threads(1)
-    trained = load_trained(name, Named(text="text"), device)
+    trained = load_trained(name, NamedColumns(text="text"), device)
 
     def score(sentences: Sequence[str]) -> list[float | None]:
         return pseudo_perplexities(trained, sentences)

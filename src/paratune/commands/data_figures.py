@@ -1,4 +1,4 @@
-"""`paratune data CONFIG --figures FOLDER`: pictures of the data as files, and a page that shows them all."""
+"""The values that `paratune data CONFIG --figures FOLDER` draws."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,22 +10,22 @@ from paratune.config.sections import Config, Data, text_columns
 from paratune.config.task_sections import Task, class_names
 from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
-from paratune.report.data_figures import MAX_GROUPS, DataView
+from paratune.reports.data.figures import MAX_GROUPS, DataView
 
 KINDS = ("classification", "ordinal", "regression")
 """Kinds of tasks whose rows have one label that can be drawn."""
 
 
 def check_kind(task: Task) -> None:
-    """Refuse tasks that these pictures are not of.
+    """Raise an error for a task that these figures do not cover.
 
     Raises:
         ConfigError: The task has no single label for each row.
     """
     if task.kind not in KINDS:
         raise ConfigError(
-            f"--figures: these pictures are of one label for each text ({', '.join(KINDS)}), and task.kind is "
-            f"{task.kind}; paratune data without it describes the data in words",
+            f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is "
+            f"{task.kind}; paratune data without --figures describes the data in words",
             code="task.unsupported",
             option="--figures",
             kind=task.kind,
@@ -33,20 +33,20 @@ def check_kind(task: Task) -> None:
 
 
 def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> DataView:
-    """Return what the pictures are drawn from: the rows of all splits, with columns that training does not read.
+    """Return the values to draw: the rows of all splits, with columns that training does not read.
 
     Raises:
-        DataError: A column that `data.figures` names is not in a file, or has too many values to tell apart.
+        DataError: A column that `data.figures` names is not in a file, or has too many values to distinguish.
     """
-    data, wanted = config.data, config.data.figures
+    data, options = config.data, config.data.figures
     rows = _Rows(data, splits)
-    clouds = wanted.word_clouds if wanted.word_clouds is not None else text_columns(data.columns)
+    clouds = options.word_clouds if options.word_clouds is not None else text_columns(data.columns)
     groups = None
-    if wanted.by is not None:
-        groups = [value if value.strip() else "(empty)" for value in rows.texts(wanted.by, "by")]
+    if options.by is not None:
+        groups = [value if value.strip() else "(empty)" for value in rows.texts(options.by, "by")]
         if len(set(groups)) > MAX_GROUPS:
             raise DataError(
-                f"data.figures.by names {wanted.by}, which has {len(set(groups))} different values; a figure can "
+                f"data.figures.by names {options.by}, which has {len(set(groups))} different values; a figure can "
                 f"show {MAX_GROUPS}",
                 code="data.too_many_groups",
                 key="data.figures.by",
@@ -57,20 +57,20 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
         labels=np.concatenate([split.labels for split in splits.values()]),
         label=str(data.columns.label),
         classes=class_names(config.task),
-        words=np.concatenate([_num_words(each) for each in samples]),
+        words=np.concatenate([_num_words(part) for part in samples]),
         tokens=np.concatenate([np.asarray(split.store.full_lengths, dtype=np.int64) for split in splits.values()]),
         max_length=max_length,
         groups=groups,
-        by=wanted.by,
+        by=options.by,
         numeric=rows.numeric(without=_codes(config)),
         texts={name: [text for text in rows.texts(name, "word_clouds") if text.strip()] for name in clouds},
-        min_texts=wanted.min_texts,
-        stop_words=_stop_words(wanted.stop_words),
+        min_texts=options.min_texts,
+        stop_words=_stop_words(options.stop_words),
     )
 
 
 class _Rows:
-    """The rows of all splits in the files that they are from, with all their columns."""
+    """The rows of all splits, with all columns of their files."""
 
     def __init__(self, data: Data, splits: Mapping[str, Any]) -> None:
         from paratune.data.read import read_table
@@ -89,14 +89,14 @@ class _Rows:
 
     def values(self, column: str) -> list[Any]:
         """Return the values of a column, None in rows of files that do not have it."""
-        found = [table.column(column).to_pylist() if column in table.column_names else None for _, table in self._parts]
-        return [None if (values := found[part]) is None else values[row] for part, row in self._places]
+        parts = [table.column(column).to_pylist() if column in table.column_names else None for _, table in self._parts]
+        return [None if (values := parts[part]) is None else values[row] for part, row in self._places]
 
     def texts(self, column: str, option: str) -> list[str]:
-        """Return the values of a column as texts; "" where there is none.
+        """Return the values of a column as texts; "" for missing values.
 
         Raises:
-            DataError: No file has it.
+            DataError: No file has the column.
         """
         known = dict.fromkeys(name for _, table in self._parts for name in table.column_names)
         if column not in known:
@@ -110,26 +110,26 @@ class _Rows:
         return ["" if value is None else str(value) for value in self.values(column)]
 
     def numeric(self, *, without: set[str]) -> dict[str, Any]:
-        """Return the columns that hold nothing but numbers and empty fields, NaN where one is empty, (rows,) each."""
-        found = {}
+        """Return the columns of numbers, arrays (rows,), with NaN for empty fields."""
+        columns = {}
         for name in dict.fromkeys(name for _, table in self._parts for name in table.column_names):
             if name in without:
                 continue
             numbers = [_number_or_nan(value) for value in self.values(name)]
             if all(number is not None for number in numbers):
-                found[name] = np.array(numbers, dtype=np.float64)
-        return found
+                columns[name] = np.array(numbers, dtype=np.float64)
+        return columns
 
 
 def _codes(config: Config) -> set[str]:
-    """Return the columns whose numbers are names: of rows, and of more than two classes without an order."""
+    """Return the columns whose numbers are not quantities: ids, and labels of more than two unordered classes."""
     columns = config.data.columns
     is_code = config.task.kind == "classification" and len(class_names(config.task)) > 2
     return {name for name in (columns.id, columns.label if is_code else None) if name is not None}
 
 
 def _number_or_nan(value: Any) -> float | None:
-    """Return the number that a value is or says, NaN where it is empty or not finite, None for anything else."""
+    """Return a value as a number; NaN if it is empty or not finite, None if it is not a number."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return float("nan")
     number = as_number(value)

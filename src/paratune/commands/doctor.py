@@ -1,117 +1,65 @@
-"""`paratune doctor CONFIG`: what would go wrong in a run, found before it is queued."""
+"""`paratune doctor`: checks this machine, and a run before it is queued."""
 
-import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.cluster.site import read_site, with_size
-from paratune.commands.doctor_site import check_size, site_environment, start_on
-from paratune.config.layers import read_layers
-from paratune.config.load import LoadedConfig, check_layer
-from paratune.config.problems import Problem
-from paratune.config.sections import Config, run_path
-from paratune.config.sources import local_path, split_of
-from paratune.config.strategy_sections import strategy_options
-from paratune.config.traits import traits_of
+from paratune.commands.options import Json, Overrides
 from paratune.console import set_up_logging, stdout_for_results
-from paratune.data.sources import sources_of
-from paratune.doctor.checkup import describe_machine, judge, judge_setup, looking, tell
-from paratune.doctor.finding import Finding, MachineFacts
-from paratune.doctor.probe import gather, start_of
-from paratune.doctor.setup import Probes, QueuedRun, Start
-from paratune.errors import option_error
-from paratune.records import CHECKPOINTS_FOLDER
+from paratune.errors import ConfigError
 
 
-def doctor_command(
-    path: Path,
-    overrides: Sequence[str],
+def doctor(
+    config: Path | None = None,
     *,
-    num_processes: int | None,
-    as_json: bool,
-    site_path: Path | None = None,
+    set_: Overrides = (),
+    site: Path | None = None,
     nodes: int | None = None,
     gpus_per_node: int | None = None,
+    nproc: int | None = None,
+    folder: Path = Path("runs"),
+    json: Json = False,
 ) -> int:
-    """Print what is found; return the exit code: 0, or 1 when there is a problem.
+    """Find problems of this machine and of the run in CONFIG, with reasons and lines that repair them.
 
-    Raises:
-        ConfigError: A file cannot be read at all, a site's profile has problems, or options contradict each other.
-    """
-    check_size(site_path, nodes, gpus_per_node, num_processes)
-    if num_processes is not None and num_processes < 1:
-        raise option_error("--nproc", num_processes, "at least 1 process is needed", code="cli.out_of_range")
-    set_up_logging(speaks=False)
-    with looking(f"Looking at this machine and {path}", silent=as_json), stdout_for_results():
-        loaded, problems = check_layer(read_layers(path, overrides), path)
-        machine = describe_machine(run_path(loaded.config) if loaded is not None else Path("runs"))
-        start = None
-        if site_path is not None:
-            site = with_size(read_site(site_path), nodes=nodes, gpus_per_node=gpus_per_node)
-            start = start_on(site, site_path)
-            machine = replace(machine, environ={**machine.environ, **site_environment(site)})
-        is_single = loaded is not None and _runs_alone(loaded.config)
-        findings = judge(machine, is_elsewhere=start is not None, is_single=is_single)
-        findings += examine_run(path, loaded, problems, machine, num_processes=num_processes, start=start)
-    return tell(findings, machine, as_json=as_json)
-
-
-def _runs_alone(config: Config) -> bool:
-    """Return whether the strategy takes one process, which needs no network."""
-    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
-    return traits is not None and traits.max_world_size == 1
-
-
-def examine_run(
-    path: Path,
-    loaded: LoadedConfig | None,
-    problems: Sequence[Problem],
-    machine: MachineFacts,
-    *,
-    num_processes: int | None = None,
-    probes: Probes | None = None,
-    start: Start | None = None,
-) -> list[Finding]:
-    """Gather what is to be known of a run, and judge it.
+    Checks of CONFIG: options, files, labels, model, precision, processes and GPUs, ports, disk space for checkpoints,
+    versions. Nothing is trained, downloaded or changed.
 
     Args:
-        path: Of the configuration, as it was named.
-        loaded: The configuration, or None and what is wrong with it.
-        problems: Of its options.
-        machine: On which it is looked at.
-        num_processes: With which it will be started; as the environment says when None.
-        probes: What tools and system say; asked when None.
-        start: How it will be started, where a site's profile says so.
+        site: file that describes the cluster of the run
+        nodes: with --site: number of nodes, instead of the site's
+        gpus_per_node: with --site: number of GPUs on each node
+        nproc: number of processes of the run on this machine
+        folder: folder for runs, without CONFIG
     """
-    if loaded is None:
-        return judge_setup(QueuedRun(machine, path, tuple(problems)))
-    config = loaded.config
-    start = start or start_of(config, machine.environ, num_processes)
-    from paratune.commands.doctor_data import data_facts
-    from paratune.commands.doctor_model import model_facts
+    from paratune.cluster.site import read_site, with_size
+    from paratune.commands.doctor_run import examine_run, runs_alone
+    from paratune.commands.doctor_site import check_size, site_environment, start_on
+    from paratune.config.layers import read_layers
+    from paratune.config.load import check_layer
+    from paratune.config.sections import run_path
+    from paratune.doctor.checkup import describe_machine, judge, print_findings, shown_status
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model, tokenizer, limit = model_facts(config, machine.environ)
-        data = data_facts(config, tokenizer, limit)
-    if probes is None:
-        probes = gather(machine, start, _data_files(config), _damaged_checkpoint(machine.out_folder))
-    setup = QueuedRun(machine, path, tuple(problems), loaded, data, model, start, probes)
-    return judge_setup(setup)
+    if config is None:
+        if set_ or site or nodes is not None or gpus_per_node is not None or nproc is not None:
+            raise ConfigError(
+                "--set, --site, --nodes, --gpus-per-node and --nproc describe a run: name its CONFIG",
+                code="cli.no_effect",
+                option="--set",
+            )
+        from paratune.doctor import run
 
-
-def _data_files(config: Config) -> list[Path]:
-    data = config.data
-    named = [*sources_of(data.train), *sources_of(data.validation), *sources_of(data.test)]
-    paths = [local_path(source) for source in (*named, *data.extra.values(), *data.predict.values())]
-    return [file for path in paths if path is not None and (file := split_of(path)[0]).is_file()]
-
-
-def _damaged_checkpoint(folder: Path) -> str | None:
-    """Return the name of the newest checkpoint of a run, where it is not whole."""
-    from paratune import checkpoint
-
-    there = checkpoint.list_checkpoints(folder / CHECKPOINTS_FOLDER)
-    newest = checkpoint.find_newest(folder / CHECKPOINTS_FOLDER) if there else None
-    return there[-1].name if there and newest != there[-1] else None
+        return run(json, folder)
+    check_size(site, nodes, gpus_per_node, nproc)
+    set_up_logging(speaks=False)
+    with shown_status(f"Checking this machine and {config}", silent=json), stdout_for_results():
+        loaded, problems = check_layer(read_layers(config, set_), config)
+        machine = describe_machine(run_path(loaded.config) if loaded is not None else Path("runs"))
+        start = None
+        if site is not None:
+            sized_site = with_size(read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
+            start = start_on(sized_site, site)
+            machine = replace(machine, environ={**machine.environ, **site_environment(sized_site)})
+        is_single = loaded is not None and runs_alone(loaded.config)
+        findings = judge(machine, is_elsewhere=start is not None, is_single=is_single)
+        findings += examine_run(config, loaded, problems, machine, num_processes=nproc, start=start)
+    return print_findings(findings, machine, as_json=json)

@@ -1,4 +1,4 @@
-"""What `paratune doctor CONFIG` asks of the files: read whole, and tokenized in a sample; nothing is kept."""
+"""The facts about the data that `paratune doctor CONFIG` checks. Files are read whole, a sample is tokenized."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from paratune.base.units import GIB, format_bytes
 from paratune.config.sections import Config, Data, named_columns
-from paratune.config.sources import local_path, split_of
+from paratune.config.sources import local_path, path_and_split
 from paratune.config.task_sections import (
     ClassTask,
     MaskedLMTask,
@@ -28,28 +28,28 @@ from paratune.data.load import SPLITS, load_samples, samples_fingerprint
 from paratune.data.questions import select_questions
 from paratune.data.read import read_table
 from paratune.data.slices import column_values
-from paratune.data.sources import Selector, selector_of, sources_of
+from paratune.data.sources import Selector, default_selector, source_files
 from paratune.doctor.setup import DataFacts, SourceError, SplitFacts
 from paratune.errors import DataError, ParatuneError, did_you_mean
 
 MAX_BYTES = GIB
-"""Of all files together; more would take longer than a minute to read."""
+"""Maximum size of all files together, to read them within a minute."""
 NUM_TOKENIZED = 400
-"""Rows of a split whose length in tokens is looked at."""
-NUM_ID_ROWS = 10
-"""Fewest rows of a column from which it can be told that it names rows."""
+"""Number of rows of a split that are tokenized."""
+MIN_ID_ROWS = 10
+"""Minimum number of rows to decide that a column contains ids."""
 MAX_CLASSES = 50
-"""Distinct values up to which a column of labels is listed."""
+"""Maximum number of distinct labels that are listed."""
 _ID = re.compile(r"(?=.*\d)[\w.:/#@-]{1,64}", re.ASCII)
 
 
 def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataFacts:
-    """Look into the files that a configuration names.
+    """Return the facts about the data of a configuration.
 
     Args:
-        config: Checked by itself.
-        tokenizer: Of the model; None where it cannot be loaded, and lengths are then not known.
-        model_limit: Most tokens that the model takes; None where it sets no limit.
+        config: A valid configuration.
+        tokenizer: Of the model; None if it cannot be loaded, which leaves lengths unknown.
+        model_limit: Maximum number of tokens of the model; None without a limit.
     """
     max_length = config.data.max_length or model_limit
     if too_large := _too_large(config.data):
@@ -57,20 +57,20 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     errors: list[SourceError] = []
     id_columns: dict[str, tuple[str, str, str]] = {}
     text_columns: tuple[str, ...] = ()
-    on_hub = tuple((key, source) for key, source, _ in _named(config.data) if source.startswith("hub:"))
-    for key, source, labelled in _named(config.data):
-        if source.startswith("hub:"):  # reading it could fetch it
+    on_hub = tuple((key, source) for key, source, _ in _sources(config.data) if source.startswith("hub:"))
+    for key, source, labelled in _sources(config.data):
+        if source.startswith("hub:"):  # reading it could download it
             continue
         table = _read(key, source, errors)
         if table is None:
             continue
-        found = list(_column_errors(table, config.data, source, labelled=labelled))
-        errors += found
-        for option, example in _id_columns(table, config.data) if not found else ():
+        column_errors = list(_column_errors(table, config.data, source, labelled=labelled))
+        errors += column_errors
+        for option, example in _id_columns(table, config.data) if not column_errors else ():
             id_columns.setdefault(option, (option, source, example))
         if key == "data.train" and not text_columns:
             text_columns = _text_columns(table, config.data)
-        if not found and not id_columns:
+        if not column_errors and not id_columns:
             errors += _value_errors(table, config, source, labelled=labelled)
     if errors or id_columns or on_hub:
         ids = tuple(id_columns.values())
@@ -87,15 +87,15 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
         for name, (source, samples) in parts.items()
     )
     shared = overlaps({name: samples for name, (_, samples) in parts.items()})
-    pairs = tuple((one.first, one.second, one.num_rows, one.num_rows_of_second) for one in shared)
+    pairs = tuple((overlap.first, overlap.second, overlap.num_rows, overlap.num_rows_of_second) for overlap in shared)
     is_text = not isinstance(config.task, MaskedLMTask)
     return DataFacts(splits, pairs if is_text else (), (), (), text_columns, max_length, model_limit)
 
 
-def _named(data: Data) -> Iterator[tuple[str, str, bool]]:
-    """Yield each file with the option that names it, and whether its labels are looked at."""
+def _sources(data: Data) -> Iterator[tuple[str, str, bool]]:
+    """Yield the option, the file and whether its labels are read, for each file."""
     for name in SPLITS:
-        for source in sources_of(getattr(data, name)):
+        for source in source_files(getattr(data, name)):
             yield f"data.{name}", source, True
     for name, source in data.extra.items():
         yield f"data.extra.{name}", source, True
@@ -105,9 +105,9 @@ def _named(data: Data) -> Iterator[tuple[str, str, bool]]:
 
 def _too_large(data: Data) -> tuple[str, ...]:
     sizes = {}
-    for _, source, _ in _named(data):
+    for _, source, _ in _sources(data):
         path = local_path(source)
-        if path is not None and (file := split_of(path)[0]).is_file():
+        if path is not None and (file := path_and_split(path)[0]).is_file():
             sizes[source] = file.stat().st_size
     if sum(sizes.values()) <= MAX_BYTES:
         return ()
@@ -125,20 +125,20 @@ def _read(key: str, source: str, errors: list[SourceError]) -> pa.Table | None:
 
 
 def _column_errors(table: pa.Table, data: Data, source: str, *, labelled: bool) -> Iterator[SourceError]:
-    columns, has = data.columns, table.column_names
-    wanted = [("text", name) for name in named_columns(columns.text)]
-    wanted += [("text_pair", name) for name in named_columns(columns.text_pair)]
-    wanted += [("id", columns.id)] if columns.id is not None else []
+    columns, names = data.columns, table.column_names
+    needed = [("text", name) for name in named_columns(columns.text)]
+    needed += [("text_pair", name) for name in named_columns(columns.text_pair)]
+    needed += [("id", columns.id)] if columns.id is not None else []
     if labelled:
-        wanted += [(key, name) for key in ("label", "answer_start") if (name := getattr(columns, key)) is not None]
-    for key, name in wanted:
-        if name in has:
+        needed += [(key, name) for key in ("label", "answer_start") if (name := getattr(columns, key)) is not None]
+    for key, name in needed:
+        if name in names:
             continue
-        hint = did_you_mean(name, has)
+        hint = did_you_mean(name, names)
         nearest = re.search(r"did you mean (.+)\?", hint)
         is_one = isinstance(getattr(columns, key), str)
         line = f"data.columns.{key}: {nearest[1]}" if nearest and is_one else ""
-        listed = ", ".join(map(repr, has))
+        listed = ", ".join(map(repr, names))
         message = f"{source} has no column {name}{hint} (it has: {listed})"
         yield SourceError("column", f"data.columns.{key}", message, line)
 
@@ -146,20 +146,20 @@ def _column_errors(table: pa.Table, data: Data, source: str, *, labelled: bool) 
 def _id_columns(table: pa.Table, data: Data) -> Iterator[tuple[str, str]]:
     for key in ("text", "text_pair"):
         named = named_columns(getattr(data.columns, key))
-        if len(named) == 1 and (example := _names_rows(table.column(named[0]).to_pylist())) is not None:
+        if len(named) == 1 and (example := _id_example(table.column(named[0]).to_pylist())) is not None:
             yield f"data.columns.{key}", example
 
 
-def _names_rows(values: Sequence[Any]) -> str | None:
-    """Return an example when all values are different and each is a single word with a digit, or a number."""
+def _id_example(values: Sequence[Any]) -> str | None:
+    """Return the first value if all values look like ids: different, and single words with a digit, or numbers."""
     present = [str(value).strip() for value in values if value is not None and str(value).strip()]
-    if len(present) < NUM_ID_ROWS or len(set(present)) < len(present):
+    if len(present) < MIN_ID_ROWS or len(set(present)) < len(present):
         return None
     return present[0] if all(_ID.fullmatch(value) for value in present) else None
 
 
 def _text_columns(table: pa.Table, data: Data) -> tuple[str, ...]:
-    """Return the columns that hold texts of several words, the longest ones first."""
+    """Return the columns with texts of several words, the longest texts first."""
     words = {}
     for name in dict.fromkeys(table.column_names):
         kind = table.schema.field(name).type if table.column_names.count(name) == 1 else None
@@ -189,7 +189,11 @@ def _slice_errors(config: Config, parts: Mapping[str, tuple[str, Samples]]) -> I
                     continue
                 seen.add(str(error))
                 nearest = re.search(r"did you mean (.+?)\?", str(error))
-                shown = [nearest[1] if nearest and each == name else each for each in names if nearest or each != name]
+                shown = [
+                    nearest[1] if nearest and column == name else column
+                    for column in names
+                    if nearest or column != name
+                ]
                 line = f"{key}: [{', '.join(map(_quoted, shown))}]"
                 yield SourceError("column", key, str(error), line)
 
@@ -199,9 +203,9 @@ def _tolerant(data: Data) -> Data:
 
 
 def _selector(config: Config) -> Selector:
-    """Return what takes samples from a table, counting rows that lack something."""
+    """Return the function that selects samples from a table, and counts rows with missing values."""
     if not isinstance(config.task, QuestionAnsweringTask):
-        return selector_of(_tolerant(config.data), config.task)
+        return default_selector(_tolerant(config.data), config.task)
     return partial(
         select_questions,
         columns=config.data.columns,
@@ -222,7 +226,7 @@ def _value_errors(table: pa.Table, config: Config, source: str, *, labelled: boo
     except DataError as error:
         if (is_class and labelled and "task.labels" in str(error)) or "targets" in str(error):
             return [SourceError("label", _label_key(task), str(error), _label_line(table, config))]
-        key = re.search(r"\((data\.columns\.text\w*)\) holds", str(error))
+        key = re.search(r"\((data\.columns\.text\w*)\) contains", str(error))
         texts = _text_columns(table, config.data) if key else ()
         return [
             SourceError(
@@ -237,7 +241,7 @@ def _label_key(task: Task) -> str:
 
 
 def _label_line(table: pa.Table, config: Config) -> str:
-    """Return the line that names all values of the column as labels, or tells that they are numbers."""
+    """Return a configuration line with all values of the column as labels, or for a regression if they are numbers."""
     task, column = config.task, config.data.columns.label
     assert column is not None
     values = {value for value in table.column(column).to_pylist() if value is not None and str(value).strip()}
@@ -275,7 +279,7 @@ def _split_facts(
     labels, names = samples.labels, class_names(task)
     counts: Mapping[str, int] | None = class_counts(labels, names) if labels is not None and names else None
     is_index = False
-    if labels is not None and isinstance(task, RegressionTask) and len(labels) >= NUM_ID_ROWS:
+    if labels is not None and isinstance(task, RegressionTask) and len(labels) >= MIN_ID_ROWS:
         is_index = bool((np.diff(labels.astype(np.float64)) == 1).all())
     known = lengths is not None and max_length is not None and len(lengths) > 0
     return SplitFacts(
@@ -293,9 +297,9 @@ def _split_facts(
 
 
 def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | None:
-    """Return the tokens of a sample of the rows; None where the task cuts windows and loses nothing."""
+    """Return the numbers of tokens of some rows; None for tasks that cut windows and truncate nothing."""
     task = config.task
-    if tokenizer is None or isinstance(task, QuestionAnsweringTask) or _joins(task) or len(samples) == 0:
+    if tokenizer is None or isinstance(task, QuestionAnsweringTask) or _joins_texts(task) or len(samples) == 0:
         return None
     rows = np.unique(np.linspace(0, len(samples) - 1, min(NUM_TOKENIZED, len(samples))).astype(np.int64))
     texts = [samples.texts[row] for row in rows]
@@ -303,5 +307,5 @@ def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | No
     return [len(ids) for ids in tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]]
 
 
-def _joins(task: Task) -> bool:
+def _joins_texts(task: Task) -> bool:
     return isinstance(task, MaskedLMTask) and task.windows == "joined"

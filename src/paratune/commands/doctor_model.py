@@ -1,4 +1,4 @@
-"""What `paratune doctor CONFIG` asks of the model: its files, its kind, its size; no weight is loaded."""
+"""The facts about the model that `paratune doctor CONFIG` checks: files, type, size. No weights are loaded."""
 
 import json
 import struct
@@ -15,7 +15,8 @@ from paratune.config.sections import Config, ModelOptions
 from paratune.doctor.setup import ModelFacts
 from paratune.errors import ParatuneError, did_you_mean
 from paratune.models.files import file_problems
-from paratune.models.load import TOKENIZER_FILES, WEIGHT_FILES, load_config, load_tokenizer, locate
+from paratune.models.load import TOKENIZER_FILES, WEIGHT_FILES, load_config, load_tokenizer
+from paratune.models.locate import locate
 
 LFS_HEAD = b"version https://git-lfs"
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -23,21 +24,21 @@ MAX_HEADER_BYTES = 100 * 2**20
 
 
 def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts, Any, int | None]:
-    """Look at the model of a configuration.
+    """Return the facts about the model of a configuration.
 
     Args:
-        config: Names it.
-        environ: Of the run, which says where the hub's cache is.
+        config: A valid configuration.
+        environ: Environment of the run, which may set the cache of the hub.
 
     Returns:
-        What is known; the tokenizer, None where it cannot be loaded; and the most tokens that the model takes, None
-        where it says no limit or is not known.
+        The facts; the tokenizer, None if it cannot be loaded; and the maximum number of tokens of the model, None if
+        it has no limit or is unknown.
     """
     facts = _files(config.model, hub_cache(environ))
     tokenizer, limit = None, None
     if facts.error is None and (facts.folder is not None) and facts.has_tokenizer and not facts.damaged:
         try:
-            tokenizer = load_tokenizer(_here(config.model, facts), config.data.truncation_side)
+            tokenizer = load_tokenizer(_local(config.model, facts), config.data.truncation_side)
             facts = replace(facts, num_tokens=num_token_ids(tokenizer))
         except ParatuneError as error:
             facts = replace(facts, tokenizer_error=str(error))
@@ -45,34 +46,34 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
         from paratune.models.limits import max_positions
 
         with suppress(ParatuneError):
-            own = load_config(_here(config.model, facts))
+            own = load_config(_local(config.model, facts))
             limit = max_positions(own, tokenizer)
-            if config.model.from_scratch:  # as many as are asked for, or as the tokenizer has
+            if config.model.from_scratch:  # the configured size, or that of the tokenizer
                 facts = replace(facts, vocab_size=getattr(own, "vocab_size", None))
     if config.model.from_scratch and facts.folder is not None and facts.model_type is not None:
         with suppress(ParatuneError):
-            facts = replace(facts, num_parameters=_count_new(_here(config.model, facts)))
+            facts = replace(facts, num_parameters=_count_new(_local(config.model, facts)))
     return facts, tokenizer, limit
 
 
 def _count_new(model: ModelOptions) -> int:
-    """Return the parameters of an architecture with new weights, of which none takes memory here."""
+    """Return the number of parameters of an architecture, built on the meta device."""
     import torch
     from transformers import AutoModel
 
     with torch.device("meta"):
-        made = AutoModel.from_config(load_config(model))
-    return sum(parameter.numel() for parameter in made.parameters())
+        model_on_meta = AutoModel.from_config(load_config(model))
+    return sum(parameter.numel() for parameter in model_on_meta.parameters())
 
 
-def _here(model: ModelOptions, facts: ModelFacts) -> ModelOptions:
-    """Return the section with the folder that was found, so that nothing asks the hub."""
+def _local(model: ModelOptions, facts: ModelFacts) -> ModelOptions:
+    """Return the section with the local folder as its name, so that no request goes to the hub."""
     update: dict[str, Any] = {"name": str(facts.folder), "revision": None}
     return model.model_copy(update=update)
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the hub's cache, as huggingface_hub finds it."""
+    """Return the folder of the hub's cache by the rules of huggingface_hub."""
     home = environ.get("HF_HOME") or Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     return Path(environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
 
@@ -81,7 +82,8 @@ def _files(model: ModelOptions, cache: Path) -> ModelFacts:
     try:
         source = locate(model.name)
     except ParatuneError as error:
-        return ModelFacts(model.name, error=str(error), nearest=_nearest(Path(model.name).expanduser()))
+        path = Path(model.name).expanduser()
+        return ModelFacts(model.name, error=str(error), nearest="" if path.exists() else _nearest(path))
     folder = Path(source)
     is_on_hub = not folder.is_dir()
     if is_on_hub:
@@ -89,13 +91,13 @@ def _files(model: ModelOptions, cache: Path) -> ModelFacts:
         if cached is None:
             return ModelFacts(model.name, is_on_hub=True)
         folder = cached
-    return _look(ModelFacts(model.name, folder, is_on_hub), folder, model, cache)
+    return _inspect(ModelFacts(model.name, folder, is_on_hub), folder, model, cache)
 
 
 def _nearest(path: Path) -> str:
-    """Return the folder beside a path whose name is nearest to it; an empty text when none is near."""
+    """Return the sibling folder with the most similar name; "" if no name is similar."""
     try:
-        names = [each.name for each in path.parent.iterdir() if each.is_dir()]
+        names = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
     except OSError:
         return ""
     hint = did_you_mean(path.name, names)
@@ -103,18 +105,18 @@ def _nearest(path: Path) -> str:
 
 
 def _cached(cache: Path, name: str, revision: str | None) -> Path | None:
-    """Return the folder of the hub's cache that holds a model, also where it is not whole."""
+    """Return the folder of a model in the hub's cache, also if it is incomplete; None if it is not there."""
     top = cache / f"models--{name.replace('/', '--')}"
-    wanted = revision or "main"
+    commit = revision or "main"
     with suppress(OSError):
-        wanted = (top / "refs" / wanted).read_text(encoding="utf-8").strip()
-    folder = top / "snapshots" / wanted
+        commit = (top / "refs" / commit).read_text(encoding="utf-8").strip()
+    folder = top / "snapshots" / commit
     return folder if folder.is_dir() else None
 
 
-def _look(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) -> ModelFacts:
+def _inspect(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) -> ModelFacts:
     damaged = [(path.name, reason) for path in sorted(folder.iterdir()) if (reason := _damage(path)) is not None]
-    with suppress(ParatuneError):  # where paratune.json itself is damaged, the line above says so
+    with suppress(ParatuneError):  # a damaged paratune.json is already in the list
         damaged += [item for item in file_problems(folder) if item[0] not in dict(damaged)]
     config = _json(folder / "config.json")
     missing = [] if (folder / "config.json").exists() else ["config.json"]
@@ -128,7 +130,7 @@ def _look(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) -> 
     count = None
     if not damaged and not lacking and weights:
         counts = [_num_values(path) for path in weights]
-        count = None if None in counts else sum(each for each in counts if each is not None)
+        count = None if None in counts else sum(number for number in counts if number is not None)
     labels = config.get("id2label") or {}
     names = tuple(str(labels[key]) for key in sorted(labels, key=int)) if isinstance(labels, dict) else ()
     return replace(
@@ -139,11 +141,11 @@ def _look(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) -> 
         has_tokenizer=_has_tokenizer(folder, model, cache),
         model_type=config.get("model_type"),
         vocab_size=config.get("vocab_size"),
-        num_layers=config.get("num_hidden_layers"),
+        num_layers=len(model.keep_layers) if model.keep_layers else config.get("num_hidden_layers"),
         labels=() if all(name.startswith("LABEL_") for name in names) else names,
         needs_code="auto_map" in config,
         lacks_decoder_start=lacks_decoder_start({**config, **model.overrides}),
-        num_parameters=count if not model.from_scratch else None,
+        num_parameters=None if model.from_scratch or model.keep_layers else count,
     )
 
 
@@ -167,30 +169,30 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _weights(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the files of the weights, and those that the index names and that are not there."""
+    """Return the files of the weights, and the names in the index without a file."""
     index = _json(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(index, dict):
         names = sorted({str(name) for name in index.values()})
         return [folder / name for name in names], [name for name in names if not (folder / name).exists()]
-    one = folder / "model.safetensors"
-    return ([one], []) if one.exists() else ([], [])
+    file = folder / "model.safetensors"
+    return ([file], []) if file.exists() else ([], [])
 
 
 def _damage(path: Path) -> str | None:
-    """Return what is wrong with a file, in words."""
+    """Return the damage of a file in words; None if it is intact."""
     if path.is_symlink() and not path.exists():
-        return "is a link to a file that is not there: the download was not finished"
+        return "is a link to a missing file: the download was not finished"
     if not path.is_file():
         return None
     with path.open("rb") as file:
         head = file.read(64)
     if head.startswith(LFS_HEAD):
-        return "is a pointer of Git LFS and not the file"
+        return "is a pointer of Git LFS instead of the file"
     if path.suffix == ".json":
         try:
             json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, OSError):
-            return "is not JSON: an error page, or cut off"
+            return "is not JSON: it is an error page, or truncated"
     if path.suffix == ".safetensors":
         return _safetensors_damage(path)
     return None
@@ -202,8 +204,8 @@ def _safetensors_damage(path: Path) -> str | None:
         return "is not a safetensors file"
     length, tensors = header
     ends = [about["data_offsets"][1] for name, about in tensors.items() if name != "__metadata__"]
-    wanted, found = 8 + length + max(ends, default=0), path.stat().st_size
-    return None if found == wanted else f"has {found} bytes of {wanted}: it was cut off"
+    expected, actual = 8 + length + max(ends, default=0), path.stat().st_size
+    return None if actual == expected else f"has {actual} of {expected} bytes: it is truncated"
 
 
 def _header(path: Path) -> tuple[int, dict[str, Any]] | None:
@@ -222,7 +224,7 @@ def _header(path: Path) -> tuple[int, dict[str, Any]] | None:
 
 
 def _num_values(path: Path) -> int | None:
-    """Return the numbers in the tensors of a file, from its header alone."""
+    """Return the number of values in the tensors of a file, from its header."""
     header = _header(path)
     if header is None:
         return None

@@ -1,4 +1,4 @@
-"""What a site's profile says of a run for `paratune doctor --site`, and what of it is not so on this machine."""
+"""The facts about a site file that `paratune doctor --site` checks."""
 
 import os
 import re
@@ -8,19 +8,16 @@ from pathlib import Path
 
 from paratune import hardware
 from paratune.cluster.site import Site, processes_per_node
+from paratune.commands.options import require_at_least
 from paratune.doctor.setup import Start
 from paratune.errors import ConfigError, did_you_mean
 
 
 def check_size(site: Path | None, nodes: int | None, gpus_per_node: int | None, num_processes: int | None) -> None:
-    """Look whether the options of a command line go together.
-
-    Raises:
-        ConfigError: They do not.
-    """
+    """Raise a `ConfigError` if options contradict each other or are out of range."""
     if site is None and (nodes is not None or gpus_per_node is not None):
         raise ConfigError(
-            "--nodes and --gpus-per-node describe a cluster: give its profile with --site",
+            "--nodes and --gpus-per-node describe a cluster: name its file with --site",
             code="cli.option_missing",
             option="--site",
         )
@@ -30,28 +27,18 @@ def check_size(site: Path | None, nodes: int | None, gpus_per_node: int | None, 
             code="cli.conflict",
             options=("--nproc", "--site"),
         )
-    for name, value, least in (
-        ("--nodes", nodes, 1),
-        ("--gpus-per-node", gpus_per_node, 0),
-        ("--nproc", num_processes, 1),
-    ):
-        if value is not None and value < least:
-            raise ConfigError(
-                f"{name} {value}: at least {least} is needed",
-                code="cli.out_of_range",
-                option=name,
-                value=value,
-                least=least,
-            )
+    require_at_least("--nodes", nodes)
+    require_at_least("--gpus-per-node", gpus_per_node, 0)
+    require_at_least("--nproc", num_processes)
 
 
 def start_on(site: Site, path: Path) -> Start:
-    """Return how a run is started on a site."""
+    """Return the start of a run on a site."""
     return Start(
         num_nodes=site.nodes,
         processes_per_node=processes_per_node(site),
         gpus_per_node=site.gpus_per_node,
-        said_by=str(path),
+        source=str(path),
         needs_srun=True,
         no_network=not site.internet,
         time_limit_s=None if site.time is None else seconds(site.time),
@@ -64,12 +51,12 @@ def start_on(site: Site, path: Path) -> Start:
 
 
 def site_environment(site: Site) -> dict[str, str]:
-    """Return the variables that the site gives to a run, with those of this shell in them."""
+    """Return the environment variables of the site, with the variables of this shell expanded."""
     return {name: os.path.expandvars(str(value)) for name, value in site.environment.items()}
 
 
 def seconds(time: str) -> float:
-    """Return the seconds of a time as Slurm takes it: minutes, minutes:seconds, hours:minutes:seconds, days-hours...
+    """Return the seconds of a time in a format of Slurm: minutes, minutes:seconds, hours:minutes:seconds, days-hours...
 
     >>> seconds("90"), seconds("1-12"), seconds("08:00:00")
     (5400.0, 129600.0, 28800.0)
@@ -85,26 +72,26 @@ def seconds(time: str) -> float:
 
 
 def _unfit(site: Site) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what the profile names and this machine does not have: folders, and partitions when Slurm answers."""
-    named = {"venv": site.venv, "container.image": site.container.image if site.container else None}
-    for option, value in named.items():
+    """Yield the folders and partitions of the site file that do not exist on this machine; partitions need Slurm."""
+    folders = {"venv": site.venv, "container.image": site.container.image if site.container else None}
+    for option, value in folders.items():
         path = Path(os.path.expandvars(value)).expanduser() if value else None
         if path is None or "$" in str(path) or path.exists():  # a variable that only the nodes have
             continue
-        near = did_you_mean(path.name, [each.name for each in path.parent.iterdir()]) if path.parent.is_dir() else ""
+        near = did_you_mean(path.name, [file.name for file in path.parent.iterdir()]) if path.parent.is_dir() else ""
         line = f"{option}: {path.with_name(near[15:-1])}" if near else ""
         yield "folder", option, f"{path} does not exist on this machine", line
-    has = _partitions()
-    wanted = [site.partition] if isinstance(site.partition, str) else list(site.partition or [])
-    for name in wanted if has else ():
-        if name not in has:
-            nearest = re.search(r"did you mean (.+)\?", did_you_mean(name, has))
-            line = f"partition: {nearest[1] if nearest else has[0]}"
-            yield "partition", "partition", f"Slurm has no partition {name} (it has: {', '.join(has)})", line
+    known = _partitions()
+    names = [site.partition] if isinstance(site.partition, str) else list(site.partition or [])
+    for name in names if known else ():
+        if name not in known:
+            nearest = re.search(r"did you mean (.+)\?", did_you_mean(name, known))
+            line = f"partition: {nearest[1] if nearest else known[0]}"
+            yield "partition", "partition", f"Slurm has no partition {name} (it has: {', '.join(known)})", line
 
 
 def _partitions() -> list[str]:
-    """Return the partitions of this cluster; none where Slurm does not answer."""
+    """Return the partitions of this cluster; an empty list without Slurm."""
     if shutil.which("sinfo") is None:
         return []
     text = hardware.command_output("sinfo", "--noheader", "--format=%R") or ""

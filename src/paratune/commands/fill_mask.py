@@ -1,33 +1,43 @@
-"""`paratune fill-mask`: the words that a masked language model would put into a text."""
+"""`paratune fill-mask`: shows the predictions of a masked language model for masks in texts."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from paratune.base.imports import without_collections
+from paratune.api.apply import check_model
+from paratune.api.threads import respect_quota
+from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.threads import respect_quota
+from paratune.commands.options import Device, Json, require_some
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK
 
 
-def fill_mask_command(target: str, texts: Sequence[str], *, top_k: int, device: str, as_json: bool) -> int:
-    """Show the most probable words of each mask; return the exit code."""
+def fill_mask(model: str, *texts: str, top_k: int = 5, device: Device = "auto", json: Json = False) -> int:
+    """Show the words that MODEL, a masked language model, predicts for the masks in TEXTS.
+
+    MODEL is a run, a model folder or a hub name. Write the mask as the model does: [MASK] or <mask>.
+
+    Args:
+        top_k: number of words to show for each mask, most probable first
+    """
+    require_some(texts, "texts")
     set_up_logging(speaks=True)
     respect_quota()
+    check_model(model)
     with stdout_for_results():
-        with without_collections():
+        with collector_off_for_imports():
             from paratune.infer.masks import fill_masks
-            from paratune.infer.trained import Named, load_trained
+            from paratune.infer.trained import NamedColumns, load_trained
 
-        trained = load_trained(target, Named(text="text"), device)
-        found = fill_masks(trained, texts, top_k)
-    filled = list(zip(texts, found, strict=True))
-    if as_json:
+        trained = load_trained(model, NamedColumns(text="text"), device)
+        guesses = fill_masks(trained, texts, top_k)
+    filled = list(zip(texts, guesses, strict=True))
+    if json:
         described = [
             {"text": text, "masks": [[asdict(guess) for guess in mask] for mask in masks]} for text, masks in filled
         ]
-        print_json({"model": target, "texts": described})
+        print_json({"model": model, "texts": described})
         return EXIT_OK
     for text, masks in filled:
         print(plain(text))  # noqa: T201
@@ -36,7 +46,7 @@ def fill_mask_command(target: str, texts: Sequence[str], *, top_k: int, device: 
 
 
 def _table(masks: Sequence[Sequence[Any]]) -> Any:
-    """Return a row for each rank, and of each mask its word and how probable it is."""
+    """Return a table with a row for each rank, and a word and its probability for each mask."""
     from rich.table import Table
     from rich.text import Text
 
@@ -44,6 +54,6 @@ def _table(masks: Sequence[Sequence[Any]]) -> Any:
     for number in range(1, len(masks) + 1):
         table.add_column("word" if len(masks) == 1 else f"mask {number}", overflow="fold")
         table.add_column("probability", justify="right")
-    for guesses in zip(*masks, strict=True):
-        table.add_row(*(cell for each in guesses for cell in (Text(plain(each.token)), f"{each.probability:.4f}")))
+    for row in zip(*masks, strict=True):
+        table.add_row(*(cell for guess in row for cell in (Text(plain(guess.token)), f"{guess.probability:.4f}")))
     return table

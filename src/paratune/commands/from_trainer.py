@@ -1,66 +1,107 @@
 """`paratune config from-trainer`: the settings of a Hugging Face Trainer as a configuration."""
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from paratune.base.text import plain
-from paratune.commands.config import write_new
-from paratune.config.trainer import Conversion, check_text, convert, read_settings
-from paratune.config.trainer.conversion import FILL_IN
+from paratune.commands.options import Json, LabelColumn, PairColumn, TextColumn
 from paratune.console import print_json
 from paratune.errors import EXIT_OK
 
+if TYPE_CHECKING:
+    from paratune.config.trainer.conversion import Conversion
 
-def from_trainer_command(path: Path, options: Mapping[str, Any], output: Path | None, *, as_json: bool) -> int:
-    """Run the command; return its exit code.
 
-    Raises:
-        ConfigError: The file cannot be read or turned, or the output exists or cannot be written.
+def from_trainer(
+    file: Path,
+    *,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    task: str | None = None,
+    labels: str | None = None,
+    model: str | None = None,
+    train: str | None = None,
+    validation: str | None = None,
+    test: str | None = None,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    json: Json = False,
+) -> int:
+    """Convert a JSON file of Hugging Face TrainingArguments to a configuration, and name keys without an equivalent.
+
+    Give task, data and model by options: the file does not have them. Missing ones are marked FILL IN.
+
+    Args:
+        output: YAML file to write; default: stdout
+        task: kind of the task, or the name of a GLUE task
+        labels: label values in the order of their ids, comma-separated
+        model: model.name
+        train: data.train
+        validation: data.validation
+        test: data.test
     """
-    found = convert(read_settings(path), str(path), options)
-    text = found.text(path.name)
-    check_text(text, str(path))
+    from paratune.commands.config import write_new
+    from paratune.config.trainer.convert import check_text, convert
+    from paratune.config.trainer.settings import read_settings
+
+    named = {
+        "task": task,
+        "task.labels": [word.strip() for word in labels.split(",")] if labels is not None else None,
+        "model.name": model,
+        "data.train": train,
+        "data.validation": validation,
+        "data.test": test,
+        "data.columns.text": text,
+        "data.columns.text_pair": text_pair,
+        "data.columns.label": label,
+    }
+    conversion = convert(read_settings(file), str(file), {key: value for key, value in named.items() if value})
+    content = conversion.text(file.name)
+    check_text(content, str(file))
     if output is not None:
-        write_new(output, text)
-    if as_json:
-        print_json(_as_dict(found, output))
+        write_new(output, content)
+    if json:
+        print_json(_as_dict(conversion, output))
         return EXIT_OK
     if output is None:
-        print(text, end="")  # noqa: T201
-    _say(found, path, output)
+        print(content, end="")  # noqa: T201
+    _print_keys(conversion, file, output)
     return EXIT_OK
 
 
-def _say(found: Conversion, path: Path, output: Path | None) -> None:
-    """Print what became of every key, on stderr: stdout may be the file."""
-    lines = [f"{path}: {len(found.used)} keys became options: {', '.join(found.used) or 'none'}"]
-    for title, left in found.groups():
-        lines += [f"{title}:", *(f"  {each}" for each in left)]
-    if found.ignored:
-        lines.append(f"without an equal, and at values that ask for nothing: {', '.join(found.ignored)}")
-    if blank := _to_fill_in(found):
+def _print_keys(conversion: "Conversion", path: Path, output: Path | None) -> None:
+    """Print the result for every key, to stderr: stdout may be the file."""
+    lines = [f"{path}: {len(conversion.used)} keys became options: {', '.join(conversion.used) or 'none'}"]
+    for title, left in conversion.groups():
+        lines += [f"{title}:", *(f"  {key}" for key in left)]
+    if conversion.ignored:
+        lines.append(f"without an equivalent, at their defaults: {', '.join(conversion.ignored)}")
+    if blank := _to_fill_in(conversion):
         lines.append(f"to fill in: {', '.join(blank)}")
     if output is not None:
-        lines.append(f"written: {output}; look at it, then: paratune data {output}")
+        lines.append(f"written: {output}; check it, then: paratune data {output}")
     print("\n".join(map(plain, lines)), file=sys.stderr)  # noqa: T201
 
 
-def _to_fill_in(found: Conversion) -> list[str]:
-    return [key for key, comment in found.comments.items() if comment.startswith(FILL_IN)]
+def _to_fill_in(conversion: "Conversion") -> list[str]:
+    from paratune.config.trainer.conversion import FILL_IN
+
+    return [key for key, comment in conversion.comments.items() if comment.startswith(FILL_IN)]
 
 
-def _as_dict(found: Conversion, output: Path | None) -> dict[str, Any]:
+def _as_dict(conversion: "Conversion", output: Path | None) -> dict[str, Any]:
     return {
-        "config": found.values,
-        "origin": found.comments,
-        "used": found.used,
-        "decide": [asdict(each) for each in found.decide],
-        "not_known": [asdict(each) for each in found.not_known],
-        "no_equal": [asdict(each) for each in found.no_equal],
-        "ignored": found.ignored,
-        "fill_in": _to_fill_in(found),
+        "config": conversion.values,
+        "origin": conversion.comments,
+        "used": conversion.used,
+        "decide": [asdict(key) for key in conversion.decide],
+        "not_known": [asdict(key) for key in conversion.not_known],
+        "no_equal": [asdict(key) for key in conversion.no_equal],
+        "ignored": conversion.ignored,
+        "fill_in": _to_fill_in(conversion),
         "output": None if output is None else str(output),
     }

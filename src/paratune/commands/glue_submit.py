@@ -1,61 +1,77 @@
-"""`paratune glue-submit`: predictions of GLUE's tests as the benchmark's site takes them, and a check of such a zip."""
+"""`paratune glue-submit`: writes predictions of GLUE's test sets for its site, or checks such a zip file."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paratune.base.text import plain
-from paratune.config.glue import GLUE
+from paratune.commands.options import Json
 from paratune.console import print_json
 from paratune.errors import EXIT_DATA, EXIT_OK, ConfigError, DataError, did_you_mean
-from paratune.submission.archive import check_archive, write_archive
-from paratune.submission.runs import of_run
-from paratune.submission.tables import TABLES, Predicted, SubmissionNote, check, write
+
+if TYPE_CHECKING:
+    from paratune.submission.tables import SubmissionNote, TablePredictions
 
 
-def glue_submit_command(
-    sources: Sequence[str],
-    *,
-    out: Path | None,
-    check_only: Path | None,
-    tasks: str | None,
-    any_size: bool,
-    overwrite: bool,
-    as_json: bool,
+def glue_submit(
+    *runs: str,
+    out: Path | None = None,
+    check: Path | None = None,
+    tasks: str | None = None,
+    any_size: bool = False,
+    overwrite: bool = False,
+    json: Json = False,
 ) -> int:
-    """Write a submission, or check one; return the exit code: that of wrong data when something is wrong with it."""
-    wanted = _wanted(tasks)
-    if check_only is not None:
-        if sources or out is not None:
+    """Write predictions of GLUE's test sets in the format of its site, or check such a zip file.
+
+    RUNS are runs of GLUE tasks with the test sets in data.predict, or TABLE=FILE with a file of `paratune predict`,
+    such as RTE=rte.parquet.
+
+    Args:
+        out: zip file to write
+        check: zip file to check; nothing is written
+        tasks: tables that the zip must contain, comma-separated; default: all of GLUE
+        any_size: allow numbers of rows that differ from the official ones
+        overwrite: replace an existing zip file
+    """
+    from paratune.submission.archive import check_archive, write_archive
+    from paratune.submission.tables import SubmissionNote, check_table, table_text
+
+    names = _table_names(tasks)
+    if check is not None:
+        if runs or out is not None:
             raise ConfigError(
                 "--check reads an existing zip; leave out the runs and --out",
                 code="cli.conflict",
                 options=("--check", "--out"),
             )
-        findings = check_archive(check_only, wanted, any_size=any_size)
-        return _say(findings, {"archive": str(check_only)}, as_json=as_json)
-    if out is None or not sources:
+        findings = check_archive(check, names, any_size=any_size)
+        return _print_findings(findings, {"archive": str(check)}, as_json=json)
+    if out is None or not runs:
         raise ConfigError(
             "name runs and --out, such as: paratune glue-submit runs/rte runs/mrpc --out rte.zip; or --check ZIP",
             code="cli.argument_missing",
         )
     if out.exists() and not overwrite:
         raise ConfigError(f"{out} exists; choose another --out, or use --overwrite", code="output.exists", path=out)
-    predicted = _gather(sources)
-    texts = {name: write(name, each) for name, each in predicted.items()}
-    findings = [found for name, text in texts.items() for found in check(name, text, any_size=any_size)]
-    errors = [str(found) for found in findings if found.is_error]
+    predicted = _gather(runs)
+    texts = {name: table_text(name, predictions) for name, predictions in predicted.items()}
+    findings = [note for name, text in texts.items() for note in check_table(name, text, any_size=any_size)]
+    errors = [str(note) for note in findings if note.is_error]
     if errors:
         raise DataError(
-            "\n  ".join([f"{out} was not written: its site would refuse it", *errors]), code="submission.incomplete"
+            "\n  ".join([f"{out} was not written: GLUE's site would reject it", *errors]), code="submission.incomplete"
         )
     write_archive(out, texts)
-    findings += [SubmissionNote(name, "is not in it", is_error=False) for name in wanted if name not in texts]
-    return _say(findings, {"archive": str(out), "tables": list(texts)}, as_json=as_json)
+    findings += [SubmissionNote(name, "is missing", is_error=False) for name in names if name not in texts]
+    return _print_findings(findings, {"archive": str(out), "tables": list(texts)}, as_json=json)
 
 
-def _wanted(tasks: str | None) -> list[str]:
-    """Return the tables of the tasks that were named; all when none were."""
+def _table_names(tasks: str | None) -> list[str]:
+    """Return the tables of the named tasks; all tables for None."""
+    from paratune.config.glue import GLUE
+    from paratune.submission.tables import TABLES
+
     if tasks is None:
         return list(TABLES)
     named = [task.strip().lower() for task in tasks.split(",")]
@@ -70,28 +86,36 @@ def _wanted(tasks: str | None) -> list[str]:
     return [name for name, table in TABLES.items() if ("ax" if name == "AX.tsv" else table.task) in named]
 
 
-def _gather(sources: Sequence[str]) -> dict[str, Predicted]:
-    found: dict[str, Predicted] = {}
+def _gather(sources: Sequence[str]) -> dict[str, "TablePredictions"]:
+    from paratune.submission.runs import run_predictions
+
+    predictions: dict[str, TablePredictions] = {}
     for source in sources:
         name, equals, file = source.partition("=")
-        own = {_table_name(name): _of_file(file)} if equals and not Path(source).exists() else of_run(Path(source))
+        own = (
+            {_table_name(name): _read_predictions(file)}
+            if equals and not Path(source).exists()
+            else run_predictions(Path(source))
+        )
         for table, predicted in own.items():
-            if table in found:
+            if table in predictions:
                 raise ConfigError(
-                    f"{table} comes from {found[table].source} and from {predicted.source}; name one",
+                    f"{table} comes from {predictions[table].source} and from {predicted.source}; name one",
                     code="cli.named_twice",
                     table=table,
                     source=predicted.source,
                 )
-            found[table] = predicted
-    return found
+            predictions[table] = predicted
+    return predictions
 
 
 def _table_name(name: str) -> str:
-    names = {each.removesuffix(".tsv").lower(): each for each in TABLES}
+    from paratune.submission.tables import TABLES
+
+    names = {table.removesuffix(".tsv").lower(): table for table in TABLES}
     key = name.removesuffix(".tsv").lower()
     if key not in names:
-        known = ", ".join(each.removesuffix(".tsv") for each in TABLES)
+        known = ", ".join(table.removesuffix(".tsv") for table in TABLES)
         raise ConfigError(
             f"{name!r} is not a table of a submission{did_you_mean(name, TABLES)}; allowed: {known}",
             code="cli.unknown_name",
@@ -100,9 +124,10 @@ def _table_name(name: str) -> str:
     return names[key]
 
 
-def _of_file(file: str) -> Predicted:
-    """Return the predictions in a file that `paratune predict` wrote: all rows of the test, in its order."""
+def _read_predictions(file: str) -> "TablePredictions":
+    """Return the predictions in a file of `paratune predict`: all rows of the test set, in order."""
     from paratune.data.read import read_table
+    from paratune.submission.tables import TablePredictions
 
     table = read_table(file)
     if "prediction" not in table.column_names:
@@ -112,11 +137,11 @@ def _of_file(file: str) -> Predicted:
             file=file,
         )
     values = [None if value == "" else value for value in table["prediction"].to_pylist()]
-    return Predicted(file, range(table.num_rows), values, table.num_rows)
+    return TablePredictions(file, range(table.num_rows), values, table.num_rows)
 
 
-def _say(findings: Sequence[SubmissionNote], about: dict[str, Any], *, as_json: bool) -> int:
-    errors, notes = ([str(each) for each in findings if each.is_error is kind] for kind in (True, False))
+def _print_findings(findings: Sequence["SubmissionNote"], about: dict[str, Any], *, as_json: bool) -> int:
+    errors, notes = ([str(note) for note in findings if note.is_error is is_error] for is_error in (True, False))
     if as_json:
         print_json({**about, "errors": errors, "warnings": notes})
     else:

@@ -1,30 +1,30 @@
-"""Pictures of the data of a matrix for its report; the data is read again, as `paratune data --figures` does."""
+"""Figures of the data for the report of a matrix; the data is read again, as in `paratune data --figures`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.commands.data import read_splits
 from paratune.commands.data_figures import check_kind, data_view
+from paratune.commands.data_view import read_splits
 from paratune.config.load import load_config
 from paratune.console import Display, stdout_for_results
 from paratune.errors import CheckpointError, ConfigError, require_installed
 from paratune.records.sweep import CONFIGS_FOLDER, read_sweep
-from paratune.report.data_figures import pictures
-from paratune.report.section import ReportSection
-from paratune.report.sweep import SweepReport
+from paratune.reports.data.figures import data_drawings
+from paratune.reports.document import ReportSection
+from paratune.reports.matrix import SweepReport
 
 
 def check_matrices(matrices: Sequence[Path]) -> None:
-    """Refuse, before any work is done, what has no pictures of its data.
+    """Raise an error before any work if there are no figures of the data.
 
     Raises:
-        ConfigError: There is no matrix, or several, or its task has no single label for each row.
+        ConfigError: Not exactly one matrix is given, or its task has no single label for each row.
         MissingDependency: matplotlib is not installed.
     """
     if len(matrices) != 1:
         raise ConfigError(
-            f"--data-figures draws the data of one matrix, and {len(matrices)} are given; of a run use "
+            f"--data-figures draws the data of one matrix, and {len(matrices)} are given; for a run use "
             "paratune data CONFIG --figures FOLDER",
             code="cli.no_effect",
             option="--data-figures",
@@ -35,13 +35,13 @@ def check_matrices(matrices: Sequence[Path]) -> None:
 
 
 def data_section(report: SweepReport) -> ReportSection:
-    """Return the pictures of the data of the first finished run; the heading names it where runs have other data.
+    """Return the figures of the data of the first finished run; the heading names the run if runs differ in their data.
 
     Raises:
         CheckpointError: No run is finished.
-        ConfigError, DataError: The data cannot be read; it is read from where training read it.
+        ConfigError, DataError: The files that training read cannot be read again.
     """
-    runs = [] if report.systems is None else [run for one in report.systems.measured for run in one.runs]
+    runs = [] if report.systems is None else [run for system in report.systems.measured for run in system.runs]
     if not runs:
         raise CheckpointError(
             "--data-figures: no run of the matrix is finished; train one first",
@@ -53,10 +53,10 @@ def data_section(report: SweepReport) -> ReportSection:
         _, splits, max_length = read_splits(config)
     labelled = {name: split for name, split in splits.items() if name not in config.data.predict}
     with Display(speaks=True).bar("draw", 1):
-        found = pictures(data_view(config, labelled, max_length))
-        drawings = tuple(replace(each, key=f"data-{each.key}") for each in found)
-    prints = {run.get("run.data.train.fingerprint") for run in runs}
-    heading = "The data" if len(prints) == 1 else f"The data of {runs[0].name}"
+        figures = data_drawings(data_view(config, labelled, max_length))
+        drawings = tuple(replace(figure, key=f"data-{figure.key}") for figure in figures)
+    fingerprints = {run.get("run.data.train.fingerprint") for run in runs}
+    heading = "The data" if len(fingerprints) == 1 else f"The data of {runs[0].name}"
     return ReportSection("data", heading, drawings, is_short=False)
 
 

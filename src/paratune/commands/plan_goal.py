@@ -1,4 +1,4 @@
-"""`paratune plan --goal`: which ways meet it, by predictions and measured runs, and probes for the rest."""
+"""`paratune plan --goal`: selects the options that meet a goal, by predictions and measured runs, and writes probes."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,52 +15,53 @@ from paratune.errors import ConfigError, did_you_mean, os_error_as
 if TYPE_CHECKING:
     from paratune.commands.plan import PlanArguments
     from paratune.config.targets import ScoreTarget
-    from paratune.plan.goal import Goal, GoalVerdict
-    from paratune.plan.predict import Prediction
-    from paratune.plan.table import Plan
+    from paratune.planning.goal import Goal, GoalVerdict
+    from paratune.planning.predict import Prediction
+    from paratune.planning.table import Plan
 
 
 @dataclass(frozen=True)
 class Aimed:
-    """What the goal comes to."""
+    """The options of a plan judged by a goal."""
 
     verdicts: tuple["GoalVerdict", ...]
     lines: tuple[str, ...]
     chosen: "Prediction | None"
-    """What is advised among the ways that meet it, else among those that may; None where none does."""
+    """The recommended option that meets the goal, or that may meet it; None without one."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the verdicts in the order of the plan's options."""
+        """Return the verdicts as JSON values, in the order of the options."""
         return {
-            "verdicts": [{"state": each.state, "reason": each.reason} for each in self.verdicts],
+            "verdicts": [{"state": verdict.state, "reason": verdict.reason} for verdict in self.verdicts],
             "lines": list(self.lines),
         }
 
 
-def check_goal(wanted: "PlanArguments", task_kind: str, price_of: Callable[[], float | None]) -> "Goal | None":
-    """Return the goal, if there is one.
+def check_goal(
+    wanted: "PlanArguments", runs: Sequence[Path], task_kind: str, price_of: Callable[[], float | None]
+) -> "Goal | None":
+    """Return the goal; None without --goal.
 
     Args:
         wanted: The options.
-        task_kind: Decides on its metrics.
-        price_of: Gives the price of a device-hour, which --price or the machine's file may say.
+        runs: Those of --measured.
+        task_kind: Kind of the task, which decides on the metrics.
+        price_of: Returns the price of a device-hour from --price or the file of the machine.
 
     Raises:
-        ConfigError: It means nothing, or an option that belongs to one stands alone.
+        ConfigError: The goal is invalid, or an option needs --goal.
     """
     if wanted.goal is None:
-        alone = [
-            name for name, value in (("--measured", wanted.measured), ("--write-probes", wanted.write_probes)) if value
-        ]
-        if alone:
+        needs_goal = [name for name, value in (("--measured", runs), ("--write-probes", wanted.write_probes)) if value]
+        if needs_goal:
             raise ConfigError(
-                f'{" and ".join(alone)}: only with --goal, such as --goal "f1>=0.88 within 2h"',
+                f'{" and ".join(needs_goal)}: only with --goal, such as --goal "f1>=0.88 within 2h"',
                 code="cli.option_missing",
-                options=alone,
+                options=needs_goal,
                 option="--goal",
             )
         return None
-    from paratune.plan.goal import parse_goal
+    from paratune.planning.goal import parse_goal
 
     goal = parse_goal(wanted.goal)
     known = METRICS[task_kind]
@@ -80,52 +81,54 @@ def check_goal(wanted: "PlanArguments", task_kind: str, price_of: Callable[[], f
             code="cli.option_missing",
             option="--price",
         )
-    if wanted.write_probes is not None and wanted.nodes > 1:
+    if wanted.write_probes is not None and wanted.nodes not in (None, "1"):
         raise ConfigError(
             f"--write-probes: probes run on one machine; leave out --nodes {wanted.nodes}",
             code="cli.no_effect",
             option="--nodes",
             nodes=wanted.nodes,
         )
-    if wanted.measured and not goal.targets:
+    if runs and not goal.targets:
         raise ConfigError(
-            "--measured needs a score in --goal, such as f1>=0.88",
-            code="metric.unknown",
-            option="--goal",
+            "--measured needs a score in --goal, such as f1>=0.88", code="metric.unknown", option="--goal"
         )
     return goal
 
 
 def _check_scale(target: "ScoreTarget", task_kind: str) -> None:
-    """Refuse a score in percent where scores go to 1, and the reverse: SQuAD's are in percent."""
+    """Raise an error for a score in percent if the maximum is 1, or the reverse; scores of SQuAD are in percent."""
     in_percent = task_kind == "qa"
-    most = 100 if in_percent else 1
-    if not target.rises or target.value <= 0 or (1 < target.value <= 100 if in_percent else target.value <= 1):
+    maximum = 100 if in_percent else 1
+    if (
+        not target.is_higher_better
+        or target.value <= 0
+        or (1 < target.value <= 100 if in_percent else target.value <= 1)
+    ):
         return
-    meant = min(target.value * 100 if in_percent else target.value / 100, most)
+    corrected = min(target.value * 100 if in_percent else target.value / 100, maximum)
     raise ConfigError(
-        f"--goal: {target.text}, and scores of {task_kind} go up to {most}; write {target.metric}>={meant:g}",
+        f"--goal: {target.text}, and a score of {task_kind} is at most {maximum}; write {target.metric}>={corrected:g}",
         code="metric.scale",
         option="--goal",
-        most=most,
+        most=maximum,
         metric=target.metric,
     )
 
 
 def aim(goal: "Goal", plan: "Plan", measured: Sequence[Path]) -> Aimed:
-    """Judge the ways of a plan.
+    """Judge the options of a plan.
 
     Raises:
-        ParatuneError: A measured run is none, or none was evaluated by a metric of the goal.
+        ParatuneError: A measured folder is not a run, or no run has a metric of the goal.
     """
-    from paratune.plan.advice import recommended
-    from paratune.plan.goal import goal_lines, judge
+    from paratune.planning.advice import recommended
+    from paratune.planning.goal import goal_lines, judge
 
     steps_until, num_missed = _steps_until(goal, measured) if measured else ({}, 0)
     verdicts = judge(goal, plan.predictions, steps_until)
     chosen = None
     for state in ("meets it", "may meet it"):
-        chosen = chosen or recommended([each.prediction for each in verdicts if each.state == state])
+        chosen = chosen or recommended([verdict.prediction for verdict in verdicts if verdict.state == state])
     lines = list(goal_lines(goal, verdicts, steps_until, num_missed))
     if chosen is not None:
         lines.append(f"For the goal run {chosen.in_words}.")
@@ -133,18 +136,18 @@ def aim(goal: "Goal", plan: "Plan", measured: Sequence[Path]) -> Aimed:
 
 
 def _steps_until(goal: "Goal", folders: Sequence[Path]) -> tuple[dict[int, list[int]], int]:
-    """Return after how many steps runs met all targets, by their global batch, and how many runs never did."""
+    """Return the numbers of steps until runs met all targets, by global batch, and the number of runs that did not."""
     from paratune.commands.plan_score import runs_of
-    from paratune.report.read import read_runs
-    from paratune.report.targets import check_known, look_at
+    from paratune.reports.runs.read import read_runs
+    from paratune.reports.runs.targets import check_known, evaluate_targets
 
     runs = read_runs([run for folder in folders for run in runs_of(folder)]).runs
-    found = [look_at(run, goal.targets) for run in runs]
-    check_known(goal.targets, found)
+    results = [evaluate_targets(run, goal.targets) for run in runs]
+    check_known(goal.targets, results)
     steps: dict[int, list[int]] = {}
     num_missed = 0
-    for run, each in zip(runs, found, strict=True):
-        reached = [one.step for one in each.reached]
+    for run, result in zip(runs, results, strict=True):
+        reached = [point.step for point in result.reached]
         size = run.number("run.batch.global_batch_size")
         num_missed += None in reached
         if size is not None and None not in reached:
@@ -153,12 +156,12 @@ def _steps_until(goal: "Goal", folders: Sequence[Path]) -> tuple[dict[int, list[
 
 
 def write_probes(path: Path, loaded: LoadedConfig, overrides: Sequence[str], aimed: Aimed) -> str:
-    """Write the matrix of probes; return what was written, in words.
+    """Write the matrix of probes; return a sentence about the file.
 
     Raises:
         ConfigError: There is nothing to probe, or the file cannot be written.
     """
-    from paratune.plan.goal import probe_matrix
+    from paratune.planning.goal import probe_matrix
 
     base = Path(os.path.relpath(loaded.source, path.parent)).as_posix()
     values: Mapping[str, Any] = read_overrides(Layer(), overrides).values

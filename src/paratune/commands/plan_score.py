@@ -1,4 +1,4 @@
-"""`paratune plan --score` and `--calibrate`: how right plans were, what a machine can do, and both from its runs."""
+"""`paratune plan --score` and `--calibrate`: compare plans with measurements, and measure this machine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,28 +12,27 @@ from paratune.console import print_json, print_result, set_up_logging, stdout_fo
 from paratune.errors import EXIT_OK, ConfigError
 
 if TYPE_CHECKING:
-    from paratune.plan.constants import Constants
-    from paratune.plan.machine import Machine
-    from paratune.plan.refinement import Observation
+    from paratune.planning.constants import Constants
+    from paratune.planning.machine import Machine
+    from paratune.planning.refinement import Observation
 
 
 def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
-    """Print predicted against measured of finished runs; return the exit code.
+    """Print predicted and measured values of finished runs; return the exit code.
 
     Raises:
-        CheckpointError: A folder is no run, or none of them is finished.
+        CheckpointError: A folder is not a run, or no run is finished.
     """
-    from paratune.plan.score import COLUMNS, Score, row_texts, scored
-    from paratune.report.prediction_rows import measured_step_ms
-    from paratune.report.read import read_runs
-    from paratune.report.tabular import table_of_texts
-    from paratune.report.tabular_terminal import rich_table
+    from paratune.planning.score import COLUMNS, Score, row_texts, score_run
+    from paratune.reports.rows.predictions import measured_step_ms
+    from paratune.reports.runs.read import read_runs
+    from paratune.reports.tables.table import table_of_texts
+    from paratune.reports.tables.terminal import rich_table
 
-    found = read_runs([run for folder in folders for run in runs_of(folder)])
     runs = []
-    for run in found.runs:
+    for run in read_runs([run for folder in folders for run in runs_of(folder)]).runs:
         mean_ms = measured_step_ms(run)
-        runs.append(scored(run.name, dict(run.run), dict(run.summary), None if mean_ms is None else mean_ms / 1000))
+        runs.append(score_run(run.name, dict(run.run), dict(run.summary), None if mean_ms is None else mean_ms / 1000))
     score = Score(tuple(runs))
     if as_json:
         print_json(score.as_dict())
@@ -47,51 +46,75 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
 
 
 def runs_of(folder: Path) -> list[Path]:
-    """Return the runs that a folder stands for: itself, or those of a matrix."""
+    """Return the folder itself, or the runs in the folder of a matrix."""
     from paratune.records.sweep import RUNS_FOLDER, holds_sweep
 
     if not holds_sweep(folder):
         return [folder]
-    return sorted(each for each in (folder / RUNS_FOLDER).iterdir() if each.is_dir())
+    return sorted(run for run in (folder / RUNS_FOLDER).iterdir() if run.is_dir())
 
 
-def calibrate_command(*, as_json: bool, speaks: bool) -> dict[str, Any]:
-    """Measure this machine and keep what is found; return it as plain data.
+def calibrate_command(*, as_json: bool, speaks: bool, write: Path | None = None) -> dict[str, Any] | None:
+    """Measure this machine and save the constants; return them as JSON values.
+
+    Under torchrun on several nodes, rank 0 measures its node and all ranks measure the network; the other ranks print
+    nothing and return None.
 
     Args:
         as_json: Print nothing on stdout.
         speaks: Whether this is all that the command prints.
+        write: Device file to write, besides the file in the cache.
 
     Raises:
-        ParatuneError: It cannot be measured, or what was found cannot be kept.
+        ParatuneError: The machine cannot be measured, or the constants cannot be saved.
     """
     import logging
 
-    from paratune.plan.calibration import calibrate
+    from paratune.planning.calibration import calibrate, calibrate_nodes
+    from paratune.planning.node_file import write_node_file
+    from paratune.planning.written import check_writable
+    from paratune.processes.place import local_world_size, place_from_environment
 
-    set_up_logging(speaks=True)
+    place = place_from_environment()
+    ranks_per_node = local_world_size(place)
+    if write is not None and place.rank == 0:
+        check_writable(write)
+    set_up_logging(speaks=place.rank == 0)
     log = logging.getLogger(__name__)
+
+    def log_progress(text: str) -> None:
+        log.info("measuring %s", text)
+
     with stdout_for_results():
-        found = calibrate(lambda text: log.info("measuring %s", text))
+        if place.world_size > ranks_per_node:
+            calibration = calibrate_nodes(place.rank, place.local_rank, ranks_per_node, log_progress)
+        else:
+            calibration = None if place.rank else calibrate(log_progress)
+    if calibration is None:
+        return None
+    if write is not None:
+        write_node_file(write, calibration.machine, calibration.by_threads)
     if not as_json and speaks:
-        for line in found.lines():
+        lines = [] if write is None else [f"{write}: use it with paratune plan CONFIG --device {write}"]
+        for line in [*calibration.lines(), *lines]:
             print_result(Text(plain(line)))
-    by_threads = {str(threads): constants.as_json() for threads, constants in found.by_threads.items()}
-    about = {"machine": found.machine.name, "path": str(found.path), "seconds": found.seconds}
-    return {**about, "launching": dict(found.launching), "by_threads": by_threads}
+    by_threads = {str(threads): constants.as_json() for threads, constants in calibration.by_threads.items()}
+    about = {"machine": calibration.machine.name, "path": str(calibration.path), "seconds": calibration.seconds}
+    written = None if write is None else str(write)
+    return {**about, "written": written, "launching": dict(calibration.launching), "by_threads": by_threads}
 
 
 def refine_command(folders: Sequence[Path], *, as_json: bool) -> int:
-    """Make the figures of this machine better by runs on it, and keep them; return the exit code.
+    """Refine the figures of this machine by runs on it, and save them; return the exit code.
 
     Raises:
-        CheckpointError: A folder is no run, or none of them is finished.
-        ConfigError: This machine has not been calibrated, or none of the runs says anything of it.
+        CheckpointError: A folder is not a run, or no run is finished.
+        ConfigError: This machine has not been calibrated, or no run can be compared with it.
     """
-    from paratune.plan.calibration import keep_refined, refined_by
-    from paratune.plan.constants import Constants
-    from paratune.plan.machine import this_machine
-    from paratune.plan.refinement import refine
+    from paratune.planning.calibration import refining_runs, store_refined
+    from paratune.planning.constants import Constants
+    from paratune.planning.machine import this_machine
+    from paratune.planning.refinement import refine
 
     machine = this_machine()
     if not machine.is_calibrated:
@@ -100,8 +123,8 @@ def refine_command(folders: Sequence[Path], *, as_json: bool) -> int:
             code="plan.not_calibrated",
             name=machine.name,
         )
-    seen, names, left_out = _observed(folders, machine, refined_by(machine.name))
-    reasons = [f"{name} is left out: {reason}" for name, reason in left_out.items()]
+    seen, names, left_out = _observed(folders, machine, refining_runs(machine.name))
+    reasons = [f"{name} is not used: {reason}" for name, reason in left_out.items()]
     if not names:
         raise ConfigError(
             f"no run can be compared with the figures of {machine.name}: {'; '.join(reasons)}",
@@ -109,13 +132,13 @@ def refine_command(folders: Sequence[Path], *, as_json: bool) -> int:
             name=machine.name,
         )
     before = machine.by_threads or {1: machine.constants or Constants()}
-    refined = {threads: refine(before[threads], each) for threads, each in seen.items()}
-    path = keep_refined(machine, refined, names)
+    refined = {threads: refine(before[threads], observations) for threads, observations in seen.items()}
+    path = store_refined(machine, refined, names)
     if as_json:
         by_threads = {str(threads): constants.as_json() for threads, constants in refined.items()}
         print_json({"machine": machine.name, "path": str(path), "left_out": left_out, "by_threads": by_threads})
         return EXIT_OK
-    for line in [*_refined_lines(before, refined), *reasons, f"kept in {path}"]:
+    for line in [*_refined_lines(before, refined), *reasons, f"saved in {path}"]:
         print_result(Text(plain(line)))
     return EXIT_OK
 
@@ -123,9 +146,9 @@ def refine_command(folders: Sequence[Path], *, as_json: bool) -> int:
 def _observed(
     folders: Sequence[Path], machine: "Machine", known: Sequence[str]
 ) -> tuple[dict[int, list["Observation"]], list[str], dict[str, str]]:
-    """Return what runs say by the threads of their processes, those runs, and why others say nothing."""
-    from paratune.plan.refinement import recorded
-    from paratune.report.read import read_runs
+    """Return observations by threads of a process, the names of their runs, and the reasons of unused runs."""
+    from paratune.planning.refinement import read_recorded_run
+    from paratune.reports.runs.read import read_runs
 
     seen: dict[int, list[Observation]] = {}
     names, left_out = [], {}
@@ -133,18 +156,18 @@ def _observed(
         name = f"{run.name} {run.run.get('created')}"
         try:
             if name in known:
-                raise ValueError("it has refined them already")
-            threads, found = recorded(run.run, run.summary, machine)
+                raise ValueError("the figures already include it")
+            threads, observation = read_recorded_run(run.run, run.summary, machine)
         except ValueError as error:
             left_out[run.name] = str(error)
             continue
         names.append(name)
-        seen.setdefault(threads, []).append(found)
+        seen.setdefault(threads, []).append(observation)
     return seen, names, left_out
 
 
 def _refined_lines(before: Mapping[int, "Constants"], refined: Mapping[int, "Constants"]) -> Iterator[str]:
-    """Yield each figure that has changed, before and after."""
+    """Yield each changed figure, after and before."""
     for threads, constants in refined.items():
         for name in constants:
             old, new = before[threads][name], constants[name]

@@ -1,7 +1,8 @@
-"""What `paratune sweep --dry-run` and `--list` print: the runs of a matrix, how far each is, and how to start it."""
+"""Prints the runs of a matrix for `paratune sweep --dry-run` and `--list`: states, problems, commands."""
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,57 +10,71 @@ from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.console import print_json, print_result
 from paratune.errors import ConfigError
-from paratune.sweep.asked import names_of
-from paratune.sweep.cell import Cell
-from paratune.sweep.listing import listed
-from paratune.sweep.matrix import Matrix
-from paratune.sweep.plan import IN_USE, Step, SweepPlan
+from paratune.sweeps.asked import names_of
+from paratune.sweeps.cell import Cell
+from paratune.sweeps.listing import listed
+from paratune.sweeps.matrix import Matrix
+from paratune.sweeps.plan import IN_USE, Step, SweepPlan
 
 
-def counts(plan: SweepPlan, asked: set[str]) -> str:
-    """Return how many runs there are in each state, in words."""
-    states = [_state(step) for step in plan.steps if step.cell.name in asked]
-    found = {state: states.count(state) for state in dict.fromkeys(states)}
+def counts(plan: SweepPlan, names: set[str]) -> str:
+    """Return the number of runs in each state, in words."""
+    states = [_state(step) for step in plan.steps if step.cell.name in names]
+    num_runs = {state: states.count(state) for state in dict.fromkeys(states)}
     runs = counted(len(states), "run")
-    return f"{runs} ({', '.join(f'{count} {state}' for state, count in found.items())})"
+    return f"{runs} ({', '.join(f'{count} {state}' for state, count in num_runs.items())})"
 
 
 def _state(step: Step) -> str:
-    """Return what a run is at; the record of one that another process trains says that it was cut off until it ends."""
+    """Return the state of a run; the record of a run that another process trains has the state interrupted."""
     return "changed" if step.changed else "running" if step.record.reason == IN_USE else step.record.state
 
 
-def show_plan(matrix: Matrix, plan: SweepPlan, asked: set[str], *, retry_failed: bool, as_json: bool) -> None:
-    """Print what would be done."""
-    steps = [step for step in plan.in_order() if step.cell.name in asked]
+def show_plan(
+    matrix: Matrix,
+    plan: SweepPlan,
+    names: set[str],
+    error: ConfigError | None = None,
+    *,
+    retry_failed: bool,
+    as_json: bool,
+) -> None:
+    """Print the runs and their actions, the skipped runs with reasons, and the error when all runs are skipped."""
+    steps = [step for step in plan.in_order() if step.cell.name in names]
     if as_json:
         runs = [_step_dict(step, retry_failed) for step in steps]
         about = _about(matrix, [step.cell for step in plan.steps])
-        print_json({**about, "problems": None, "runs": runs, "past": list(plan.record.past)}, indent=1)
+        problems = {"problems": None} if error is None else _problems(error)
+        print_json({**about, **problems, "runs": runs, "past": list(plan.record.past)}, indent=1)
         return
     from rich.table import Table
     from rich.text import Text
 
-    print_result(Text(plain(f"{matrix.name}: {counts(plan, asked)} in {matrix.folder}")))
+    print_result(Text(plain(f"{matrix.name}: {counts(plan, names)} in {matrix.folder}")))
     for axis in matrix.axes:
         kind = " (seeds)" if axis.axis.is_seed else ""
         print_result(Text(plain(f"  {axis.axis.label}{kind}: {', '.join(axis.axis.values.values())}")))
     for line in _settings(matrix):
         print_result(Text(plain(f"  {line}")))
-    for each in matrix.exclude:
-        left_out = ", ".join(f"{label}: {' or '.join(names)}" for label, names in each.items())
-        print_result(Text(plain(f"  left out: {left_out}")))
+    for values_by_label in matrix.exclude:
+        excluded = ", ".join(f"{label}: {' or '.join(values)}" for label, values in values_by_label.items())
+        print_result(Text(plain(f"  excluded: {excluded}")))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("run", "processes", "state", "next"):
+    for name in ("run", "processes", "state", "action"):
         table.add_column(name, overflow="fold", justify="right" if name == "processes" else "left")
     for step in steps:
         if step.record.state == "skipped":
             continue
-        then = "trained" if step.runs(retry_failed=retry_failed) else "left as it is"
-        then = "probed" if then == "trained" and step.cell.kind == "probe" else then
-        then = "refused" if step.changed else "waited for" if step.record.reason == IN_USE else then
-        table.add_row(Text(step.cell.name), str(step.cell.num_processes), _state(step), then)
-    print_result(table)
+        action = "none"
+        if step.changed:
+            action = "refuse"
+        elif step.record.reason == IN_USE:
+            action = "wait"
+        elif step.runs(retry_failed=retry_failed):
+            action = "probe" if step.cell.kind == "probe" else "train"
+        table.add_row(Text(step.cell.name), str(step.cell.num_processes), _state(step), action)
+    if table.row_count:
+        print_result(table)
     skipped: dict[str, list[Cell]] = {}
     for step in steps:
         if step.record.state == "skipped":
@@ -70,24 +85,28 @@ def show_plan(matrix: Matrix, plan: SweepPlan, asked: set[str], *, retry_failed:
         for change in step.changed:
             print_result(Text(plain(f"{step.cell.name}: {change}")))
     if any(step.changed for step in steps):
-        print_result(Text("changed runs are refused; --overwrite deletes them and trains them again"))
+        print_result(Text("a run with changed settings is an error; --overwrite deletes it and trains it again"))
     if plan.record.past:
-        names = ", ".join(plan.record.past[:5]) + (", ..." if len(plan.record.past) > 5 else "")
+        past = ", ".join(plan.record.past[:5]) + (", ..." if len(plan.record.past) > 5 else "")
         are = "is" if len(plan.record.past) == 1 else "are"
         print_result(
-            Text(plain(f"{counted(len(plan.record.past), 'run')} {are} no longer in the matrix and stay: {names}"))
+            Text(plain(f"{counted(len(plan.record.past), 'run')} {are} no longer in the matrix and are kept: {past}"))
         )
+    if error is not None:  # its reasons are those of the skipped runs above
+        print(f"error: {error.text().splitlines()[0]}", file=sys.stderr)  # noqa: T201
 
 
 def _settings(matrix: Matrix) -> Iterator[str]:
-    """Yield what the matrix says of all runs beside their options."""
+    """Yield the settings of the matrix for all runs that are not options of a run."""
     if matrix.environment:
-        given = (
+        variables = (
             f"{name}={value}" if value is not None else f"{name} unset" for name, value in matrix.environment.items()
         )
-        yield f"env: {', '.join(given)}"
+        yield f"env: {', '.join(variables)}"
+    if matrix.search is not None:
+        yield matrix.search.record(matrix.trials).text()
     if matrix.repeats > 1:
-        yield f"repeats: {matrix.repeats}, each run once before any is made again"
+        yield f"repeats: {matrix.repeats}, every run once, then every run again"
     yield f"order: {matrix.order}"
 
 
@@ -98,6 +117,7 @@ def _about(matrix: Matrix, cells: Sequence[Cell]) -> dict[str, Any]:
         "num_runs": len(cells),
         "axes": {axis.axis.label: list(axis.axis.values.values()) for axis in matrix.axes},
         "select_per": list(matrix.select_per),
+        **({} if matrix.search is None else {"search": asdict(matrix.search.record(matrix.trials))}),
     }
 
 
@@ -117,7 +137,7 @@ def _step_dict(step: Step, retry_failed: bool) -> dict[str, Any]:
 
 
 def show_list(matrix: Matrix, todo: Sequence[Step], *, as_json: bool) -> None:
-    """Print what is to be trained as independent commands, one a line."""
+    """Print the commands of the runs to train, one a line."""
     runs = [listed(matrix.folder, step) for step in todo]
     if as_json:
         print_json(
@@ -130,19 +150,22 @@ def show_list(matrix: Matrix, todo: Sequence[Step], *, as_json: bool) -> None:
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
 
 
+def _problems(error: ConfigError) -> dict[str, Any]:
+    return {"problems": str(error), "errors": [fault.as_dict() for fault in error.faults]}
+
+
 def show_invalid(matrix: Matrix, cells: Sequence[Cell], error: ConfigError, *, as_json: bool) -> None:
     if as_json:
         runs = [
             {
                 "name": cell.name,
                 "values": dict(cell.values),
-                "problems": [each.message for each in cell.problems]
+                "problems": [problem.message for problem in cell.problems]
                 + [cell.impossible] * (cell.impossible is not None),
             }
             for cell in cells
         ]
-        errors = [fault.as_dict() for fault in error.faults]
-        print_json({**_about(matrix, cells), "problems": str(error), "errors": errors, "runs": runs}, indent=1)
+        print_json({**_about(matrix, cells), **_problems(error), "runs": runs}, indent=1)
         return
     print_result(plain(f"{matrix.name}: {counted(len(cells), 'run')}"))
     for cell in cells:

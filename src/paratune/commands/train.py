@@ -1,144 +1,127 @@
-"""`paratune train`: check what can be checked at once, start processes if asked to, train, and show the result."""
+"""`paratune train`: checks the run, starts processes for --nproc, trains, and prints the result."""
 
 import os
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paratune.base.imports import without_collections
 from paratune.base.text import plain
-from paratune.commands.threads import respect_quota
-from paratune.config.load import LoadedConfig, load_config
-from paratune.config.sections import run_path
+from paratune.commands import BEGAN
+from paratune.commands.options import Json, Overrides, require_at_least
 from paratune.console import (
     outlive_readers,
     print_json,
     print_result,
     print_warning,
-    set_up_logging,
-    stdout_for_results,
 )
-from paratune.errors import EXIT_LAUNCH, EXIT_OK, ConfigError, LaunchError, option_error
-from paratune.launch.smaller import launch_until_it_fits
-from paratune.processes.elastic import mode_of_start, torchrun_of
-from paratune.processes.launcher import idle_tasks, launcher, why_wrong
-from paratune.processes.place import RENDEZVOUS_VARIABLE, global_batch_size, place_from_environment
-from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, SUMMARY_FILE, is_finished, read_json
-from paratune.records.run_folder import Mode, check_same_run, check_usable
+from paratune.errors import EXIT_LAUNCH, EXIT_OK, LaunchError
+from paratune.processes.launcher import idle_tasks_warning, launch_problem, launcher
+from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, SUMMARY_FILE, read_json
+from paratune.records.evaluations import kept_text
+
+if TYPE_CHECKING:
+    pass
 
 
-def train_command(
-    path: Path,
-    overrides: Sequence[str],
+def train(
+    config: Path,
     *,
-    num_processes: int,
-    resume: bool,
-    overwrite: bool,
-    as_json: bool,
-    began: float,
+    set_: Overrides = (),
+    nproc: int = 1,
+    resume: bool = False,
+    overwrite: bool = False,
+    json: Json = False,
 ) -> int:
-    """Run the command; return its exit code.
+    """Train the run in CONFIG, evaluate and save its model, and print the result.
 
-    Raises:
-        ParatuneError: Whatever is wrong, before anything is started where possible.
+    Under torchrun the command is one process of the run; --nproc starts the processes itself.
+
+    Args:
+        nproc: number of processes to start on this machine
+        resume: resume an unfinished run, or start it when there is none
+        overwrite: delete an existing run folder
     """
+    from paratune.api.train import check_start, start_kind, train_here
+    from paratune.config.load import load_config
+    from paratune.config.sections import run_path
+    from paratune.launch.smaller_batches import launch_with_smaller_batches
+    from paratune.processes.elastic import read_torchrun, start_mode
+    from paratune.processes.place import RENDEZVOUS_VARIABLE, place_from_environment
+
     outlive_readers()
-    if resume and overwrite:
-        raise ConfigError(
-            "--resume continues a run and --overwrite deletes it; use one of them",
-            code="cli.conflict",
-            options=("--resume", "--overwrite"),
-        )
-    if num_processes < 1:
-        raise option_error("--nproc", num_processes, "at least 1 process is needed", code="cli.out_of_range")
-    mode: Mode = "resume" if resume else "overwrite" if overwrite else "new"
-    loaded = load_config(path, overrides)
-    if reason := why_wrong(num_processes):
+    mode = start_kind(resume=resume, overwrite=overwrite)
+    require_at_least("--nproc", nproc)
+    loaded = load_config(config, set_)
+    if reason := launch_problem(nproc):
         raise LaunchError(reason, code="launch.started_twice")
     place = place_from_environment()
     is_child = RENDEZVOUS_VARIABLE in os.environ
-    if num_processes > 1 and place.world_size > 1 and not is_child:
-        by = "srun" if launcher() == "srun" else "torchrun"
+    if nproc > 1 and place.world_size > 1 and not is_child:
+        program = "srun" if launcher() == "srun" else "torchrun"
         raise LaunchError(
-            f"--nproc {num_processes} in a process that {by} started (WORLD_SIZE={place.world_size}); leave out "
-            f"--nproc or {by}",
+            f"--nproc {nproc} in a process that {program} started (WORLD_SIZE={place.world_size}); leave out "
+            f"--nproc or {program}",
             code="launch.started_twice",
             option="--nproc",
-            value=num_processes,
+            value=nproc,
             world_size=place.world_size,
         )
-    if reason := idle_tasks(num_processes):
+    if reason := idle_tasks_warning(nproc):
         print_warning(reason, "launch.idle_tasks")
-    num_ranks = place.world_size if is_child else max(num_processes, place.world_size)
-    # torchrun and srun know how many machines there are; each process asks again once it has started.
-    num_nodes = 1 if num_processes > 1 and not is_child else None
-    size = global_batch_size(loaded.config, num_ranks, num_nodes)
+    num_ranks = place.world_size if is_child else max(nproc, place.world_size)
+    # torchrun and srun know the number of machines; each process reads it again when it has started.
+    num_nodes = 1 if nproc > 1 and not is_child else None
     folder = run_path(loaded.config)
-    mode = mode_of_start(mode, folder)
-    if (start := torchrun_of()) and start.num_restarts and place.rank == 0:
+    mode = start_mode(mode, folder)
+    if (start := read_torchrun()) and start.num_restarts and place.rank == 0:
         times = f"restart {start.num_restarts} of {start.max_restarts}"
         print(f"torchrun started the processes again, {times}", file=sys.stderr)  # noqa: T201
-    if mode == "resume":
-        check_same_run(folder, loaded.values, global_batch_size=size)
-        if is_finished(folder):
-            return _already_finished(folder, as_json=as_json, rank=place.rank)
-    check_usable(folder, mode)
-    if num_processes > 1 and not is_child:
-        started = time.time() - 1  # clocks of file systems are coarse, or those of another machine
-        code = launch_until_it_fits(sys.argv[1:], num_processes)
+    if not check_start(loaded, mode, num_ranks=num_ranks, num_nodes=num_nodes):
+        return _already_finished(folder, as_json=json, rank=place.rank)
+    if nproc > 1 and not is_child:
+        started = time.time() - 1  # a file system may have a coarse clock, or that of another machine
+        code = launch_with_smaller_batches(sys.argv[1:], nproc)
         if code == EXIT_LAUNCH:
-            _name_checkpoint(folder, since=0.0 if mode == "resume" else started)
+            _print_newest_checkpoint(folder, since=0.0 if mode == "resume" else started)
         return code
-    return _train_here(loaded, mode, as_json=as_json, began=began, rank=place.rank)
+    summary = train_here(loaded, mode, began=BEGAN, rank=place.rank)
+    if place.rank == 0:
+        show(summary, folder, as_json=json)
+    return EXIT_OK
 
 
-def _name_checkpoint(folder: Path, *, since: float) -> None:
-    """Say where a run whose processes died can be gone on with; one of before `since` (s) is another run's."""
-    found = [path for path in (folder / CHECKPOINTS_FOLDER).glob("step_*") if path.stat().st_mtime >= since]
-    if found:
-        print(plain(f"--resume continues from {max(found, key=_age)}"), file=sys.stderr)  # noqa: T201
+def _print_newest_checkpoint(folder: Path, *, since: float) -> None:
+    """Print the newest checkpoint from which a failed run can be resumed; older ones than `since` (s) do not count."""
+    checkpoints = [path for path in (folder / CHECKPOINTS_FOLDER).glob("step_*") if path.stat().st_mtime >= since]
+    if checkpoints:
+        print(plain(f"--resume continues from {max(checkpoints, key=_time_and_name)}"), file=sys.stderr)  # noqa: T201
 
 
-def _age(checkpoint: Path) -> tuple[float, str]:
+def _time_and_name(checkpoint: Path) -> tuple[float, str]:
     return checkpoint.stat().st_mtime, checkpoint.name
 
 
 def _already_finished(folder: Path, *, as_json: bool, rank: int) -> int:
-    """Show what there is: a batch system that starts a job again must not take a finished run for a failed one."""
+    """Print the result, with exit code 0: for a batch system that restarts a job, a finished run is no failure."""
     if rank == 0:
         print(plain(f"{folder} is already finished: nothing was done"), file=sys.stderr)  # noqa: T201
         show(read_json(folder / SUMMARY_FILE), folder, as_json=as_json)
     return EXIT_OK
 
 
-def _train_here(loaded: LoadedConfig, mode: Mode, *, as_json: bool, began: float, rank: int) -> int:
-    set_up_logging(speaks=rank == 0, rank=rank)
-    respect_quota()
-    from paratune.engine.stop import StopRequest
-
-    stop = StopRequest().install()  # before the seconds that importing torch takes
-    with stdout_for_results():
-        with without_collections():
-            from paratune.train.run import train
-
-        summary = train(loaded, mode=mode, stop=stop, began=began)
-    if rank == 0:
-        show(summary, run_path(loaded.config), as_json=as_json)
-    return EXIT_OK
-
-
 def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
-    """Print the result of a finished run: its summary as JSON, or the report's table and where the files are."""
+    """Print the result of a finished run: its summary as JSON, or the table of the report and the paths."""
     if as_json:
         print_json(summary)
         return
     from rich.text import Text
 
-    from paratune.report import make, terminal_table
+    from paratune.reports import make, terminal_table
 
     print_result(terminal_table(make([folder], None)))
-    kept = {"probe": None, "baseline": "baseline"}.get(str(summary.get("kind")), MODEL_FOLDER)
-    model = "" if kept is None else f"   model: {folder / kept}"
+    if (kept := kept_text(summary)) is not None:
+        print_result(Text(plain(kept)), is_prose=True)
+    model_folder = {"probe": None, "baseline": "baseline"}.get(str(summary.get("kind")), MODEL_FOLDER)
+    model = "" if model_folder is None else f"   model: {folder / model_folder}"
     print_result(Text(plain(f"run: {folder}{model}   report: paratune report {folder}")))

@@ -1,4 +1,4 @@
-"""`paratune watch`: what runs are at, in a terminal, while they go on."""
+"""`paratune watch`: shows the progress of running runs in a terminal."""
 
 import math
 import signal
@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from paratune.commands.options import Json
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError
 from paratune.watch.board import Board, BoardView
@@ -17,26 +18,28 @@ from paratune.watch.screen import Screen
 
 DEFAULT_FOLDER = Path("runs")
 MIN_INTERVAL_S = 0.1
-RESPITE = 4
-"""After a look, at least so many times as long as it took passes before the next: a slow disk is left alone."""
+PAUSE_FACTOR = 4
+"""The pause after an update is at least this many times its duration, which limits the load of a slow disk."""
 
 
-def watch_command(paths: Sequence[Path], *, once: bool, interval: float, as_json: bool) -> int:
-    """Show what runs, matrices and folders of them are at, until what was named has ended, or Ctrl-C.
+def watch(*paths: Path, once: bool = False, interval: float = 2.0, json: Json = False) -> int:
+    """Show the progress, loss, speed, memory and remaining time of runs and matrices.
 
-    Raises:
-        CheckpointError: A path is not there.
-        ConfigError: The interval is none.
+    PATHS are runs, matrices or folders of them; default: the running ones below runs/. Only records are read.
+
+    Args:
+        once: print one view and exit; also the behaviour without a terminal
+        interval: seconds between two updates
     """
     if not (math.isfinite(interval) and interval >= MIN_INTERVAL_S):
         raise ConfigError(
-            f"--interval {interval:g}: allowed are seconds from {MIN_INTERVAL_S:g} on",
+            f"--interval {interval:g}: at least {MIN_INTERVAL_S:g} seconds",
             code="cli.out_of_range",
             option="--interval",
             value=interval,
         )
     board = Board(_watched(paths))
-    if as_json:
+    if json:
         print_json(board.look().as_dict(), indent=1)
         return EXIT_OK
     console = Console()
@@ -59,22 +62,22 @@ def _watched(paths: Sequence[Path]) -> Sequence[Path]:
 
 
 def _live(board: Board, console: Console, interval: float) -> None:
-    """Show the board again and again on a screen of its own; the last view stays on the terminal."""
-    # A resized terminal is drawn anew at once, and one that is ended gets its screen back.
+    """Update the view on the alternate screen until all runs end; the last view stays in the terminal."""
+    # Redraw at once after a resize, and restore the screen after SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
     signal.signal(signal.SIGTERM, _end)
     view: BoardView | None = None
     try:
         with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
             while True:
-                began = time.monotonic()
+                start = time.monotonic()
                 view = board.look()
-                took = time.monotonic() - began
+                duration_s = time.monotonic() - start
                 _show(live, view)
-                if view.is_at_rest:
+                if view.is_finished:
                     break
-                _wait(live, view, max(interval, RESPITE * took))
-    except KeyboardInterrupt:  # how one stops looking; what is watched goes on
+                _wait(live, view, max(interval, PAUSE_FACTOR * duration_s))
+    except KeyboardInterrupt:  # ends the view; the runs continue
         pass
     if view is not None:
         console.print(Screen(view))

@@ -1,4 +1,4 @@
-"""Advice before the first step: what was chosen and cannot help here, with the numbers; nothing of what is unknown."""
+"""Advice before the first step: options that do not help in this run, with numbers; only where the sizes are known."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from paratune.config.model_states import StateBytes, adam_bytes, model_state_byt
 from paratune.config.traits import Traits
 
 ROOMY = 4
-"""Model states that fit so many times leave three quarters of the memory to activations: memory is not short."""
+"""Memory is sufficient when the model states fit this many times: three quarters of it remain for activations."""
 BUBBLE_FREE = 4
-"""Micro-batches per stage from which on the bubble is negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)."""
+"""With this many micro-batches per stage the bubble is negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)."""
 SLOW_S = 0.1
-"""Seconds of communication per step from which on they are worth a line."""
+"""Minimum seconds of communication per step for advice."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class JobSizes:
     num_parameters: int
     num_trainable: int
     bytes_per_value: int
-    """Of a weight, a gradient and each of the optimizer's two moments: 4, or 8 with precision: fp64."""
+    """Of a weight, of a gradient and of both moments of the optimizer: 4, or 8 with precision: fp64."""
     world_size: int
     share: int
     """Samples of one replica per optimizer step."""
@@ -35,29 +35,29 @@ class JobSizes:
     link_bytes_per_s: float | None
     """Between ranks, one direction, of the slowest link; None when not known."""
     is_per_device: bool = False
-    """Whether the batch is given by `batch.per_device`, which knows no batch.micro_batch_size."""
+    """Whether `batch.per_device` sets the batch; `batch.micro_batch_size` has no effect then."""
     num_workers: int = 0
     """`data.num_workers`, of each rank."""
     num_local_ranks: int = 1
     """Ranks on a machine."""
     num_cores: float | None = None
-    """Logical cores that they may keep busy together; None when not known."""
+    """Logical cores that these ranks may use together; None when not known."""
 
     @property
     def weights_bytes(self) -> int:
-        return self.held().weights
+        return self.states_per_rank().weights
 
     @property
     def gradients_bytes(self) -> int:
-        """As many as the weights that are trained have."""
-        return self.held().gradients
+        """Of the trained weights only."""
+        return self.states_per_rank().gradients
 
     @property
     def states_bytes(self) -> int:
         """Weights, gradients and both moments: 16 bytes a trained parameter in fp32."""
-        return self.held().total
+        return self.states_per_rank().total
 
-    def held(self, shards: Collection[str] = (), num_shards: int = 1) -> StateBytes:
+    def states_per_rank(self, shards: Collection[str] = (), num_shards: int = 1) -> StateBytes:
         """Return what one rank holds; see `model_state_bytes`."""
         return model_state_bytes(
             self.num_parameters,
@@ -73,7 +73,7 @@ class JobSizes:
 
 
 def advice(traits: Traits, job: JobSizes) -> list[str]:
-    """Return one line for each choice that cannot help, or costs much; an empty list where there is nothing to say.
+    """Return one line for each option that does not help, or that costs much.
 
     Args:
         traits: Of the strategy, under its options.
@@ -81,8 +81,7 @@ def advice(traits: Traits, job: JobSizes) -> list[str]:
 
     Source: bytes of model states and of communication: Rajbhandari et al., ZeRO, SC 2020, sections 3 and 7.
     """
-    looks = (_sharding(traits, job), _slow_links(traits, job), _pipeline(traits, job), _loader(job))
-    return [line for lines in looks for line in lines]
+    return [*_sharding(traits, job), *_slow_links(traits, job), *_pipeline(traits, job), *_loader(job)]
 
 
 def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
@@ -90,8 +89,8 @@ def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
     is_pipeline = traits.ranks_per_replica > 1
     if traits.shards and job.world_size == 1:
         yield (
-            f"strategy.kind: {traits.kind} in one process shares {_and(traits.shards)} with no other process: "
-            "it is the same as single, but slower"
+            f"strategy.kind: {traits.kind} in one process does not shard {_and(traits.shards)}: it is the same as "
+            "single, but slower"
         )
         if not offloads:
             return
@@ -104,21 +103,20 @@ def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
         f"{job.device_name}"
     )
     if offloads:
-        yield f"keeping states on the CPU moves them in every step and cannot help: {fit}; leave offloading off"
+        yield f"offload to the CPU moves states in every step and does not help: {fit}; switch it off"
     elif is_pipeline:
         yield f"strategy.kind: {traits.kind} is for models that do not fit: {fit}; strategy.kind: ddp has no bubble"
     elif traits.shards and job.world_size > 1:
         num_shards = shard_count(traits, job.world_size, job.num_local_ranks)
-        saved = job.states_bytes - job.held(traits.shards, num_shards).total
+        saved = job.states_bytes - job.states_per_rank(traits.shards, num_shards).total
         yield (
-            f"strategy.kind: {traits.kind} saves at most {format_bytes(saved)} per rank, memory is sufficient "
-            f"without it, and it costs "
-            f"communication: {fit}; strategy.kind: ddp is the simpler choice"
+            f"strategy.kind: {traits.kind} saves at most {format_bytes(saved)} per rank, costs communication, and "
+            f"memory is sufficient without it: {fit}; strategy.kind: ddp is simpler"
         )
 
 
 def _slow_links(traits: Traits, job: JobSizes) -> Iterator[str]:
-    """Say what gathering weights and reducing gradients more often than ddp costs."""
+    """Yield the cost of communication where weights are gathered or gradients reduced more often than in ddp."""
     if job.link_bytes_per_s is None or traits.ranks_per_replica > 1 or job.world_size == 1:
         return
     m, by_ddp = job.num_micro_batches, 2 * job.gradients_bytes * _others(job.world_size)
@@ -136,10 +134,10 @@ def _slow_links(traits: Traits, job: JobSizes) -> Iterator[str]:
 
 
 def moved_bytes(traits: Traits, job: JobSizes) -> float:
-    """Return the bytes that a rank sends in an optimizer step, whatever they overlap with; not for a pipeline.
+    """Return the bytes that a rank sends in an optimizer step, overlapped or not; not for a pipeline.
 
-    N ranks, of which S share the states, in m micro-steps: (S - 1)/S of the weights in each gathering and of the
-    gradients in each reduction; then, between N/S groups, 2 (N/S - 1)/(N/S) of the gradients' shards, once.
+    N ranks in groups of S that shard the states, m micro-steps: (S - 1)/S of the weights in each gathering and of the
+    gradients in each reduction; then, between the N/S groups, 2 (N/S - 1)/(N/S) of the gradients' shards, once.
 
     Args:
         traits: Of the strategy, under its options.
@@ -150,7 +148,7 @@ def moved_bytes(traits: Traits, job: JobSizes) -> float:
     """
     m, size = job.num_micro_batches, shard_count(traits, job.world_size, job.num_local_ranks)
     reductions = m if traits.reduces_each_micro_step else 1
-    # Backward runs through what is trained, and gathers no more.
+    # Backward gathers only the trained weights.
     gathered = job.gradients_bytes  # the second half of an all-reduce, or the weights that other ranks updated
     if traits.gathers_per_micro_step:
         gathered = m * (job.weights_bytes + (traits.gathers_per_micro_step - 1) * job.gradients_bytes)
@@ -159,7 +157,7 @@ def moved_bytes(traits: Traits, job: JobSizes) -> float:
 
 
 def _others(num_ranks: int) -> float:
-    """Return the part of something evenly sharded that lies on the other ranks."""
+    """Return the part of an evenly sharded state that other ranks hold."""
     return (num_ranks - 1) / num_ranks
 
 
@@ -185,7 +183,7 @@ def _pipeline(traits: Traits, job: JobSizes) -> Iterator[str]:
 
 
 def _loader(job: JobSizes) -> Iterator[str]:
-    """Say when workers have no cores of their own."""
+    """Yield a line where loader workers and ranks have to share cores."""
     n, workers = job.num_local_ranks, job.num_local_ranks * job.num_workers
     if job.num_cores is None or not workers or n + workers <= job.num_cores:
         return

@@ -1,4 +1,4 @@
-"""Baselines that are fitted in place of a model: what text alone gives without an encoder."""
+"""Options of baselines, which are fitted in place of a model."""
 
 from typing import Annotated, Literal
 
@@ -14,33 +14,33 @@ class TfidfOptions(Section):
     kind: Literal["tfidf"]
     """The baseline."""
     estimator: Literal["linear", "svm"] = "linear"
-    """What is fitted: linear is ridge regression for numbers and logistic regression for classes; svm is a linear
-    support vector machine for either."""
+    """linear: ridge regression for numbers, logistic regression for classes; svm: a linear support vector machine for
+    both."""
     max_ngram: Positive = 2
-    """Words in a row that are one feature, at most."""
+    """Maximum number of neighbouring words in a feature."""
     min_rows: Positive = 2
-    """Training rows that a feature occurs in, at least."""
+    """Minimum number of training rows with a feature."""
     max_features: Positive = 50_000
-    """Features, at most: the most frequent ones."""
+    """Maximum number of features; the most frequent ones are kept."""
     inverse_regularization: Annotated[list[PositiveFloat], Field(min_length=1)] = Field(
         default_factory=lambda: [0.01, 0.1, 1.0, 10.0, 100.0]
     )
-    """Values of scikit-learn's C, of which the validation set chooses; the alpha of ridge regression is 1 / (2 C)."""
+    """Values of scikit-learn's C; the validation set selects one. The alpha of ridge regression is 1 / (2 C)."""
 
 
-def refuse_baseline(baseline: TfidfOptions | None, what: str) -> None:
+def refuse_baseline(baseline: TfidfOptions | None, use: str) -> None:
     """Refuse a baseline where steps are needed.
 
     Args:
         baseline: Of the configuration.
-        what: What is done with steps, such as "paratune plan predicts".
+        use: Use of the steps for the message, such as "paratune plan predicts".
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: The configuration has a baseline.
     """
     if baseline is not None:
         raise ConfigError(
-            f"baseline: {baseline.kind} has no steps, which {what}; leave it out: --set baseline=null",
+            f"baseline: {baseline.kind} has no steps, which {use}; leave it out: --set baseline=null",
             code="baseline.no_steps",
             key="baseline",
             kind=baseline.kind,

@@ -1,4 +1,4 @@
-"""The batch size of a run: from what was said to what each rank does."""
+"""Computes what each rank does in an optimizer step from the options of the batch."""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,8 +9,8 @@ from paratune.config.feasibility.words import error
 from paratune.config.sections import BatchSize
 
 MAX_SAMPLES = 2**24
-"""Most samples of a step: hundreds of times the largest published batch, and few enough that `plan` can hold the length
-of each."""
+"""Maximum number of samples of a step: hundreds of times the largest published batch, and few enough that `plan` can
+hold the length of each."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ResolvedBatch:
     grad_accum_steps: int
     """Micro-steps per optimizer step."""
     micro_batch_multiple: int = 1
-    """What the number of micro-steps must be a multiple of."""
+    """The number of micro-steps must be a multiple of this."""
 
     @property
     def share(self) -> int:
@@ -32,25 +32,21 @@ class ResolvedBatch:
         return self.micro_batch_size * self.grad_accum_steps
 
     def possible(self) -> list[int]:
-        """Return the sizes of micro-batches, ascending from 1, into which a rank's share can be cut."""
+        """Return the possible sizes of micro-batches for a rank's share, ascending from 1."""
         return [size for size in divisors(self.share) if self.share // size % self.micro_batch_multiple == 0]
 
     def at_most(self, micro_batch_size: int) -> "ResolvedBatch":
-        """Return the same step in micro-batches of at most so many samples: the largest possible size.
-
-        Args:
-            micro_batch_size: At least 1.
-        """
+        """Return the same step with the largest possible micro-batch of at most `micro_batch_size` samples (>= 1)."""
         size = max(size for size in self.possible() if size <= micro_batch_size)
         return replace(self, micro_batch_size=size, grad_accum_steps=self.share // size)
 
     def halved(self) -> "ResolvedBatch | None":
-        """Return the same step in micro-batches of at most half the size; None where one sample is all there is."""
+        """Return the same step in micro-batches of at most half the size; None for a micro-batch of one sample."""
         return self.at_most(self.micro_batch_size // 2) if self.micro_batch_size > 1 else None
 
 
 def divisors(number: int) -> list[int]:
-    """Return what divides a number, ascending from 1 up to itself; the time is that of its square root."""
+    """Return the divisors of a number, ascending from 1 to the number; takes time in proportion to its square root."""
     small = [size for size in range(1, math.isqrt(number) + 1) if number % size == 0]
     large = [number // size for size in reversed(small)]
     return small + large[small[-1] == large[0] :]
@@ -58,14 +54,14 @@ def divisors(number: int) -> list[int]:
 
 @dataclass(frozen=True)
 class BatchRule:
-    """What a strategy asks of the batch."""
+    """Requirements of a strategy on the batch."""
 
     data_world_size: int
     """Ranks that see different data, at least 1."""
     num_micro_batches: int = 1
-    """Fewest of a step that the strategy can do with: the stages of a pipeline."""
+    """Minimum number of micro-batches of a step: the stages of a pipeline."""
     micro_batch_multiple: int = 1
-    """What their number must be a multiple of."""
+    """The number of micro-batches of a step must be a multiple of this."""
 
 
 def resolve_batch(
@@ -73,20 +69,20 @@ def resolve_batch(
 ) -> ResolvedBatch:
     """Return what each rank does in one optimizer step.
 
-    `global` is kept whatever the number of ranks: each takes an equal share of it, in micro-steps of at most
+    `global` is the same for every number of ranks: each rank takes an equal share of it, in micro-steps of at most
     `micro_batch_size` samples. With `per_device` the global batch grows with ranks and accumulation. With
-    `micro_batch_size: auto` what would be taken without it is returned, from which the search goes down.
+    `micro_batch_size: auto`, the result is that without it; the search for a smaller size starts there.
 
     Args:
-        batch: Exactly one of `global` and `per_device` is given.
-        data_world_size: Ranks that see different data, at least 1.
-        num_micro_batches: Fewest of a step that the strategy can do with: the stages of a pipeline. Where `batch`
-            leaves it open, four times as many are made if they can be: the bubble is then a fifth.
-        micro_batch_multiple: What their number must be a multiple of.
+        batch: Exactly one of `global` and `per_device` is set.
+        data_world_size: As in `BatchRule`.
+        num_micro_batches: As in `BatchRule`. Where `batch` sets no size and it is possible, a step has four times as
+            many: the bubble is then a fifth.
+        micro_batch_multiple: As in `BatchRule`.
 
     Raises:
-        ConfigError: The global batch is more than `MAX_SAMPLES`, or cannot be dealt evenly to the ranks, or a share not
-            to micro-steps; or these are too few, or no multiple.
+        ConfigError: The global batch is more than `MAX_SAMPLES`, or is not a multiple of the ranks, or a share not of
+            the micro-batch; or the number of micro-steps is too small, or not a multiple.
     """
     resolved = find_batch(batch, BatchRule(data_world_size, num_micro_batches, micro_batch_multiple))
     if isinstance(resolved, Reason):
@@ -95,7 +91,7 @@ def resolve_batch(
 
 
 def find_batch(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
-    """Return what each rank does in one optimizer step, or the reason why there is none; see `resolve_batch`."""
+    """Return what each rank does in one optimizer step, or the reason why that is not possible; see `resolve_batch`."""
     resolved = _too_large(batch, rule.data_world_size) or _resolved(batch, rule)
     if isinstance(resolved, Reason):
         return resolved
@@ -127,7 +123,7 @@ def _too_few_micro_batches(batch: BatchSize, resolved: ResolvedBatch, rule: Batc
 
 
 def _not_multiple(batch: BatchSize, resolved: ResolvedBatch, multiple: int) -> Reason:
-    """Return the reason, with what to set so that the number of micro-batches is a multiple."""
+    """Return the reason, with values for which the number of micro-batches is a multiple."""
     facts = {"num_micro_batches": resolved.grad_accum_steps, "multiple": multiple, "share": resolved.share}
     if batch.per_device is not None:
         key, below = "batch.grad_accum_steps", resolved.grad_accum_steps // multiple * multiple
@@ -143,16 +139,16 @@ def _resolved(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
     if batch.per_device is not None:
         steps = batch.grad_accum_steps or 1
         return ResolvedBatch(batch.per_device * steps * num_ranks, batch.per_device, steps)
-    assert batch.global_ is not None, "check.py refuses a batch without a size"
+    assert batch.global_ is not None, "config.check refuses a batch without a size"
     facts: dict[str, Any] = {"global_batch_size": batch.global_, "data_world_size": num_ranks}
     share, rest = divmod(batch.global_, num_ranks)
     if rest:
         nearest = [size for size in (share * num_ranks, (share + 1) * num_ranks) if size]
         return Reason("batch.uneven_share", ("batch.global",), {**facts, "nearest": nearest})
-    asked = batch.micro_batch_size
-    if asked is None or asked == "auto":
-        asked = _micro_batch_size(share, rule.num_micro_batches, rule.micro_batch_multiple)
-    micro = min(asked, share)
+    size = batch.micro_batch_size
+    if size is None or size == "auto":
+        size = _micro_batch_size(share, rule.num_micro_batches, rule.micro_batch_multiple)
+    micro = min(size, share)
     if share % micro:
         sizes = divisors(share)
         nearest = [max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)]
@@ -162,7 +158,7 @@ def _resolved(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
 
 
 def _micro_batch_size(share: int, num_micro_batches: int, multiple: int) -> int:
-    """Return the largest size that makes enough micro-batches of a rank's share."""
+    """Return the largest size with which a rank's share has enough micro-batches."""
     wanted = 4 * num_micro_batches if num_micro_batches > 1 else 1
     counts = {size: share // size for size in divisors(share)}
     return max((size for size, count in counts.items() if count >= wanted and count % multiple == 0), default=1)

@@ -1,4 +1,4 @@
-"""One configuration under several strategies, as a command line names them: `ddp,hsdp:2,pipeline:2:schedule=gpipe`."""
+"""Builds a configuration for each strategy of a command line: `ddp,hsdp:2,pipeline:2:schedule=gpipe`."""
 
 import json
 import re
@@ -7,11 +7,12 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.config.check_train import SCHEDULES_OF
 from paratune.config.load import LoadedConfig
-from paratune.config.options import kinds, options_of, outside_kind
+from paratune.config.options import kinds, outside_kind, section_options
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
-from paratune.config.traits import TRAITS, traits_of
+from paratune.config.traits import TRAITS, strategy_traits
 from paratune.config.validate import kind_hint, validate
 from paratune.config.yaml_tree import read_scalar
 from paratune.errors import ConfigError
@@ -19,28 +20,28 @@ from paratune.errors import ConfigError
 
 @dataclass(frozen=True)
 class StrategyCandidate:
-    """A strategy as it is to be tried."""
+    """A configuration with one of the strategies."""
 
     name: str
     """As on the command line."""
     config: Config
     values: dict[str, Any]
-    """The same as plain data."""
+    """The configuration as plain data."""
     world_size: int
 
 
-def names_of(strategies: str) -> list[str]:
-    """Return the strategies of the command line, each once.
+def strategy_names(strategies: str) -> list[str]:
+    """Return the strategies of the command line without duplicates.
 
     Raises:
         ConfigError: There is none.
     """
-    # Not at commas within brackets: pipeline:balance=[4,2]
+    # Commas in brackets do not separate strategies: pipeline:balance=[4,2]
     words = re.split(r",(?![^\[\]{}]*[\]}])", strategies)
     names = list(dict.fromkeys(word.strip() for word in words if word.strip()))
     if not names:
         raise ConfigError(
-            "--strategies names none; such as: --strategies ddp,zero3",
+            "--strategies has no name; for example: --strategies ddp,zero3",
             code="cli.argument_missing",
             option="--strategies",
         )
@@ -48,11 +49,11 @@ def names_of(strategies: str) -> list[str]:
 
 
 def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> tuple[dict[str, Any], list[str]]:
-    """Return the configuration as all strategies are to train it, and what was changed for that, in words.
+    """Return the configuration that all strategies train, and a list of the changes in words.
 
     Args:
-        loaded: The user's.
-        num_processes: Of each strategy but single; `batch.per_device` means that many times as much.
+        loaded: The user's configuration.
+        num_processes: Of each strategy except single; with `batch.per_device`, the global batch is that of them all.
         num_steps: Optimizer steps.
     """
     values: dict[str, Any] = json.loads(json.dumps(loaded.values))
@@ -64,30 +65,31 @@ def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> t
         size = micro * (batch["grad_accum_steps"] or 1) * num_processes
         notes.append(f"batch.global: {size}, from batch.per_device and {num_processes} processes")
     if micro == "auto":
-        notes.append("micro-batches as large as they can be (batch.micro_batch_size: auto is not searched for)")
+        notes.append("micro-batches of the largest size (batch.micro_batch_size: auto has no effect here)")
         micro = None
     batch.update({"global": size, "micro_batch_size": micro, "per_device": None, "grad_accum_steps": None})
     if train["schedule"] != "constant" or train["warmup_steps"] or train["warmup_ratio"]:
         notes.append(f"learning rate {train['learning_rate']:g} from the first step on")
     train.update(schedule="constant", warmup_steps=None, warmup_ratio=None, epochs=None, max_steps=num_steps)
+    train.update(dict.fromkeys(SCHEDULES_OF))
     for section in (values["evaluate"], values["checkpoint"]):
         if section["steps"] is not None:
             section["steps"] = min(section["steps"], num_steps)
     return values, notes
 
 
-def all_candidates(
+def strategy_candidates(
     loaded: LoadedConfig, common: Mapping[str, Any], names: Sequence[str], num_processes: int
 ) -> list[StrategyCandidate]:
-    """Return `candidate` of each name.
+    """Return `strategy_candidate` of each name.
 
     Raises:
-        ConfigError: Some are wrong; all of them are named.
+        ConfigError: Some are wrong; the message lists all of them.
     """
-    found, errors = [], []
+    candidates, errors = [], []
     for name in names:
         try:
-            found.append(candidate(loaded, common, name, num_processes))
+            candidates.append(strategy_candidate(loaded, common, name, num_processes))
         except ConfigError as error:
             errors.append(error)
     if len(errors) == 1:
@@ -96,17 +98,19 @@ def all_candidates(
         faults = [fault for error in errors for fault in error.faults]
         heading = f"{len(errors)} of {len(names)} strategies cannot be tried:"
         raise ConfigError(heading, code=faults[0].code, faults=faults)
-    return found
+    return candidates
 
 
-def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_processes: int) -> StrategyCandidate:
-    """Return the configuration under one strategy.
+def strategy_candidate(
+    loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_processes: int
+) -> StrategyCandidate:
+    """Return the configuration with one strategy.
 
     Args:
-        loaded: The user's, whose options of the same kind are kept.
-        common: Of `common_values`.
+        loaded: The user's configuration; options of a strategy of the same kind are kept.
+        common: From `common_values`.
         name: `kind`, `kind:value` for its first option, `kind:option=value:...`, or package.module:Class.
-        num_processes: Of each strategy but those that have one.
+        num_processes: Of each strategy except those for one process.
 
     Raises:
         ConfigError: There is no such strategy, or it has no such option or value.
@@ -116,7 +120,7 @@ def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_pr
     size = values["batch"]["global"]
     is_alone = name in TRAITS and TRAITS[name].max_world_size == 1
     if is_alone and values["batch"]["micro_batch_size"] is None and size % num_processes == 0:
-        # Else one process would need the memory of all of them.
+        # Otherwise one process would need the memory of all processes.
         values["batch"]["micro_batch_size"] = size // num_processes
     values, findings = validate(values)
     problems += [problem.message for problem in findings.problems]
@@ -125,20 +129,20 @@ def candidate(loaded: LoadedConfig, common: Mapping[str, Any], name: str, num_pr
             f"--strategies {name}: {'; '.join(problems)}", code="strategy.candidates", option="--strategies", name=name
         )
     config = Config.model_validate(values)
-    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     world_size = num_processes if traits is None else min(num_processes, traits.max_world_size or num_processes)
-    # Arithmetic is chosen where the device is known, but that of weights of 16 bits, which have one alone.
+    # The caller sets the precision for its device; 16-bit weights allow only their own dtype.
     config = config.model_copy(update={"precision": strategy_options(config.strategy).get("param_dtype", "fp32")})
     return StrategyCandidate(name, config, config.model_dump(mode="json", by_alias=True), world_size)
 
 
 def strategy_section(loaded: LoadedConfig, name: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the section `strategy` that a name on the command line stands for, and the words that cannot be read.
+    """Return the section `strategy` for a name on the command line, and the problems of words that cannot be read.
 
     Raises:
         ConfigError: There is no such kind.
     """
-    option = options_of(Config)["strategy"]
+    option = section_options(Config)["strategy"]
     known = kinds(option)
     kind, *words = name.split(":")
     given = loaded.values["strategy"]
@@ -154,7 +158,7 @@ def strategy_section(loaded: LoadedConfig, name: str) -> tuple[dict[str, Any], l
             kind=kind,
         )
     section = dict(given) if given["kind"] == kind else {"kind": kind}
-    keys = [key for key in options_of(known[kind]) if key != "kind"]
+    keys = [key for key in section_options(known[kind]) if key != "kind"]
     problems: list[str] = []
     for number, word in enumerate(words):
         key, equals, text = word.partition("=")

@@ -1,61 +1,31 @@
-"""Checks of the sections against each other: a setting that cannot take effect is an error, not a silence."""
+"""Checks sections of a configuration against each other: a setting that cannot take effect is an error."""
 
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from paratune.config.check_strategy import STRATEGY_CHECKS
-from paratune.config.contradictions import both, no_effect
-from paratune.config.glue import GLUE
+from paratune.config.check_task import TASK_CHECKS
+from paratune.config.check_train import TRAIN_CHECKS, frozen
+from paratune.config.contradictions import conflict, no_effect
 from paratune.config.metric_names import METRICS
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config, named_columns
 from paratune.config.sources import local_path
 from paratune.config.strategy_sections import strategy_options
-from paratune.config.task_sections import (
-    ClassificationTask,
-    ClassTask,
-    MaskedLMTask,
-    MultiLabelTask,
-    OrdinalTask,
-    QuestionAnsweringTask,
-    RegressionTask,
-    class_names,
-)
-from paratune.config.traits import traits_of
+from paratune.config.task_sections import ClassificationTask, OrdinalTask
+from paratune.config.traits import strategy_traits
 from paratune.errors import did_you_mean
 
 
 def check(config: Config) -> list[Problem]:
-    """Return what keeps a configuration, each of whose sections is right by itself, from being trained.
+    """Return the problems between sections that are valid by themselves.
 
-    Nothing is asked of the machine: files, devices and the number of processes wait for preflight.
+    Files, devices and the number of processes are not checked here, but before training.
     """
-    return [problem for look in _CHECKS for problem in look(config)]
-
-
-def _length(config: Config) -> Iterator[Problem]:
-    train = config.train
-    keys = ("train.epochs", "train.max_steps")
-    if train.epochs is None and train.max_steps is None:
-        yield Problem("train.epochs or train.max_steps is required: how long to train", keys, code="config.required")
-    if train.epochs is not None and train.max_steps is not None:
-        yield both("train.epochs", train.epochs, "train.max_steps", train.max_steps)
-
-
-def _warmup(config: Config) -> Iterator[Problem]:
-    train = config.train
-    if train.warmup_steps is not None and train.warmup_ratio is not None:
-        yield both("train.warmup_steps", train.warmup_steps, "train.warmup_ratio", train.warmup_ratio)
-    if train.warmup_steps and train.max_steps and train.warmup_steps > train.max_steps:
-        yield Problem(
-            f"train.warmup_steps is {train.warmup_steps}, more than train.max_steps: {train.max_steps}; "
-            "the learning rate would never reach its peak",
-            ("train.warmup_steps", "train.max_steps"),
-            code="config.never_due",
-        )
+    return [problem for check_part in _CHECKS for problem in check_part(config)]
 
 
 def _batch(config: Config) -> Iterator[Problem]:
@@ -67,7 +37,7 @@ def _batch(config: Config) -> Iterator[Problem]:
         )
         return
     if batch.global_ is not None and batch.per_device is not None:
-        yield both("batch.global", batch.global_, "batch.per_device", batch.per_device)
+        yield conflict("batch.global", batch.global_, "batch.per_device", batch.per_device)
         return
     if batch.micro_batch_size is not None and batch.global_ is None:
         key = "batch.micro_batch_size"
@@ -99,11 +69,11 @@ def _when(config: Config) -> Iterator[Problem]:
 
 
 def _choosing(config: Config) -> Iterator[Problem]:
-    """What keeps the best model and stops early."""
+    """Check the options that select the best model and stop early."""
     evaluate = config.evaluate
     if evaluate.best is None and evaluate.patience is not None:
         yield Problem(
-            f"evaluate.patience: {evaluate.patience} needs evaluate.best, the metric that has to become better",
+            f"evaluate.patience: {evaluate.patience} needs evaluate.best, the metric that must improve",
             ("evaluate.patience", "evaluate.best"),
             code="config.required",
         )
@@ -123,7 +93,7 @@ def _choosing(config: Config) -> Iterator[Problem]:
 
 
 def _probe(config: Config) -> Iterator[Problem]:
-    """What a run that neither evaluates nor saves has no use for."""
+    """Check for options without effect in a probe, which does not evaluate and does not save."""
     evaluate, checkpoint = config.evaluate, config.checkpoint
     given = {
         "evaluate.best": evaluate.best,
@@ -137,7 +107,7 @@ def _probe(config: Config) -> Iterator[Problem]:
 
 
 def _baseline(config: Config) -> Iterator[Problem]:
-    """What a baseline, which is fitted in place of the model, cannot do."""
+    """Check for settings that a baseline does not support: it is fitted in place of the model."""
     baseline, kind, metric = config.baseline, config.task.kind, config.evaluate.best
     if baseline is None:
         return
@@ -148,25 +118,25 @@ def _baseline(config: Config) -> Iterator[Problem]:
             ("baseline", "task.kind"),
             code="task.unsupported",
         )
-    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     if traits is None or traits.max_world_size != 1:
         wanted = f"with baseline: {baseline.kind}, which is fitted in one process; set strategy: single"
         yield no_effect("strategy.kind", config.strategy.kind, wanted, ("baseline",))
-    given = {"train.freeze_encoder": config.train.freeze_encoder, "measure.probe": config.measure.probe}
+    given = {**frozen(config), "measure.probe": config.measure.probe}
     for key, value in given.items():
         if value:
             yield no_effect(
                 key, value, f"with baseline: {baseline.kind}, which has no encoder and no steps", ("baseline",)
             )
     if (baseline.estimator, kind, metric) == ("svm", "classification", "loss"):
-        wanted = "with baseline.estimator: svm, which has no probabilities; name another metric"
+        wanted = "with baseline.estimator: svm, which has no probabilities; use another metric"
         yield no_effect("evaluate.best", metric, wanted, ("baseline.estimator", "baseline"))
     has_validation = config.data.validation is not None or (config.data.split and config.data.split.validation)
     if len(baseline.inverse_regularization) > 1 and not has_validation:
         key = "baseline.inverse_regularization"
         yield Problem(
-            f"{key} has {len(baseline.inverse_regularization)} values, of which a validation set chooses; give "
-            "data.validation or data.split.validation, or one value",
+            f"{key} has {len(baseline.inverse_regularization)} values, and only a validation set can select one; set "
+            "data.validation or data.split.validation, or give one value",
             (key, "baseline", "data.validation", "data.split"),
             code="data.validation_missing",
         )
@@ -181,7 +151,7 @@ def _validation_set(config: Config) -> Iterator[Problem]:
         wanted["evaluate.every"] = "steps"
     for key, value in wanted.items():
         if value is not None:
-            message = f"{key}: {value} needs a validation set; give data.validation or data.split.validation"
+            message = f"{key}: {value} needs a validation set; set data.validation or data.split.validation"
             yield Problem(
                 message, (key, "data.validation", "data.split.validation", "data.split"), code="data.validation_missing"
             )
@@ -199,18 +169,20 @@ def _files(config: Config) -> Iterator[Problem]:
         if name is None:
             continue
         path = local_path(name)
-        place = name if path is None else os.path.abspath(path)  # noqa: PTH100 - takes out `..` without asking the disk
+        place = name if path is None else os.path.abspath(path)  # noqa: PTH100 - resolves `..` without the file system
         if place in seen:
-            message = f"{key} is the same as {seen[place]}: {name}; what trains, chooses and tests a model must differ"
-            if key == seen[place]:
-                yield Problem(f"{key} names {name} twice; its rows would count double", (key,), code="data.same_files")
-            else:
-                yield Problem(f"{message}; cut parts with data.split", (key, seen[place]), code="data.same_files")
+            message = f"{key} names {name} twice; its rows would count double"
+            if key != seen[place]:
+                message = (
+                    f"{key} is the same as {seen[place]}: {name}; training, validation and test data must be different "
+                    "files; data.split makes parts of one file"
+                )
+            yield Problem(message, tuple(dict.fromkeys((key, seen[place]))), code="data.same_files")
         seen.setdefault(place, key)
     sources = [*(name for _, name in names), *data.predict.values()]
     if data.hub_revision is not None and not any((name or "").startswith("hub:") for name in sources):
         keys = ("data.train", "data.validation", "data.test")
-        yield no_effect("data.hub_revision", data.hub_revision, "without a data set named hub:NAME", keys)
+        yield no_effect("data.hub_revision", data.hub_revision, "without a data set of the hub (hub:NAME)", keys)
 
 
 def _workers(config: Config) -> Iterator[Problem]:
@@ -223,22 +195,19 @@ def _workers(config: Config) -> Iterator[Problem]:
 def _max_rows(config: Config) -> Iterator[Problem]:
     data = config.data
     for name in ("validation", "test"):
-        most = getattr(data.max_rows, name)
-        is_there = getattr(data, name) is not None or (data.split is not None and getattr(data.split, name) is not None)
-        if most is not None and not is_there:
+        limit = getattr(data.max_rows, name)
+        exists = getattr(data, name) is not None or (data.split is not None and getattr(data.split, name) is not None)
+        if limit is not None and not exists:
             keys = (f"data.max_rows.{name}", "data.max_rows")
-            yield no_effect(f"data.max_rows.{name}", most, f"without data.{name} or data.split.{name}", keys)
+            yield no_effect(f"data.max_rows.{name}", limit, f"without data.{name} or data.split.{name}", keys)
 
 
-def _further(config: Config) -> Iterator[Problem]:
-    """Names of further sets, which become names of files and keys of records."""
+def _more_sets(config: Config) -> Iterator[Problem]:
+    """Check the names of further sets: they become names of files and keys of records."""
     data, split = config.data, config.data.split
     has_test = data.test is not None or (split is not None and split.test is not None)
-    taken = {"train", "validation"} | ({"test"} if has_test else set())
-    for key, sets, others in (
-        ("extra", data.extra, taken | {"test"}),
-        ("predict", data.predict, taken | {*data.extra}),
-    ):
+    used = {"train", "validation"} | ({"test"} if has_test else set())
+    for key, sets, others in (("extra", data.extra, used | {"test"}), ("predict", data.predict, used | {*data.extra})):
         for name in sets:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
                 message = f"data.{key}: {one_line(name)} is not a name; allowed: letters, digits, '_' and '-'"
@@ -259,9 +228,9 @@ def _split(config: Config) -> Iterator[Problem]:
     files = {"validation": data.validation, "test": data.test}
     for part, share in shares.items():
         if share is not None and files[part] is not None:
-            yield both(f"data.split.{part}", share, f"data.{part}", files[part])
+            yield conflict(f"data.split.{part}", share, f"data.{part}", files[part])
     if split.validation is None and split.test is None:
-        message = "data.split cuts nothing: give data.split.validation or data.split.test, or leave it out"
+        message = "data.split has no effect without data.split.validation or data.split.test; set one, or leave it out"
         yield Problem(message, ("data.split", "data.split.validation", "data.split.test"), code="data.split_shares")
     total = sum(share or 0 for share in shares.values())
     if total >= 1:
@@ -271,7 +240,7 @@ def _split(config: Config) -> Iterator[Problem]:
         wanted = f"in {config.task.kind}, which has no labels that exclude each other; for groups: data.split.group_by"
         yield no_effect("data.split.stratify", True, wanted, ("task.kind",))
     if split.stratify and split.group_by is not None:
-        yield both("data.split.stratify", True, "data.split.group_by", split.group_by)
+        yield conflict("data.split.stratify", True, "data.split.group_by", split.group_by)
 
 
 REQUIRED_COLUMNS = {
@@ -281,33 +250,31 @@ REQUIRED_COLUMNS = {
     "ordinal": ("text", "label"),
     "regression": ("text", "label"),
     "qa": ("text", "text_pair", "label"),
+    "token_classification": ("text", "label"),
 }
-"""Which columns each kind of task cannot do without."""
-
-
-_COLUMNS = (
-    {"text": "the text", "label": "the class label or the numeric target"},
-    {"text": "the question", "text_pair": "the context", "label": "the gold answers"},
-)
+"""Required columns by the kind of the task."""
+_COLUMNS = {
+    "qa": {"text": "the question", "text_pair": "the context", "label": "the gold answers"},
+    "token_classification": {"text": "the words", "label": "the tags"},
+}
+_USUAL_COLUMNS = {"text": "the text", "label": "the class label or the numeric target"}
 
 
 def _columns(config: Config) -> Iterator[Problem]:
     columns = config.data.columns
     for name in REQUIRED_COLUMNS.get(config.task.kind, ()):
         if getattr(columns, name) is None:
-            what = _COLUMNS[config.task.kind == "qa"][name]
+            meaning = _COLUMNS.get(config.task.kind, _USUAL_COLUMNS)[name]
             keys = (f"data.columns.{name}", "data.columns", "data")
             yield Problem(
-                f"data.columns.{name} is required with task.kind: {config.task.kind}: the column of {what}",
+                f"data.columns.{name} is required with task.kind: {config.task.kind}: the column of {meaning}",
                 keys,
                 code="config.required",
             )
     text, pair = named_columns(columns.text), named_columns(columns.text_pair)
     for key, names in (("data.columns.text", text), ("data.columns.text_pair", pair)):
         if columns.label is not None and columns.label in names:
-            message = (
-                f"{key} holds {columns.label}, which is also data.columns.label; the text would contain the answer"
-            )
+            message = f"{key} has the column {columns.label} of data.columns.label; the text would contain the answer"
             yield Problem(message, (key, "data.columns.label"), code="data.column_conflict")
         for name, count in Counter(names).items():
             if count > 1:
@@ -321,152 +288,22 @@ def _columns(config: Config) -> Iterator[Problem]:
     if config.data.truncation == "only_second" and not pair:
         wanted = "without data.columns.text_pair"
         yield no_effect("data.truncation", config.data.truncation, wanted, ("data.columns.text_pair",))
+    yield from _head_tail(config, pair)
 
 
-_WINDOWS = "in qa: contexts are cut into windows (task.stride), and nothing is truncated"
-
-
-def _questions(config: Config) -> Iterator[Problem]:
-    """What question answering has and other tasks have not."""
-    task, columns = config.task, config.data.columns
-    if not isinstance(task, QuestionAnsweringTask):
-        if columns.answer_start is not None:
-            wanted = f"in {task.kind}; it is for task.kind: qa"
-            yield no_effect("data.columns.answer_start", columns.answer_start, wanted, ("task.kind",))
+def _head_tail(config: Config, pair: list[str]) -> Iterator[Problem]:
+    """Check the truncation that keeps both ends of a single text."""
+    data = config.data
+    if data.truncation != "head_tail":
+        if data.head_tokens is not None:
+            wanted = f"with data.truncation: {data.truncation}; it is for head_tail"
+            yield no_effect("data.head_tokens", data.head_tokens, wanted, ("data.truncation",))
         return
-    if isinstance(columns.text_pair, list):
-        yield Problem(
-            f"data.columns.text_pair: {one_line(columns.text_pair)} joins columns, and the place of an answer counts "
-            "in one; name the one column of the context",
-            ("data.columns.text_pair",),
-            code="data.column_conflict",
-        )
-    if config.data.truncation != "longest_first":
-        yield no_effect("data.truncation", config.data.truncation, _WINDOWS, ("task.kind",))
-    if config.data.truncation_side is not None:
-        yield no_effect("data.truncation_side", config.data.truncation_side, _WINDOWS, ("task.kind",))
-    limit = config.data.max_length
-    if limit is not None and task.stride >= limit:
-        yield Problem(
-            f"task.stride: {task.stride} tokens that neighbouring windows share leave no new ones in windows of "
-            f"data.max_length: {limit}; a third of it is usual",
-            ("task.stride", "data.max_length"),
-            code="task.stride",
-        )
-    if task.unanswerable is False and task.null_threshold is not None:
-        wanted = "with task.unanswerable: false, where every question has an answer"
-        yield no_effect("task.null_threshold", task.null_threshold, wanted, ("task.unanswerable",))
-
-
-def _labels(config: Config) -> Iterator[Problem]:
-    if not isinstance(config.task, ClassTask):
-        return
-    labels = config.task.labels
-    names, twice = class_names(config.task), _twice(labels)
-    for value in twice:
-        yield Problem(
-            f"task.labels has {value} twice; labels must differ in their text", ("task.labels",), code="task.labels"
-        )
-    if len(names) < 2 and not twice:
-        number = f"{len(names)} class" if len(names) == 1 else "no classes"
-        yield Problem(
-            f"task.labels has {number}: {one_line(labels)}; at least 2 are needed", ("task.labels",), code="task.labels"
-        )
-    if isinstance(config.task, MultiLabelTask):
-        yield from _separator(config.task)
-
-
-def _separator(task: MultiLabelTask) -> Iterator[Problem]:
-    """Labels that would be taken for several where they are written in one text, as prediction files have them."""
-    words = [str(label) for label in task.labels] + class_names(task)
-    torn = list(dict.fromkeys(word for word in words if task.separator in word))
-    if torn:
-        yield Problem(
-            f"task.separator: {one_line(task.separator)} occurs inside {', '.join(map(one_line, torn))} of "
-            "task.labels; choose another one, also where the column holds lists",
-            ("task.separator", "task.labels"),
-            code="task.labels",
-        )
-
-
-def _glue(config: Config) -> Iterator[Problem]:
-    """Labels that a task of GLUE cannot have: its scores and its submission would mean something else."""
-    task = config.task
-    if not isinstance(task, ClassificationTask) or task.glue is None:
-        return
-    wanted, found = list(GLUE[task.glue].classes), class_names(task)
-    if sorted(found) != sorted(wanted):
-        yield Problem(
-            f"task.labels gives the classes {', '.join(found)}, and {task.glue} has {', '.join(wanted)}; map the "
-            f"values of your files to these, as in {{{found[0]}: {wanted[0]}, ...}}, or leave task.glue out",
-            ("task.labels", "task.glue"),
-            code="task.labels",
-        )
-    elif found != wanted and "f1" in GLUE[task.glue].metrics:
-        yield Problem(
-            f"task.labels puts {found[-1]} last, and the F1 of {task.glue} is that of {wanted[-1]}; name the values "
-            f"of {wanted[0]} first",
-            ("task.labels", "task.glue"),
-            code="task.labels",
-        )
-
-
-def _bands(config: Config) -> Iterator[Problem]:
-    """The scale on which a regression reports."""
-    task = config.task
-    if not isinstance(task, RegressionTask) or task.range is None:
-        return
-    low, high = task.range
-    if low >= high:
-        yield Problem(
-            f"task.range: {one_line(task.range)} must name a lower and then a higher score",
-            ("task.range",),
-            code="task.range",
-        )
-    elif task.round_to is not None:
-        off = [end for end in task.range if not is_on_scale(end, task.round_to)]
-        if off:
-            yield Problem(
-                f"task.range: {one_line(task.range)} ends at {one_line(off[0])}, which is no multiple of "
-                f"task.round_to: {one_line(task.round_to)}; a rounded score could be neither in it nor on the scale",
-                ("task.range", "task.round_to"),
-                code="task.range",
-            )
-
-
-def is_on_scale(value: float, step: float) -> bool:
-    """Return whether a number is a multiple of `step`, to rounding."""
-    steps = value / step
-    return abs(steps - round(steps)) < 1e-6
-
-
-def _twice(labels: Iterable[str | int]) -> list[str]:
-    return [label for label, count in Counter(str(each) for each in labels).items() if count > 1]
-
-
-def _side(config: Config) -> Iterator[Problem]:
-    """Where nothing is cut there is no side of it."""
-    side, task = config.data.truncation_side, config.task
-    if side is not None and isinstance(task, MaskedLMTask) and task.windows == "joined":
-        wanted = "with task.windows: joined, where documents continue in the next window"
-        yield no_effect("data.truncation_side", side, wanted, ("task.windows", "task.kind"))
-
-
-def _masked_lm(config: Config) -> Iterator[Problem]:
-    """What running text has no use for."""
-    if not isinstance(config.task, MaskedLMTask):
-        return
-    for name in ("label", "text_pair", "id"):
-        value = getattr(config.data.columns, name)
-        if value is not None:
-            wanted = "with task.kind: mlm, which learns from the text alone"
-            yield no_effect(f"data.columns.{name}", value, wanted, ("task.kind",))
-    if config.data.truncation == "only_first":
-        wanted = "with task.kind: mlm, whose documents are single texts"
-        yield no_effect("data.truncation", config.data.truncation, wanted, ("task.kind",))
-    if config.evaluate.slices:
-        wanted = "with task.kind: mlm, whose scores are of windows and not of rows"
-        yield no_effect("evaluate.slices", config.evaluate.slices, wanted, ("task.kind",))
+    if pair:
+        message = "data.truncation: head_tail is for single texts, and data.columns.text_pair is set; use longest_first"
+        yield Problem(message, ("data.truncation", "data.columns.text_pair"), code="config.conflict")
+    if data.truncation_side is not None:
+        yield conflict("data.truncation", data.truncation, "data.truncation_side", data.truncation_side)
 
 
 def _model(config: Config) -> Iterator[Problem]:
@@ -474,13 +311,12 @@ def _model(config: Config) -> Iterator[Problem]:
     if model.revision is not None and model.name.startswith("demo:"):
         yield no_effect("model.revision", model.revision, f"with model.name: {model.name}", ("model.name",))
     if model.tokenizer_revision is not None and model.tokenizer is None:
-        wanted = "without model.tokenizer; model.revision is also that of the tokenizer beside the model"
+        wanted = "without model.tokenizer; the tokenizer of the model has model.revision"
         yield no_effect("model.tokenizer_revision", model.tokenizer_revision, wanted, ("model.tokenizer",))
 
 
 _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
-    _length,
-    _warmup,
+    *TRAIN_CHECKS,
     _batch,
     _when,
     _choosing,
@@ -490,15 +326,10 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _files,
     _workers,
     _max_rows,
-    _further,
+    _more_sets,
     _split,
     _columns,
-    _questions,
-    _labels,
-    _glue,
-    _bands,
-    _masked_lm,
-    _side,
     _model,
+    *TASK_CHECKS,
     *STRATEGY_CHECKS,
 )

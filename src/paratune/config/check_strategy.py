@@ -1,12 +1,9 @@
-"""Checks of a strategy against the other sections of a file; what needs more than the file is in `feasibility`.
-
-Floor 1.
-"""
+"""Checks a strategy against the other sections of a file; `feasibility` has the rules that need more than the file."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from paratune.config.contradictions import both, no_effect
+from paratune.config.contradictions import conflict, no_effect
 from paratune.config.deepspeed_limits import STAGES
 from paratune.config.feasibility.rules import excluded_settings
 from paratune.config.feasibility.words import text
@@ -14,7 +11,7 @@ from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import DeepSpeedOptions, OutsideStrategy, PipelineOptions, strategy_options
-from paratune.config.traits import traits_of
+from paratune.config.traits import strategy_traits
 
 
 def _memory_savers(config: Config) -> Iterator[Problem]:
@@ -24,13 +21,13 @@ def _memory_savers(config: Config) -> Iterator[Problem]:
         yield no_effect("train.activation_checkpointing", every, wanted, ("train.freeze_encoder",))
     for key, value in strategy_options(config.strategy).items() if config.device == "cpu" else ():
         if "offload" in key and value is True:
-            wanted = "with device: cpu, where states are in host memory anyhow"
+            wanted = "with device: cpu, where all states are in host memory"
             yield replace(no_effect(f"strategy.{key}", True, wanted, ("device",)), is_impossible=True)
 
 
 def _strategy(config: Config) -> Iterator[Problem]:
-    """What the traits of a strategy of this package exclude."""
-    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
+    """Check for settings that the strategy excludes, and the stages of a pipeline."""
+    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     for reason in excluded_settings(config, traits.excludes) if traits else ():
         yield Problem(text(reason), reason.keys, is_impossible=True, code=reason.code)
     strategy = config.strategy
@@ -53,7 +50,7 @@ def _pipeline(strategy: PipelineOptions, num_stages: int) -> Iterator[Problem]:
 
 
 def _deepspeed(config: Config) -> Iterator[Problem]:
-    """Which options a stage of DeepSpeed has a use for."""
+    """Check for options without effect at the stage of DeepSpeed."""
     strategy = config.strategy
     if not isinstance(strategy, DeepSpeedOptions):
         return
@@ -64,13 +61,13 @@ def _deepspeed(config: Config) -> Iterator[Problem]:
         "cpu_adam": (strategy.offload_optimizer, "without strategy.offload_optimizer: true"),
         **{name: (strategy.stage in stages, f"with {stage}; use {_one_of(stages)}") for name, stages in STAGES.items()},
     }
-    for name, (has_use, circumstances) in wanted.items():
+    for name, (has_effect, circumstances) in wanted.items():
         value = getattr(strategy, name)
-        if value is not None and value is not False and not has_use:
+        if value is not None and value is not False and not has_effect:
             yield no_effect(f"strategy.{name}", value, circumstances, ("strategy.stage",))
     for name in ("reduce_bucket_size", "allgather_bucket_size"):
         if strategy.bucket_cap_mb is not None and (value := getattr(strategy, name)) is not None:
-            yield both("strategy.bucket_cap_mb", strategy.bucket_cap_mb, f"strategy.{name}", value)
+            yield conflict("strategy.bucket_cap_mb", strategy.bucket_cap_mb, f"strategy.{name}", value)
     if strategy.allgather_bucket_size is not None and strategy.allgather_bucket_size % 2:
         message = (
             f"strategy.allgather_bucket_size: {strategy.allgather_bucket_size} is odd; DeepSpeed needs an even number"
@@ -84,7 +81,7 @@ def _one_of(stages: Sequence[int]) -> str:
 
 
 def _param_dtype(config: Config) -> Iterator[Problem]:
-    """Passes over weights of 16 bits compute in these: `precision` names them too, and nothing else goes with them."""
+    """Check that 16-bit weights have the dtype of `precision`: forward and backward compute in it."""
     name = strategy_options(config.strategy).get("param_dtype", "fp32")
     if isinstance(config.strategy, OutsideStrategy) or name == "fp32":
         return
@@ -97,7 +94,7 @@ def _param_dtype(config: Config) -> Iterator[Problem]:
         yield Problem(message, keys, is_impossible=True, code="precision.conflict")
     if isinstance(config.strategy, DeepSpeedOptions) and config.strategy.stage == 0:
         message = (
-            f"strategy.param_dtype: {name} cannot be combined with strategy.stage: 0, for which DeepSpeed has another "
+            f"strategy.param_dtype: {name} cannot be combined with strategy.stage: 0, where DeepSpeed has another "
             "optimizer; use stage 1, 2 or 3"
         )
         yield Problem(
@@ -111,4 +108,4 @@ STRATEGY_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _deepspeed,
     _param_dtype,
 )
-"""What `check` asks of a strategy."""
+"""Checks of the strategy, for `config.check`."""

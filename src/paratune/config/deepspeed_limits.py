@@ -1,7 +1,4 @@
-"""How many numbers DeepSpeed sends, gathers and keeps at a time: its own limits, or smaller ones for small models.
-
-Floor 1: no torch; the strategy passes these limits on and the plan counts by them.
-"""
+"""Sizes of DeepSpeed's buckets and gathered weights, in elements, for the strategy and the plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +7,7 @@ from typing import Any
 from paratune.base.units import MIB
 
 BUCKET_CAP_MB = 100.0
-"""Of weights in fp32, where nothing is set: DeepSpeed's 5e8 numbers are 2 GB, more than a BERT-base has gradients."""
+"""Default for weights in fp32: DeepSpeed's 5e8 elements are 2 GB, more than the gradients of BERT-base."""
 STAGES = {
     "bucket_cap_mb": (1, 2, 3),
     "reduce_bucket_size": (1, 2, 3),
@@ -20,12 +17,12 @@ STAGES = {
     "max_reuse_distance": (3,),
     "param_persistence_threshold": (3,),
 }
-"""The stages that look at each option."""
+"""Stages in which each option has an effect."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """In numbers (elements), by the names that DeepSpeed has for them; the defaults are its own.
+    """Limits in elements, with the names and the defaults of DeepSpeed.
 
     Source: DeepSpeed 0.19.8, runtime/zero/config.py, `DeepSpeedZeroConfig`.
     """
@@ -38,17 +35,17 @@ class Limits:
     param_persistence_threshold: int = 100_000
 
 
-def limits_of(options: Mapping[str, Any], *, element_size: int, largest_block: int) -> Limits:
-    """Return the limits of a strategy's options.
+def deepspeed_limits(options: Mapping[str, Any], *, element_size: int, largest_block: int) -> Limits:
+    """Return the limits for the options of a strategy.
 
-    With weights of 16 bits those of DeepSpeed hold where no option sets them: that mode is DeepSpeed as others run it.
-    Else stage 3 gathers block by block, two at a time: below its own limits DeepSpeed keeps every weight gathered after
-    its first use.
+    With 16-bit weights the defaults are those of DeepSpeed, as in other programs that use it. In fp32 stage 3 gathers
+    two blocks at a time: with DeepSpeed's larger defaults every weight of a small model stays gathered after its first
+    use.
 
     Args:
         options: Of the strategy; an option that is missing or None is not set.
-        element_size: Bytes of a number that travels.
-        largest_block: Numbers of the largest of the model's repeated layers.
+        element_size: Bytes of an element that is sent.
+        largest_block: Elements of the largest of the model's repeated layers.
     """
     limits, cap_mb = Limits(), options.get("bucket_cap_mb")
     if options.get("param_dtype", "fp32") == "fp32":
@@ -67,6 +64,6 @@ def limits_of(options: Mapping[str, Any], *, element_size: int, largest_block: i
 
 
 def _with_buckets(limits: Limits, cap_mb: float, element_size: int) -> Limits:
-    # An even number: DeepSpeed aligns what it gathers to 4 bytes.
+    # An even number: DeepSpeed aligns gathered weights to 4 bytes.
     numel = max(2, int(cap_mb * MIB / element_size) // 2 * 2)
     return replace(limits, reduce_bucket_size=numel, allgather_bucket_size=numel)

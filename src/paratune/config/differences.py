@@ -1,4 +1,4 @@
-"""A resolved configuration by dotted keys, and what differs between two of them."""
+"""Flattens a resolved configuration to dotted keys, and compares two configurations."""
 
 import json
 from collections.abc import Mapping
@@ -23,10 +23,9 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return each dotted key whose value is not the same in two resolved configurations, with both values.
+    """Return each dotted key with different values in two resolved configurations, with both values.
 
-    A key that one of them lacks counts as null there. Both are compared as JSON would keep them, so one may come from
-    a record.
+    A missing key counts as null. Both are compared as JSON data, so one may come from a record.
     """
     flat_a, flat_b = (flatten(json.loads(json.dumps(values))) for values in (a, b))
     keys = [*flat_a, *(key for key in flat_b if key not in flat_a)]

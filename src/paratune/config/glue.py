@@ -1,13 +1,13 @@
-"""The tasks of GLUE by name: their labels, columns and metrics; and which metrics stand for a task in tables.
+"""The tasks of GLUE: their labels, columns and metrics; and the headline metrics of each kind of task.
 
-Floor 1. Ids, label names and columns are those of the data sets on the hub (nyu-mll/glue). Files of other languages
-with the same tasks say what differs.
+Ids, label names and columns are those of the data sets on the hub (nyu-mll/glue). A file may set other values, for the
+same tasks in other languages.
 """
 
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paratune.config.implied import put_under
+from paratune.config.implied import set_default
 from paratune.config.layers import Layer
 from paratune.config.metric_names import METRICS
 from paratune.config.problems import Problem, SourceLocation
@@ -16,32 +16,32 @@ from paratune.config.task_sections import Task
 
 @dataclass(frozen=True)
 class GlueTask:
-    """One of the nine."""
+    """One of the nine tasks."""
 
     title: str
-    """As the benchmark writes it."""
+    """Name in the benchmark."""
     metrics: tuple[str, ...]
-    """That the benchmark scores it by."""
+    """Metrics of the benchmark."""
     texts: tuple[str, ...]
-    """Columns of the text or of both."""
+    """Columns of the text, or of both texts."""
     classes: tuple[str, ...] = ()
-    """Names in the order of their ids; none where the target is a number."""
+    """Names in the order of their ids; empty for a regression."""
 
     @property
     def kind(self) -> str:
         return "classification" if self.classes else "regression"
 
     def labels(self) -> dict[Any, str]:
-        """Return the name of each value: of ids and of names, as some files have the one and some the other."""
+        """Return the class of each value in files: some have ids, some have names."""
         return dict(enumerate(self.classes)) | {name: name for name in self.classes}
 
     def options(self) -> dict[str, Any]:
-        """Return what a file does not have to say, by dotted key."""
+        """Return the options that the task sets, by dotted key."""
         columns = dict(zip(("text", "text_pair"), self.texts, strict=False))
-        found: dict[str, Any] = {"task.kind": self.kind}
+        options: dict[str, Any] = {"task.kind": self.kind}
         if self.classes:
-            found["task.labels"] = self.labels()
-        return found | {f"data.columns.{key}": name for key, name in (columns | {"label": "label"}).items()}
+            options["task.labels"] = self.labels()
+        return options | {f"data.columns.{key}": name for key, name in (columns | {"label": "label"}).items()}
 
 
 _ENTAILMENT: Final = ("entailment", "not_entailment")
@@ -57,7 +57,7 @@ GLUE: Final[dict[str, GlueTask]] = {
     "rte": GlueTask("RTE", ("accuracy",), _SENTENCES, _ENTAILMENT),
     "wnli": GlueTask("WNLI", ("accuracy",), _SENTENCES, ("not_entailment", "entailment")),
 }
-"""By the name in `task: NAME`.
+"""Tasks by the name in `task: NAME`.
 
 Source: Wang et al., GLUE, ICLR 2019, Table 1 (metrics); the data card of nyu-mll/glue (ids, names, columns).
 """
@@ -68,30 +68,31 @@ _HEADLINES: Final[dict[str, tuple[str, ...]]] = {
     "multi_label": ("f1_micro", "f1_macro"),
     "ordinal": ("qwk", "mae", "accuracy"),
     "qa": ("exact", "f1"),
+    "token_classification": ("f1", "accuracy"),
 }
-"""By kind; of others, the first of their `METRICS`."""
+"""Headline metrics by the kind of the task; other kinds have the first of their `METRICS`."""
 
 
 def headline_metrics(task: Task) -> tuple[str, ...]:
-    """Return the metrics that stand for a task where there is room for few: at least one, each of its `METRICS`."""
+    """Return the metrics of a task for small tables: at least one of its `METRICS`."""
     name = getattr(task, "glue", None)
     return GLUE[name].metrics if name is not None else _HEADLINES.get(task.kind, METRICS[task.kind][:1])
 
 
 def counts_as_glue(task: Task) -> bool:
-    """Return whether ids are read in the benchmark's order because the task has its name, and not as the file says."""
+    """Return whether the labels are those of the GLUE task, so that ids have the order of the benchmark."""
     name = getattr(task, "glue", None)
     labels = getattr(task, "labels", None)
     if name is None or not isinstance(labels, dict):
         return False
-    # Keys are texts in what a model folder says of its task.
+    # The keys in the description of a model folder are texts.
     return {str(key): value for key, value in labels.items()} == {
         str(key): value for key, value in GLUE[name].labels().items()
     }
 
 
 def fill_glue(layer: Layer) -> None:
-    """Put what the task's name says under what the files say, in place; nothing when no task of GLUE is named.
+    """Add, in place, the options of a GLUE task that the files do not set; do nothing for other tasks.
 
     `task: mrpc` and `task: {kind: mrpc}` are `task: {glue: mrpc}`.
     """
@@ -100,7 +101,7 @@ def fill_glue(layer: Layer) -> None:
         return
     if isinstance(task.get("kind"), str) and task["kind"] in GLUE:
         if task.get("glue", task["kind"]) != task["kind"]:
-            message = f"task.kind: {task['kind']} and task.glue: {task['glue']} are two tasks; keep one of them"
+            message = f"task.kind: {task['kind']} and task.glue: {task['glue']} are different tasks; keep one of them"
             layer.problems.append(Problem(message, ("task.kind", "task.glue"), code="task.glue"))
         task["glue"] = task.pop("kind")
         if "task.kind" in layer.places:
@@ -109,8 +110,8 @@ def fill_glue(layer: Layer) -> None:
     if not isinstance(name, str):
         return
     if name not in GLUE:
-        # A kind that has tasks of GLUE, so that the check of its options says which there are.
+        # A kind with an option glue, so that its check lists the allowed names.
         task.setdefault("kind", "classification")
         return
     for key, value in GLUE[name].options().items():
-        put_under(layer, key, value, SourceLocation(f"task.glue: {name}"))
+        set_default(layer, key, value, SourceLocation(f"task.glue: {name}"))

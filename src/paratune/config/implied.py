@@ -1,7 +1,4 @@
-"""What a file does not have to say because something else in it says it.
-
-Floor 1.
-"""
+"""Fills in options that follow from other options of the file, such as the columns of SQuAD."""
 
 from typing import Any, Final
 
@@ -9,20 +6,25 @@ from paratune.config.layers import Layer
 from paratune.config.problems import SourceLocation
 
 QA_COLUMNS: Final[dict[str, str]] = {"text": "question", "text_pair": "context", "label": "answers", "id": "id"}
-"""The columns of SQuAD, in its own layout and in that of `datasets`."""
+"""Columns of SQuAD, in its own layout and in that of `datasets`."""
+
+IMPLIED_COLUMNS: Final[dict[str, dict[str, str]]] = {
+    "qa": QA_COLUMNS,
+    "token_classification": {"text": "tokens", "label": "tags"},
+}
+"""Columns by the kind of the task, which a file need not name."""
 
 
 def fill_columns(layer: Layer) -> None:
-    """Put the columns of SQuAD under those that are said, in place, where the task is question answering."""
+    """Add, in place, the usual columns of the task that the file does not set."""
     task = layer.values.get("task")
-    if task != "qa" and not (isinstance(task, dict) and task.get("kind") == "qa"):
-        return
-    for key, name in QA_COLUMNS.items():
-        put_under(layer, f"data.columns.{key}", name, SourceLocation("task.kind: qa"))
+    kind = task.get("kind") if isinstance(task, dict) else task
+    for key, name in IMPLIED_COLUMNS.get(kind, {}).items() if isinstance(kind, str) else ():
+        set_default(layer, f"data.columns.{key}", name, SourceLocation(f"task.kind: {kind}"))
 
 
-def put_under(layer: Layer, dotted: str, value: Any, place: SourceLocation) -> None:
-    """Set a key that is not set; a section that is none is left to the checks."""
+def set_default(layer: Layer, dotted: str, value: Any, place: SourceLocation) -> None:
+    """Set a key that is not set. Where a section is not a mapping, nothing is set: the checks report it."""
     *path, key = dotted.split(".")
     section = layer.values
     for name in path:
@@ -35,4 +37,4 @@ def put_under(layer: Layer, dotted: str, value: Any, place: SourceLocation) -> N
         section[key] = value
         layer.places[dotted] = place
         if isinstance(value, dict):
-            layer.places.update({f"{dotted}.{each}": place for each in value})
+            layer.places.update({f"{dotted}.{inner_key}": place for inner_key in value})

@@ -1,4 +1,4 @@
-"""Layers of a configuration: files that extend each other, then `--set`, merged with the place of each value kept."""
+"""Merges the layers of a configuration, files that extend each other and `--set`, with the place of each value."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -6,17 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paratune.config.other_files import refuse_other_file
 from paratune.config.problems import SET, Problem, SourceLocation
 from paratune.config.yaml_tree import read_scalar, read_tree
 from paratune.errors import ConfigError, did_you_mean
 
 EXTENDS = "extends"
 OPAQUE = frozenset({"task.labels"})
-"""Mappings that are values, not sections: a layer above replaces them whole."""
-MAPPINGS = frozenset({"data.extra", "data.predict", "model.overrides", "strategy.options"})
-"""Mappings to which a layer above adds; an empty one there takes away all that is below."""
+"""Mappings that are values, not sections: a higher layer replaces the whole mapping."""
+MAPPINGS = frozenset({"data.extra", "data.predict", "model.overrides", "strategy.options", "task.loss.options"})
+"""Mappings to which a higher layer adds; an empty mapping there removes all lower entries."""
 SHORTHAND = ("task", "strategy", "baseline")
-"""Sections that may be written as a word, their kind: `strategy: ddp`."""
+"""Sections that may be written as their kind only: `strategy: ddp`."""
 
 
 @dataclass
@@ -28,10 +29,10 @@ class Layer:
     """By dotted key; list items as `key[0]`."""
     problems: list[Problem] = field(default_factory=list)
     whole: bool = True
-    """Whether every file could be read; if not, what seems to be missing may be there."""
+    """Whether every file could be read; if not, missing options may be in an unread file."""
 
     def place(self, key: str) -> SourceLocation | None:
-        """Return the place of a key, or of the nearest section around it that has one."""
+        """Return the place of a key, or of the nearest section that contains it and has one."""
         while key:
             if key in self.places:
                 return self.places[key]
@@ -40,7 +41,7 @@ class Layer:
 
 
 def read_layers(path: Path, overrides: Sequence[str]) -> Layer:
-    """Return a file on top of all that it extends, under `--set`; `task` and `strategy` are mappings in it.
+    """Return a file merged with all files that it extends and with `--set`; `task` and `strategy` are mappings in it.
 
     Raises:
         ConfigError: The file itself is missing or cannot be read as text.
@@ -49,14 +50,14 @@ def read_layers(path: Path, overrides: Sequence[str]) -> Layer:
 
 
 def read_overrides(layer: Layer, overrides: Sequence[str]) -> Layer:
-    """Return a layer under `--set`: `section.key=value` each, in the order given."""
+    """Return a layer with `--set` applied: a list of `section.key=value`; later ones win."""
     for override in overrides:
         layer = merge(layer, _read_override(override))
     return layer
 
 
 def expand_shorthands(layer: Layer) -> Layer:
-    """Turn, in place, what may be written as a word into a mapping; the last thing done to merged layers."""
+    """Replace, in place, sections that are written as a word by mappings; call it last, on merged layers."""
     for key in SHORTHAND:
         if isinstance(layer.values.get(key), str):
             _expand_shorthand(layer.values, layer.places, key)
@@ -66,28 +67,32 @@ def expand_shorthands(layer: Layer) -> Layer:
 def layers_within(
     values: Mapping[Any, Any], places: Mapping[str, SourceLocation], at: str, path: Path, *, called: str = EXTENDS
 ) -> tuple[Layer, Layer]:
-    """Return a mapping of settings that stands within a file of another kind, such as a matrix of runs.
+    """Return the layers of a mapping of settings in another kind of file, such as a matrix of runs.
 
     Args:
         values: Sections, or single settings by dotted key (`train.learning_rate: 1e-4`), and perhaps `extends`.
         places: Of all keys of the file.
-        at: Dotted key of the mapping in it.
-        path: The file; what `extends` names is relative to it.
-        called: What the file has in place of `extends`, for messages.
+        at: Dotted key of the mapping in the file.
+        path: The file; paths of `extends` are relative to it.
+        called: Name of the key `extends` in messages.
 
     Returns:
-        What `extends` names, and the settings themselves.
+        The layer of the extended files, and the layer of the settings.
     """
     own = Layer()
     for key, value in values.items():
         if key == EXTENDS:
             continue
-        inside = f"{at}.{key}"
-        found = {name.removeprefix(f"{at}."): place for name, place in places.items() if _is_within(name, inside)}
-        for name in found.keys() & own.places.keys():
+        inside, nested = f"{at}.{key}", (f"{at}.{key}.", f"{at}.{key}[")
+        inner_places = {
+            name.removeprefix(f"{at}."): place
+            for name, place in places.items()
+            if name == inside or name.startswith(nested)
+        }
+        for name in inner_places.keys() & own.places.keys():
             message = f"{at}.{name} is also given on line {own.places[name].line}; keep one of them"
-            own.problems.append(Problem(message, place=found[name], code="config.duplicate_key"))
-        own = merge(own, layer_of(str(key), value, found))
+            own.problems.append(Problem(message, place=inner_places[name], code="config.duplicate_key"))
+        own = merge(own, layer_of(str(key), value, inner_places))
     below = Layer()
     if EXTENDS in values:
         place = places.get(f"{at}.{EXTENDS}", SourceLocation(label(path, path.parent), 1))
@@ -95,8 +100,36 @@ def layers_within(
     return below, own
 
 
+def layers_of_mapping(values: Mapping[str, Any], overrides: Sequence[str], path: Path) -> Layer:
+    """Return a mapping merged with the files that it extends and with `--set`, as `read_layers` does for a file.
+
+    Args:
+        values: Sections, or single settings by dotted key, and perhaps `extends`.
+        overrides: A list of `section.key=value`; later ones win.
+        path: Stands for the file of the mapping.
+    """
+    place = SourceLocation(label(path, path.parent))
+    own = Layer()
+    for key, value in values.items():
+        if key != EXTENDS:
+            plain = _plain_mappings(value)
+            own = merge(own, layer_of(key, plain, dict.fromkeys([key, *_keys_inside(plain, key)], place)))
+    if EXTENDS in values:
+        own = _on_top_of(own, values[EXTENDS], place, path, path.parent, (path.resolve(),))
+    return expand_shorthands(read_overrides(own, overrides))
+
+
+def _plain_mappings(value: Any) -> Any:
+    """Return a value with new dicts and lists in place of any mappings, tuples and lists, and texts for paths."""
+    if isinstance(value, Mapping):
+        return {key: _plain_mappings(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_mappings(item) for item in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def layer_of(key: str, value: Any, places: Mapping[str, SourceLocation]) -> Layer:
-    """Return the layer of one setting; `places` are those of its dotted key and of what is in its value."""
+    """Return the layer of one setting; `places` has its dotted key and all keys in its value."""
     *above, last = key.split(".")
     values: dict[Any, Any] = {last: value}
     for part in reversed(above):
@@ -104,18 +137,14 @@ def layer_of(key: str, value: Any, places: Mapping[str, SourceLocation]) -> Laye
     return Layer(values, dict(places))
 
 
-def _is_within(key: str, other: str) -> bool:
-    return key == other or key.startswith((f"{other}.", f"{other}["))
-
-
 def label(path: Path, folder: Path) -> str:
-    """Return the name of a file in places: relative to the folder of the main file, so that records hold no
-    machine's paths where it can be helped."""
+    """Return the name of a file in places: relative to the folder of the main file, so that records contain no paths
+    of the machine."""
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
 def merge(lower: Layer, upper: Layer) -> Layer:
-    """Return `upper` on top of `lower`: mappings are merged key by key, all else is replaced, also by null."""
+    """Return `lower` with `upper` applied: mappings are merged by key, other values are replaced, also by null."""
     places = dict(lower.places)
     values = _merge(lower.values, upper.values, "", places, upper.places)
     return Layer(values, places, [*lower.problems, *upper.problems], lower.whole and upper.whole)
@@ -154,6 +183,7 @@ def _expand_shorthand(values: dict[Any, Any], places: dict[str, SourceLocation],
 
 
 def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
+    refuse_other_file(path)
     name = label(path, folder)
     tree = read_tree(read_text(path), name)
     layer = Layer({}, tree.places, tree.problems, isinstance(tree.value, dict))
@@ -164,8 +194,8 @@ def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
             Problem(f"{name} is empty; `paratune config init` writes a file to start from", code="config.empty")
         )
     elif not tree.problems:
-        found = "a list" if isinstance(tree.value, list) else repr(tree.value)
-        message = f"a configuration is a mapping of sections (task:, data:, ...); found {found}"
+        content = "a list" if isinstance(tree.value, list) else repr(str(tree.value)[:40])
+        message = f"the file holds {content}; write sections (task:, data:, ...), each with `key: value` lines"
         layer.problems.append(Problem(message, place=SourceLocation(name, 1), code="config.not_mapping"))
     place = layer.places.pop(EXTENDS, SourceLocation(name, 1))
     return _on_top_of(layer, layer.values.pop(EXTENDS, []), place, path, folder, (*chain, path.resolve()))
@@ -180,21 +210,21 @@ def _on_top_of(
     chain: tuple[Path, ...],
     called: str = EXTENDS,
 ) -> Layer:
-    """Return the layer on top of the files that its `extends` names."""
+    """Return the layer merged with the files of its `extends`."""
     names = [names] if isinstance(names, str) else names
     below = Layer()
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         layer.problems.append(
-            Problem(f"{called}: allowed is a file name, or a list of file names", place=place, code="config.extends")
+            Problem(f"{called}: allowed: a file name, or a list of file names", place=place, code="config.extends")
         )
         layer.whole = False
         return layer
     for name in names:
         base = path.parent / name
         if base.resolve() in chain:
-            circle = " -> ".join(label(each, folder.resolve()) for each in (*chain, base.resolve()))
+            cycle = " -> ".join(label(file, folder.resolve()) for file in (*chain, base.resolve()))
             layer.problems.append(
-                Problem(f"{called}: {name} goes round in a circle: {circle}", place=place, code="config.extends")
+                Problem(f"{called}: {name} extends itself: {cycle}", place=place, code="config.extends")
             )
             layer.whole = False
             continue
@@ -226,7 +256,7 @@ def read_text(path: Path) -> str:
         ) from None
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}",
+            f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}; save it as UTF-8",
             code="config.file_unreadable",
             path=path,
             start=error.start,
@@ -241,7 +271,7 @@ def _nearest_file(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
         return f"; the folder {folder} does not exist either"
-    names = sorted(each.name for each in folder.iterdir() if each.suffix in (".yaml", ".yml"))
+    names = sorted(file.name for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
     if not names:
         return f"; there is no .yaml file in {folder}"
     near = did_you_mean(path.name, names)
@@ -253,7 +283,7 @@ def _read_override(override: str) -> Layer:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts) or parts[0] == EXTENDS:
-        hint = "extends belongs into a file" if parts[0] == EXTENDS else "allowed: section.key=value"
+        hint = "write extends in a file" if parts[0] == EXTENDS else "allowed: section.key=value"
         return Layer(problems=[Problem(f"{override!r} cannot be set; {hint}", place=SET, code="config.set_syntax")])
     try:
         value = read_scalar(text)
@@ -267,4 +297,8 @@ def _read_override(override: str) -> Layer:
 def _keys_inside(value: Any, path: str) -> list[str]:
     if not isinstance(value, dict):
         return []
-    return [each for key, item in value.items() for each in (f"{path}.{key}", *_keys_inside(item, f"{path}.{key}"))]
+    return [
+        inner_key
+        for key, item in value.items()
+        for inner_key in (f"{path}.{key}", *_keys_inside(item, f"{path}.{key}"))
+    ]

@@ -1,4 +1,4 @@
-"""From a YAML file and `--set` to a checked configuration, with where each value came from."""
+"""Loads and checks a configuration from a YAML file and `--set`, with the origin of each value."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,43 +12,73 @@ from paratune.config.check import check
 from paratune.config.differences import flatten
 from paratune.config.glue import fill_glue
 from paratune.config.implied import fill_columns
-from paratune.config.layers import Layer, label, read_layers
+from paratune.config.layers import Layer, label, layers_of_mapping, read_layers
+from paratune.config.own_code import add_to_path, imported_code
 from paratune.config.plain import yaml_lines
 from paratune.config.problems import Problem, failure, overlap
 from paratune.config.sections import Config
 from paratune.config.validate import Findings, validate
+from paratune.errors import ConfigError
 
 DEFAULT = "default"
 """Origin of a value that was not given."""
+MAPPING = Path("configuration")
+"""Stands for the file of a configuration that was given as a mapping."""
 
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration that can be run, and where it came from."""
+    """A checked configuration with its origins."""
 
     config: Config
-    """Every option, checked; `run.name` is filled in."""
+    """All options; `run.name` is filled in."""
     origin: dict[str, str]
     """For each leaf of `values` by dotted key: "file.yaml:14", "--set", "task.glue: mrpc" or "default"."""
     values: dict[str, Any]
-    """The configuration as JSON keeps it, under the names of the file (`batch.global`)."""
+    """The configuration as JSON data, with the names of the file (`batch.global`)."""
     source: Path
-    """The file, as it was named."""
+    """The file, as the user named it."""
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
-    """Read a configuration file, what it extends, and `--set`, and check all of it.
+    """Read a configuration file, the files that it extends, and `--set`; check the result.
+
+    Modules beside the file can be imported afterwards if the configuration names code outside paratune.
 
     Args:
         path: A YAML file.
-        overrides: `section.key=value` each, in the order given; later ones win.
+        overrides: A list of `section.key=value`; later ones win.
 
     Raises:
-        ConfigError: The file cannot be read, or it has problems: all of them are in the text, each with its line.
+        ConfigError: The file cannot be read, or it has problems; the message lists all problems with their lines.
     """
     loaded, problems = check_layer(read_layers(path, overrides), path)
     if loaded is None or problems:
         raise failure(path, problems, label(path, path.parent))
+    if imported_code(loaded.values):
+        add_to_path(path.parent)
+    return loaded
+
+
+def load_values(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> LoadedConfig:
+    """Check a configuration that was not read from a file; see `load_config`.
+
+    Args:
+        values: Sections, or single settings by dotted key, and perhaps `extends`, relative to the working directory.
+        overrides: A list of `section.key=value`; later ones win.
+
+    Raises:
+        ConfigError: The configuration has problems, or no `run.name`.
+    """
+    layer = layers_of_mapping(values, overrides, MAPPING)
+    run = layer.values.get("run")
+    if not (isinstance(run, Mapping) and run.get("name")):
+        raise ConfigError(
+            "run.name is required: a configuration without a file has no name", code="config.required", key="run.name"
+        )
+    loaded, problems = check_layer(layer, MAPPING)
+    if loaded is None or problems:
+        raise failure(MAPPING, problems, MAPPING.name)
     return loaded
 
 
@@ -56,12 +86,12 @@ def check_layer(layer: Layer, path: Path) -> tuple[LoadedConfig | None, list[Pro
     """Check merged layers.
 
     Args:
-        layer: All of a configuration, with its shorthands expanded.
-        path: The file it is from; a run without a name gets that of the file.
+        layer: A whole configuration, with its shorthands expanded.
+        path: Its file; a run without a name gets the name of the file.
 
     Returns:
-        The configuration, or None and what is wrong with it, each problem with its place. One of which nothing is
-        wrong but that settings cannot go together (`Problem.is_impossible`) is returned with these problems.
+        The configuration and its problems with their places. The configuration is None, unless all problems are
+        settings that cannot be combined (`Problem.is_impossible`).
     """
     if not layer.whole:
         return None, [_placed(problem, layer) for problem in layer.problems]
@@ -80,11 +110,12 @@ def check_layer(layer: Layer, path: Path) -> tuple[LoadedConfig | None, list[Pro
     if config is None or not all(problem.is_impossible for problem in problems):
         return None, placed
     plain = config.model_dump(mode="json", by_alias=True)
-    return LoadedConfig(config, _origins(plain, layer), plain, path), placed
+    origins = {key: layer.places[key].origin if key in layer.places else DEFAULT for key in flatten(plain)}
+    return LoadedConfig(config, origins, plain, path), placed
 
 
 def show_text(loaded: LoadedConfig) -> str:
-    """Return the resolved configuration as YAML, with the origin of each value behind it; it loads as the same."""
+    """Return the resolved configuration as YAML, with the origin of each value as a comment; it loads as the same."""
     values = loaded.config.model_dump(by_alias=True)
     return "\n".join(yaml_lines(values, lambda key: loaded.origin.get(key, DEFAULT))) + "\n"
 
@@ -99,7 +130,7 @@ def _cross_problems(config: Config, findings: Findings) -> list[Problem]:
 
 
 def _placed(problem: Problem, layer: Layer) -> Problem:
-    """Return the problem with the place of the first of its keys that was written, or of something in or around it."""
+    """Return the problem with the place of its first key in the file, or of a key inside or around it."""
     if problem.place is not None:
         return problem
     written = [layer.places[key] for key in problem.keys if key in layer.places]
@@ -120,7 +151,3 @@ def _name_run(values: dict[str, Any], path: Path, findings: Findings) -> None:
             "run.name",
             code="config.required",
         )
-
-
-def _origins(values: Mapping[str, Any], layer: Layer) -> dict[str, str]:
-    return {key: layer.places[key].origin if key in layer.places else DEFAULT for key in flatten(values)}

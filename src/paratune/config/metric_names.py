@@ -1,7 +1,4 @@
-"""The names of the metrics of each task, and which way each is better; read without torch or scikit-learn.
-
-Floor 1. What a metric means is defined where it is computed: `paratune.metrics`.
-"""
+"""Names of the metrics of each task, and which direction is better; `paratune.metrics` computes them."""
 
 from typing import Literal
 
@@ -9,58 +6,28 @@ Direction = Literal["max", "min"]
 
 METRICS: dict[str, tuple[str, ...]] = {
     "classification": (
-        "accuracy",
-        "f1",
-        "f1_macro",
-        "f1_micro",
-        "f1_weighted",
-        "precision",
-        "recall",
-        "matthews",
-        "loss",
+        *("accuracy", "f1", "f1_macro", "f1_micro", "f1_weighted", "precision", "recall", "matthews"),
+        *("roc_auc", "average_precision", "loss"),
     ),
     "mlm": ("perplexity", "accuracy", "loss"),
     "multi_label": (
-        "f1_micro",
-        "f1_macro",
-        "f1_weighted",
-        "f1_samples",
-        "accuracy",
-        "hamming_loss",
-        "roc_auc",
-        "average_precision",
-        "loss",
+        *("f1_micro", "f1_macro", "f1_weighted", "f1_samples", "accuracy", "hamming_loss"),
+        *("roc_auc", "average_precision", "loss"),
     ),
     "ordinal": ("accuracy", "mae", "within_one", "qwk", "spearman", "loss"),
     "regression": (
-        "rmse",
-        "mse",
-        "mae",
-        "r2",
-        "pearson",
-        "spearman",
-        "qwk",
-        "exact_agreement",
-        "adjacent_agreement",
-        "loss",
+        *("rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement", "loss"),
     ),
     "qa": (
-        "exact",
-        "f1",
-        "has_answer_exact",
-        "has_answer_f1",
-        "no_answer_exact",
-        "no_answer_f1",
-        "best_exact",
-        "best_f1",
-        "loss",
+        *("exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"),
+        *("best_exact", "best_f1", "loss"),
     ),
+    "token_classification": ("f1", "precision", "recall", "accuracy", "loss"),
 }
-"""The metrics of a task, by its kind; the loss is the training loss on the same split."""
+"""Metrics by the kind of the task; the loss is the training loss on the split."""
 
 LOWER_IS_BETTER = frozenset({"loss", "rmse", "mse", "mae", "hamming_loss", "perplexity"})
-"""All others are better when they are larger."""
-
+"""Larger values of all other metrics are better."""
 
 LABELS = {
     "perplexity": "Perplexity",
@@ -74,8 +41,8 @@ LABELS = {
     "recall": "Recall",
     "matthews": "Matthews correlation",
     "hamming_loss": "Hamming loss",
-    "roc_auc": "ROC AUC, mean of classes",
-    "average_precision": "Average precision, mean of classes",
+    "roc_auc": "ROC AUC",
+    "average_precision": "Average precision",
     "within_one": "Within one class",
     "rmse": "RMSE",
     "mse": "MSE",
@@ -95,11 +62,11 @@ LABELS = {
     "best_f1": "F1 at its best threshold",
     "loss": "Loss",
 }
-"""How metrics are written for readers, in the order in which they are shown; others follow by their own names."""
+"""Titles of metrics in tables, in the order of the columns; other metrics follow with their own names."""
 
 
 def direction(metric: str) -> Direction:
-    """Return whether the larger ("max") or the smaller ("min") value of a metric is the better one.
+    """Return whether larger ("max") or smaller ("min") values of a metric are better.
 
     Raises:
         KeyError: No task has a metric of this name.

@@ -1,7 +1,6 @@
-"""Bytes of weights, gradients and optimizer states on a rank, from what the traits of a strategy say.
+"""Bytes of weights, gradients and optimizer states on a rank, from the traits of a strategy.
 
-The one count that advice, the doctor, and plans for strategies from outside make; `plan.kinds` refines it by what each
-engine pads, aligns and copies.
+Advice, the doctor, and plans of the user's own strategies use them; `plan.kinds` adds padding, alignment and copies.
 """
 
 from collections.abc import Collection
@@ -12,12 +11,12 @@ from paratune.config.traits import Traits
 
 @dataclass(frozen=True)
 class NumberBytes:
-    """Bytes of one number of each kind."""
+    """Bytes for one parameter."""
 
     weight: int
     gradient: int
     optimizer: int
-    """Of all that the optimizer keeps for it: moments, and a copy of a weight of fewer bits."""
+    """Moments, and the fp32 copy of a 16-bit weight."""
 
     @property
     def total(self) -> int:
@@ -30,7 +29,7 @@ MIXED_ADAM = NumberBytes(weight=2, gradient=2, optimizer=12)
 
 @dataclass(frozen=True)
 class StateBytes:
-    """On one rank."""
+    """Bytes of the model states on one rank."""
 
     weights: int
     gradients: int
@@ -42,7 +41,7 @@ class StateBytes:
 
 
 def adam_bytes(param_bytes: int = 4) -> NumberBytes:
-    """Return the sizes where everything is in the dtype of the weights, with two moments: 4 bytes, or 8 in fp64."""
+    """Return the bytes for one parameter with two moments, all in the dtype of the weights: 4 bytes, or 8 in fp64."""
     return NumberBytes(param_bytes, param_bytes, 2 * param_bytes)
 
 
@@ -54,17 +53,17 @@ def model_state_bytes(
     num_shards: int = 1,
     numbers: NumberBytes | None = None,
 ) -> StateBytes:
-    """Return what one rank holds where what is sharded is divided evenly, rounded up.
+    """Return the bytes of the model states on one rank, with equal shards, rounded up.
 
     Args:
         num_parameters: Of the whole model.
-        num_trained: Those that have gradients and optimizer states; all of them when None.
-        shards: What each rank holds only a part of, as `Traits.shards`: any of weights, gradients, optimizer.
+        num_trained: Parameters with gradients and optimizer states; all when None.
+        shards: Sharded states, as in `Traits.shards`: any of weights, gradients, optimizer.
         num_shards: Ranks that share one copy, at least 1; see `shard_count`.
-        numbers: Bytes of each number; `adam_bytes()` when None.
+        numbers: Bytes for one parameter; `adam_bytes()` when None.
 
     Returns:
-        Bytes without activations, buffers of the model, padding and fragments.
+        Bytes without activations, buffers of the model, padding and fragmentation.
 
     Source: Rajbhandari et al., ZeRO, SC 2020, figure 1.
     """
@@ -79,10 +78,10 @@ def model_state_bytes(
 
 
 def shard_count(traits: Traits, num_ranks: int, ranks_per_node: int) -> int:
-    """Return the ranks that share one copy of what a strategy shards; those of a pipeline hold a stage each.
+    """Return the number of ranks that share one copy of the sharded states; in a pipeline, the number of its ranks.
 
     Args:
-        traits: Of the strategy, under its options.
+        traits: Of the strategy with its options.
         num_ranks: Of the run.
         ranks_per_node: On one machine.
     """

@@ -1,4 +1,4 @@
-"""The options of each section as plain data: key, help, default, and what is allowed in words."""
+"""Describes the options of each section: key, help, default, and the allowed values in words."""
 
 import types
 from collections.abc import Mapping
@@ -29,17 +29,17 @@ class Option:
     help: str
     """What it does, in one line."""
     required: bool
-    """Whether there is no default."""
+    """Whether it has no default."""
     default: Any
-    """What holds when it is not given; None also for required ones."""
+    """None also for required options."""
     allowed: str
-    """The values that it takes, in words."""
+    """The allowed values, in words."""
     nullable: bool
-    """Whether null is one of them."""
+    """Whether null is allowed."""
     sections: tuple[type[Section], ...]
-    """For a section: the class, or the classes among which its `kind` chooses. Empty for a plain value."""
+    """For a section: its class, or the classes of its kinds. Empty for a plain value."""
     listed: bool = False
-    """Whether it is a list of such sections."""
+    """Whether it is a list of sections."""
 
     @property
     def by_kind(self) -> bool:
@@ -47,13 +47,13 @@ class Option:
 
 
 @cache
-def options_of(section: type[Section]) -> Mapping[str, Option]:
-    """Return the options of a section by key, in their order."""
+def section_options(section: type[Section]) -> Mapping[str, Option]:
+    """Return the options of a section by key, in the order of the class."""
     return {field.alias or name: _option(field.alias or name, field) for name, field in section.model_fields.items()}
 
 
 def kinds(option: Option) -> dict[str, type[Section]]:
-    """Return the named kinds of a section that is chosen by `kind`; one that takes any class is not among them."""
+    """Return the class of each named kind of a section; the class for `package.module:Class` is not included."""
     return {
         get_args(section.model_fields["kind"].annotation)[0]: section
         for section in option.sections
@@ -62,34 +62,34 @@ def kinds(option: Option) -> dict[str, type[Section]]:
 
 
 def outside_kind(option: Option) -> type[Section] | None:
-    """Return the section for a class of the user's own (`kind: package.module:Class`), if there is one."""
+    """Return the section for the user's own class (`kind: package.module:Class`); None where there is none."""
     return next((section for section in option.sections if section not in kinds(option).values()), None)
 
 
 def allowed_kinds(option: Option) -> str:
-    """Return the kinds in words."""
+    """Return the allowed kinds in words."""
     words = list(kinds(option)) + ["package.module:Class of your own"] * (outside_kind(option) is not None)
     return _either(words)
 
 
 def find_key(key: Any, section: type[Section], prefix: str = "") -> str | None:
-    """Return the dotted key of the first option with this key in a section or the sections in it, or None."""
+    """Return the dotted key of the first option with this key in a section and its subsections, or None."""
     if key == "kind":
         return None
-    for option in options_of(section).values():
+    for option in section_options(section).values():
         if option.key == key:
             return prefix + option.key
         for inner in option.sections:
-            found = find_key(key, inner, f"{prefix}{option.key}.")
-            if found:
-                return found
+            inner_key = find_key(key, inner, f"{prefix}{option.key}.")
+            if inner_key:
+                return inner_key
     return None
 
 
 def _option(key: str, field: FieldInfo) -> Option:
     listed = get_origin(field.annotation) is list
     inner = get_args(field.annotation)[0] if listed else field.annotation
-    sections = tuple(each for each in _members(inner) if isinstance(each, type) and issubclass(each, Section))
+    sections = tuple(member for member in _members(inner) if isinstance(member, type) and issubclass(member, Section))
     allowed = f"a {'list of mappings' if listed else 'mapping'} of options"
     if not sections:
         allowed = describe(field.annotation, tuple(field.metadata))
@@ -97,7 +97,7 @@ def _option(key: str, field: FieldInfo) -> Option:
     nullable = type(None) in _members(field.annotation) or field.annotation is Any
     return Option(
         key,
-        _one_line(field.description),
+        " ".join((field.description or "").split()),
         field.is_required(),
         default,
         allowed,
@@ -107,34 +107,34 @@ def _option(key: str, field: FieldInfo) -> Option:
     )
 
 
-def _one_line(text: str | None) -> str:
-    return " ".join((text or "").split())
-
-
 def _members(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
-        return tuple(member for each in get_args(annotation) for member in _members(each))
+        return tuple(member for argument in get_args(annotation) for member in _members(argument))
     return (annotation,)
 
 
 def describe(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
-    """Return the values that a type takes, in words: `int | None` with ge=1 is "a whole number, at least 1, or null".
+    """Return the allowed values of a type in words: `int | None` with ge=1 is "a whole number at least 1, or null".
 
     Args:
         annotation: A plain type, Literal, list, dict, union or Annotated of these.
-        constraints: The `annotated_types` and pydantic metadata that belong to it.
+        constraints: Its metadata of `annotated_types` and pydantic.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        inner = [item for each in arguments[1:] for item in (each.metadata if isinstance(each, FieldInfo) else [each])]
+        inner = [
+            item
+            for argument in arguments[1:]
+            for item in (argument.metadata if isinstance(argument, FieldInfo) else [argument])
+        ]
         return describe(arguments[0], (*inner, *constraints))
     if origin in (Union, types.UnionType):
-        words = [describe(each, constraints) for each in arguments]
+        words = [describe(argument, constraints) for argument in arguments]
         return words[0] + "".join(f", or {word}" for word in words[1:])
     if origin is Literal:
-        return _either([str(each) for each in arguments])
+        return _either([str(argument) for argument in arguments])
     if origin is list:
         count = f"{limit} " if (limit := _constraint(constraints, "min_length")) and limit > 1 else ""
         return f"a list of {count}{_plural(arguments[0])}"
@@ -154,7 +154,7 @@ def _describe_plain(annotation: Any, constraints: tuple[Any, ...]) -> str:
 
 def _plural(annotation: Any) -> str:
     if get_origin(annotation) in (Union, types.UnionType):
-        return _either([_plural(each) for each in get_args(annotation)])
+        return _either([_plural(argument) for argument in get_args(annotation)])
     word = describe(annotation).removeprefix("a ")
     for singular, plural in _PLURALS.items():
         if word.startswith(singular):
@@ -174,7 +174,7 @@ def _range(constraints: tuple[Any, ...]) -> str:
 
 
 def _constraint(constraints: tuple[Any, ...], name: str) -> Any:
-    return next((value for each in constraints if (value := getattr(each, name, None)) is not None), None)
+    return next((value for constraint in constraints if (value := getattr(constraint, name, None)) is not None), None)
 
 
 def _either(words: list[str]) -> str:

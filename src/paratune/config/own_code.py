@@ -1,23 +1,96 @@
-"""Python code that a configuration imports and that does not come with paratune.
+"""Finds and imports Python code outside paratune that a configuration names as package.module:attribute."""
 
-Floor 1.
-"""
-
+import hashlib
+import importlib
+import inspect
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from paratune.errors import ConfigError, did_you_mean
 
-def own_code(values: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a configuration that name Python code, such as "strategy.kind: my_module:MyStrategy".
+
+def imported_code(values: Mapping[str, Any]) -> list[str]:
+    """Return the options that name Python code, as lines such as "strategy.kind: my_module:MyStrategy".
 
     Args:
-        values: Resolved, or as somebody else's file has them: nothing is taken for granted.
+        values: Of a configuration, checked or not: wrong types are allowed.
     """
-    strategy, model = values.get("strategy"), values.get("model")
+    strategy, model, task = values.get("strategy"), values.get("model"), values.get("task")
     lines = []
     kind = strategy.get("kind") if isinstance(strategy, Mapping) else strategy
     if isinstance(kind, str) and ":" in kind:
         lines.append(f"strategy.kind: {kind}")
+    loss = task.get("loss") if isinstance(task, Mapping) else None
+    if isinstance(loss, Mapping):
+        lines.append(f"task.loss.function: {loss.get('function')}")
     if isinstance(model, Mapping) and model.get("trust_remote_code"):
         lines.append("model.trust_remote_code: true")
     return lines
+
+
+def add_to_path(folder: Path) -> None:
+    """Append a folder to the places where Python looks for modules, if it is not among them."""
+    if str(folder.resolve()) not in sys.path:
+        sys.path.append(str(folder.resolve()))
+
+
+def import_callable(name: str, key: str) -> Any:
+    """Return the object that an option names. The current folder is searched last.
+
+    Args:
+        name: package.module:attribute.
+        key: The option, for messages.
+
+    Raises:
+        ConfigError: The module is missing or cannot be imported, has no such attribute, or it cannot be called.
+    """
+    module_name, _, attribute = name.partition(":")
+    add_to_path(Path.cwd())
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module may raise anything
+        raise ConfigError(
+            f"{key}: {name} cannot be imported: {type(error).__name__}: {error}. Python looks in installed packages, "
+            "PYTHONPATH, the folder of the configuration file and the current folder",
+            code="own_code.no_module",
+            key=key,
+            value=name,
+        ) from error
+    if not hasattr(module, attribute):
+        raise ConfigError(
+            f"{key}: {name} cannot be imported: {getattr(module, '__file__', module_name)} has no {attribute}"
+            f"{did_you_mean(attribute, [other for other in vars(module) if not other.startswith('_')])}",
+            code="own_code.no_attribute",
+            key=key,
+            value=name,
+        )
+    value = getattr(module, attribute)
+    if not callable(value):
+        raise ConfigError(
+            f"{key}: {name} is of type {type(value).__name__}, which cannot be called; name a function or a class",
+            code="own_code.not_callable",
+            key=key,
+            value=name,
+        )
+    return value
+
+
+def source_hash(name: str, key: str) -> str | None:
+    """Return the SHA-256 of the file that defines the object of an option; None where it has no Python source.
+
+    Args:
+        name: package.module:attribute.
+        key: The option, for messages.
+
+    Raises:
+        ConfigError: As `import_callable`.
+    """
+    value = import_callable(name, key)
+    defined_in = getattr(value, "__module__", None) or name.partition(":")[0]
+    try:
+        source = inspect.getsourcefile(sys.modules[defined_in])
+    except (KeyError, TypeError):  # built in
+        return None
+    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else None

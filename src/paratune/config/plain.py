@@ -1,4 +1,4 @@
-"""Plain data as YAML text that is read back as the same."""
+"""Writes plain data as YAML, so that reading it returns the same data."""
 
 import json
 import math
@@ -12,7 +12,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def one_line(value: Any) -> str:
-    """Return plain data as YAML on one line, such that it is read back as the same."""
+    """Return plain data as YAML on one line; reading it returns the same data."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{one_line(key)}: {one_line(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
@@ -29,9 +29,9 @@ def yaml_lines(values: Mapping[Any, Any], comment: Callable[[str], str], prefix:
 
     Args:
         values: Plain data.
-        comment: Called with the dotted key of each leaf; returns what stands behind it.
+        comment: Called with the dotted key of each leaf; returns the comment after its value.
         prefix: Dotted key of `values`, with a dot at its end.
-        depth: How far the lines are indented.
+        depth: Levels of indentation.
     """
     lines = []
     for key, value in values.items():
@@ -50,11 +50,11 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return ".inf" if value > 0 else "-.inf"
     text = repr(value)
-    # YAML 1.1 readers take 2e-05 for text; 2.0e-05 is a number to all.
+    # YAML 1.1 reads 2e-05 as text, and 2.0e-05 as a number.
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
 
 def _quoted(text: str) -> str:
-    """Return text as a double-quoted YAML scalar; what cannot be seen is escaped."""
+    """Return text as a double-quoted YAML scalar, with invisible characters escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted)

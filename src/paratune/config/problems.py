@@ -1,4 +1,4 @@
-"""Problems of a configuration, each with its place, and the one error that reports all of them."""
+"""Problems of a configuration with their places, and the error that lists all of them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from paratune.errors import ConfigError, Fault
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Where a value was written: a line of a file, or the command line (`line` is None)."""
+    """Place of a value: a line of a file, or the command line (`line` is None)."""
 
     file: str
     line: int | None = None
@@ -20,27 +20,27 @@ class SourceLocation:
 
 
 SET = SourceLocation("--set")
-"""The place of values given on the command line."""
+"""Place of values on the command line."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that must be mended before the run can start."""
+    """A mistake that prevents the run from starting."""
 
     message: str
-    """What was found, what is allowed, what to do; names its keys in full."""
+    """What was found, what is allowed, what to do; has the full names of its keys."""
     keys: tuple[str, ...] = ()
-    """Dotted keys that it is about; the first is the one whose line is shown."""
+    """Dotted keys that cause the problem; the message has the line of the first."""
     place: SourceLocation | None = None
-    """Where to look; looked up by key when None."""
+    """None: the place of the keys."""
     code: str = field(kw_only=True)
     """Stable name of the cause, listed in docs/errors.md."""
     is_impossible: bool = False
-    """Whether each setting is right by itself, and only together they cannot be: a matrix leaves such runs out."""
+    """Whether the settings are valid alone and only cannot be combined: a matrix skips such runs."""
 
 
 def overlap(key: str, other: str) -> bool:
-    """Return whether two dotted keys are the same or one holds the other."""
+    """Return whether two dotted keys are the same, or one is inside the other."""
     return key == other or key.startswith(f"{other}.") or other.startswith(f"{key}.")
 
 
@@ -50,7 +50,7 @@ def failure(path: Path, problems: Sequence[Problem], main_file: str) -> ConfigEr
     Args:
         path: The file as the user named it.
         problems: At least one.
-        main_file: How that file is named in places; the name is left out on its own lines.
+        main_file: Name of that file in places; messages leave it out.
     """
     assert problems
     faults = [_fault(problem, main_file) for problem in _sorted(problems, main_file)]

@@ -1,6 +1,6 @@
-"""The options as others read them: a JSON schema for editors, a file to start from, tables for the documentation.
+"""Generates a JSON schema for editors, a first configuration file, and the reference of options.
 
-All three come from the classes of `config.sections` (tasks and strategies included) and the lines under their fields.
+All three come from the classes of `config.sections` and the texts under their fields.
 """
 
 import textwrap
@@ -9,7 +9,7 @@ from typing import Any
 
 from paratune.config.glue import GLUE
 from paratune.config.layers import EXTENDS
-from paratune.config.options import Option, allowed_kinds, kinds, options_of, outside_kind
+from paratune.config.options import Option, allowed_kinds, kinds, outside_kind, section_options
 from paratune.config.plain import one_line
 from paratune.config.section import Section
 from paratune.config.sections import Config
@@ -17,8 +17,8 @@ from paratune.errors import ConfigError, did_you_mean
 
 _WIDTH = 110
 _HEAD = """\
-# A run of paratune: {task}. Each option is here with what it does.
-# A line such as "#seed: 42" holds a default; take its # away to change it. Then: paratune train THIS_FILE
+# A run of paratune: {task}. All options with their help.
+# A line such as "#seed: 42" shows a default; remove its # to change it. Then: paratune train THIS_FILE
 """
 _FILLED: dict[str, dict[str, Any]] = {
     "classification": {
@@ -61,8 +61,16 @@ _FILLED: dict[str, dict[str, Any]] = {
         "data.split.group_by": "context",
         "evaluate.best": "f1",
     },
+    "token_classification": {
+        "task.kind": "token_classification",
+        "task.labels": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"],
+        "data.train": "data/train.conll",
+        "data.columns.text": "tokens",
+        "data.columns.label": "tags",
+        "evaluate.best": "f1",
+    },
 }
-"""What the file to start from says, by task."""
+"""Values in the first configuration file, by task."""
 _FILLED_ALWAYS: dict[str, Any] = {
     "data.train": "data/train.csv",
     "data.columns.text": "text",
@@ -77,18 +85,18 @@ _FILLED_ALWAYS: dict[str, Any] = {
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema (2020-12) of a configuration file, for editors.
 
-    No option is required in it: a file may extend another one or be completed by `--set`. That nothing is missing, and
-    what cannot be combined, is checked when the file is loaded.
+    No option is required in the schema: a file may extend another one, or `--set` may add options. Loading a file
+    checks required options and combinations.
     """
     schema = Config.model_json_schema(by_alias=True)
     _loosen(schema)
     for task in GLUE.values():
-        kind = schema["$defs"][kinds(options_of(Config)["task"])[task.kind].__name__]["properties"]["kind"]
+        kind = schema["$defs"][kinds(section_options(Config)["task"])[task.kind].__name__]["properties"]["kind"]
         kind.pop("const", None)
-        kind["enum"] = [task.kind, *(name for name, each in GLUE.items() if each.kind == task.kind)]
+        kind["enum"] = [task.kind, *(name for name, glue_task in GLUE.items() if glue_task.kind == task.kind)]
     _let_be_empty(schema, Config, schema["$defs"])
     extends = {
-        "description": "File, or list of files, that this one builds on; relative to this file.",
+        "description": "File, or list of files, that this file extends; relative to this file.",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
     }
     schema["properties"] = {EXTENDS: extends, **schema["properties"]}
@@ -96,30 +104,30 @@ def json_schema() -> dict[str, Any]:
 
 
 def _let_be_empty(schema: dict[str, Any], section: type[Section], definitions: dict[str, Any]) -> None:
-    """Allow, in place, sections in a section to be empty, and those in them."""
-    for key, option in options_of(section).items():
+    """Allow, in place, the sections in a section to be empty, at all levels."""
+    for key, option in section_options(section).items():
         if option.sections:
             schema["properties"][key] = _section_schema(schema["properties"][key], option)
         for inner in option.sections:
             _let_be_empty(definitions[inner.__name__], inner, definitions)
 
 
-def _section_schema(found: dict[str, Any], option: Option) -> dict[str, Any]:
-    """Return the schema of a section that may also be empty or, where that says all, a word."""
-    choices = [each for each in found.get("anyOf") or [{"$ref": found["$ref"]}] if each != {"type": "null"}]
-    words = [kind for kind, section in kinds(option).items() if _says_all(section)] if option.by_kind else []
+def _section_schema(schema: dict[str, Any], option: Option) -> dict[str, Any]:
+    """Return the schema of a section that may also be empty or, where only the kind is required, the kind."""
+    choices = [choice for choice in schema.get("anyOf") or [{"$ref": schema["$ref"]}] if choice != {"type": "null"}]
+    words = [kind for kind, section in kinds(option).items() if _needs_only_kind(section)] if option.by_kind else []
     words += GLUE if option.key == "task" else ()
     shorthand = [{"enum": words}] if words else []
     return {"description": option.help, "anyOf": [*choices, *shorthand, {"type": "null"}]}
 
 
-def _says_all(section: type[Section]) -> bool:
+def _needs_only_kind(section: type[Section]) -> bool:
     """Return whether the kind is the only required option."""
-    return [option.key for option in options_of(section).values() if option.required] == ["kind"]
+    return [option.key for option in section_options(section).values() if option.required] == ["kind"]
 
 
 def _loosen(schema: Any) -> None:
-    """Drop, in place, what holds only for a whole configuration or is not JSON schema but OpenAPI."""
+    """Remove, in place, required options, and keywords of OpenAPI that are not JSON schema."""
     if isinstance(schema, dict):
         if isinstance(schema.get("required"), list):
             del schema["required"]
@@ -133,11 +141,12 @@ def _loosen(schema: Any) -> None:
             _loosen(inner)
 
 
-def init_text(task: str) -> str:
-    """Return a configuration file to start from, with every option, what it does and its default.
+def init_text(task: str, values: Mapping[str, Any] | None = None) -> str:
+    """Return a first configuration file, with all options, their help and their defaults.
 
     Args:
         task: The kind of the task, such as classification.
+        values: Values of the file by dotted key; None for those of an example.
 
     Raises:
         ConfigError: There is no such task.
@@ -148,13 +157,13 @@ def init_text(task: str) -> str:
             code="task.unknown_kind",
             task=task,
         )
-    filled = {**_FILLED_ALWAYS, **_FILLED[task]}
+    filled = dict(values) if values is not None else {**_FILLED_ALWAYS, **_FILLED[task]}
     return "\n".join([_HEAD.format(task=task).rstrip(), *_template(Config, "", 0, filled)]) + "\n"
 
 
 def _template(section: type[Section], prefix: str, depth: int, filled: dict[str, Any]) -> Iterator[str]:
     indent = "  " * depth
-    for key, option in options_of(section).items():
+    for key, option in section_options(section).items():
         dotted = f"{prefix}{key}"
         if option.sections:
             yield from [""] * (depth == 0)
@@ -167,7 +176,7 @@ def _template(section: type[Section], prefix: str, depth: int, filled: dict[str,
 
 
 def _is_off(option: Option, dotted: str, filled: Mapping[str, Any]) -> bool:
-    """Say whether a section is one that is there only when it is given, and is not."""
+    """Return whether a section is off by default and has no value in the file."""
     return not option.required and option.default is None and not any(key.startswith(f"{dotted}.") for key in filled)
 
 
@@ -181,14 +190,14 @@ def _template_of_section(option: Option, prefix: str, depth: int, filled: dict[s
     yield f"{indent}{'#' if is_off else ''}kind: {chosen}"
     others = {**kinds(option), "package.module:Class": outside_kind(option)}
     for kind, section in others.items():
-        # The task is chosen already; strategies differ in options that all have defaults.
-        if section is None or (kind != chosen and (option.key == "task" or not _says_all(section))):
+        # Only options of the chosen task; of strategies also those of other kinds, which all have defaults.
+        if section is None or (kind != chosen and (option.key == "task" or not _needs_only_kind(section))):
             continue
-        options = [each for key, each in options_of(section).items() if key != "kind"]
+        options = [inner for key, inner in section_options(section).items() if key != "kind"]
         if options and kind != chosen:
             yield from _comment(f"With kind: {kind}", indent)
-        for each in options:
-            yield from _template_of_value(each, prefix + each.key, indent, filled)
+        for inner in options:
+            yield from _template_of_value(inner, prefix + inner.key, indent, filled)
 
 
 def _template_of_value(option: Option, dotted: str, indent: str, filled: dict[str, Any]) -> Iterator[str]:
@@ -204,12 +213,12 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def options_markdown() -> str:
-    """Return all options as Markdown, one table per section: the page *Options* of the site."""
+    """Return all options as Markdown, one table per section, for the page *Options* of the documentation."""
     return "\n".join(_tables(Config, "", "")).strip() + "\n"
 
 
 def _tables(section: type[Section], path: str, condition: str) -> Iterator[str]:
-    options = options_of(section)
+    options = section_options(section)
     plain = [option for option in options.values() if not option.sections]
     title = f"`{path}`{condition}" if path else "Options without a section"
     about = " ".join((section.__doc__ or "").split()) if path else ""
@@ -223,8 +232,8 @@ def _tables(section: type[Section], path: str, condition: str) -> Iterator[str]:
 def _inner_tables(option: Option, path: str) -> Iterator[str]:
     dotted = f"{path}.{option.key}" if path else option.key
     if not option.by_kind:
-        for each in option.sections[:1]:
-            yield from _tables(each, dotted, "")
+        for inner in option.sections[:1]:
+            yield from _tables(inner, dotted, "")
         return
     for kind, section in {**kinds(option), "package.module:Class": outside_kind(option)}.items():
         if section is not None:

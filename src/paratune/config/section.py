@@ -1,6 +1,6 @@
-"""What all sections of a configuration have in common: the base class and the kinds of numbers and texts."""
+"""Base class of all sections of a configuration, and types of numbers and texts."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,13 +12,22 @@ Columnar = Text | Annotated[list[Text], Field(min_length=1)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 LONGEST_S = 100_000_000
-"""About three years: the longest duration of a setting. Sockets, locks and timers refuse much longer ones."""
+"""Longest duration of a setting, about three years. Sockets, locks and timers refuse much longer ones."""
 Duration = Annotated[float, Field(gt=0, le=LONGEST_S)]
 """Seconds."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Section(BaseModel):
-    """Base of all sections: frozen, strict about types, unknown keys refused."""
+    """Base of all sections: frozen, with strict types, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class OwnCode(Section):
+    """Your own function, with its full name; see docs/howto/extend.md."""
+
+    function: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """package.module:function."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""

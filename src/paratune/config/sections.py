@@ -1,6 +1,6 @@
-"""What a run can be told: one frozen class a section, a line under each field; no torch.
+"""All options of a run: one frozen class for each section.
 
-The line under a field is its help text, its text in the JSON schema and in the file that `paratune config init` writes.
+The text under a field is its help, also in the JSON schema and in the file that `paratune config init --full` writes.
 """
 
 from pathlib import Path
@@ -58,7 +58,7 @@ class Columns(Section):
 
 
 def named_columns(columns: str | list[str] | None) -> list[str]:
-    """Return the columns that an option names: none, one or several."""
+    """Return the columns of an option as a list: none, one or several."""
     if columns is None:
         return []
     return [columns] if isinstance(columns, str) else columns
@@ -104,7 +104,7 @@ class FigureOptions(Section):
     word_clouds: list[Text] | None = None
     """Columns to draw as word clouds; default: the text columns."""
     min_texts: Positive = 100
-    """Minimum number of texts for a word cloud; with fewer texts the figure holds a note instead."""
+    """Minimum number of texts for a word cloud; with fewer texts the figure contains a note instead."""
     stop_words: list[Text] = Field(default_factory=list)
     """Words to leave out of word clouds, in addition to English stop words (those of scikit-learn, did, does, doing,
     ...n't)."""
@@ -122,29 +122,33 @@ class Data(Section):
     test: Text | None = None
     """Test data, one source as in `train`; evaluated once, at the end, with the kept model."""
     extra: dict[str, Text] = Field(default_factory=dict)
-    """Further labelled sets by name, such as {validation_mismatched: FILE}; each is evaluated once, at the end."""
+    """Further labelled sets by name, such as {validation_mismatched: FILE}; all are evaluated once, at the end."""
     predict: dict[str, Text] = Field(default_factory=dict)
-    """Sets without labels by name, such as {test: FILE}; each is predicted once, at the end, and not scored. A label
+    """Sets without labels by name, such as {test: FILE}; all are predicted once, at the end, and not scored. A label
     column in them is ignored."""
     columns: Columns = Field(default_factory=Columns)
-    """Which columns hold what."""
+    """Columns of the text and the label."""
     split: SplitOptions | None = None
-    """Parts to cut from `train`."""
+    """Parts of `train` that become the validation or test set."""
     max_rows: MaxRows = Field(default_factory=MaxRows)
-    """Take a part of the rows, for a try."""
+    """Maximum number of rows, for a first try."""
     missing: Literal["refuse", "drop"] = "refuse"
     """Rows with an empty text or label: refuse reports an error, drop counts them and leaves them out."""
     max_length: Positive | None = None
     """Maximum number of tokens of a sample, with special tokens; longer samples are truncated. Default: the model's
     limit."""
-    truncation: Literal["longest_first", "only_first", "only_second"] = "longest_first"
-    """Which text of a pair is truncated."""
+    truncation: Literal["longest_first", "only_first", "only_second", "head_tail"] = "longest_first"
+    """Which text of a pair is truncated. head_tail is for single texts: it keeps the first `head_tokens` tokens and as
+    many of the last ones as fit (Sun et al. 2019)."""
+    head_tokens: Annotated[int, Field(ge=0)] | None = None
+    """With `truncation: head_tail`: number of first tokens to keep, without special tokens; default: a quarter of the
+    tokens that fit, as 128 of 510."""
     truncation_side: Literal["left", "right"] | None = None
     """Side from which a long text is truncated; default: the tokenizer's. Saved with the tokenizer."""
     hub_revision: Text | None = None
     """Commit, tag or branch of the data set on the hub."""
     figures: FigureOptions = Field(default_factory=FigureOptions)
-    """Pictures of the data."""
+    """Figures of the data."""
     num_workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Loader workers of each rank, as in PyTorch's DataLoader; 0 makes batches in the training process. The number does
     not change the trained weights."""
@@ -154,13 +158,36 @@ class Data(Section):
     """Folder of the token files; default: $PARATUNE_CACHE, else ~/.cache/paratune."""
 
 
+class LoraOptions(Section):
+    """LoRA (Hu et al. 2022): small matrices beside the weights of an encoder are trained, and the weights are not."""
+
+    kind: Literal["lora"]
+    """Kind of the adapter."""
+    rank: Positive = 8
+    """Width of the matrices."""
+    alpha: PositiveFloat = 16.0
+    """Scale of the adapter: alpha / rank times its product is added."""
+    dropout: Share = 0.0
+    """Dropout of the adapter's input."""
+    target_modules: Literal["auto", "all-linear"] | Annotated[list[Text], Field(min_length=1)] = "auto"
+    """Linear layers with an adapter: auto is PEFT's choice for the type of the model, such as query and value;
+    all-linear all of the blocks; a list has the last parts of their names."""
+    rslora: bool = False
+    """Scale by alpha / sqrt(rank) (Kalajdzievski 2023)."""
+    dora: bool = False
+    """Train the lengths of the weights apart from their directions (DoRA, Liu et al. 2024)."""
+    save: Literal["merged", "adapter"] = "merged"
+    """model/ is a plain model folder with the adapter added to its weights, or an adapter folder of PEFT, which needs
+    the base model."""
+
+
 class ModelOptions(Section):
     """The pre-trained model and its tokenizer."""
 
     name: Text
-    """A local Hugging Face folder, a hub name, or `demo:minilm`."""
+    """A local Hugging Face folder, a run folder (its `model/` is used), a hub name, or `demo:minilm`."""
     tokenizer: Text | None = None
-    """Folder or hub name of the tokenizer; default: the model's."""
+    """Folder, run folder or hub name of the tokenizer; default: the model's."""
     tokenizer_revision: Text | None = None
     """Commit, tag or branch of `tokenizer` on the hub."""
     revision: Text | None = None
@@ -170,8 +197,25 @@ class ModelOptions(Section):
     tokenizer's."""
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Values to change in the model's configuration, such as hidden_dropout_prob: 0.0."""
+    keep_layers: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
+    """Keep only these layers of the encoder, counted from 0 and ascending, such as [0, 2, 4]: a smaller model, which is
+    then trained."""
+    adapter: LoraOptions | None = None
+    """Train an adapter and the head in place of the whole model (extra `peft`)."""
     trust_remote_code: bool = False
     """Run Python code of the model folder. Off by default, because such code can do everything that you can do."""
+
+
+class FreezeOptions(Section):
+    """Weights that keep their loaded values: they get no gradients and no optimizer states."""
+
+    embeddings: bool = False
+    """Freeze the weights before the first block."""
+    blocks: Annotated[int, Field(ge=0)] = 0
+    """Freeze the first blocks of the model, this many."""
+    names: list[Text] = Field(default_factory=list)
+    """Freeze parameters by name, with the wildcards * and ?, such as "*.attention.*". The names are those of the model
+    in transformers."""
 
 
 class Train(Section):
@@ -186,12 +230,34 @@ class Train(Section):
     matrix."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Learning rate after the warm-up; linear and cosine end at 0."""
+    schedule: Literal[
+        "linear",
+        "cosine",
+        "cosine_with_restarts",
+        "polynomial",
+        "inverse_sqrt",
+        "warmup_stable_decay",
+        "constant",
+    ] = "linear"
+    """Learning rate after the warm-up, as in transformers' get_scheduler. linear, cosine, cosine_with_restarts,
+    polynomial and warmup_stable_decay end at `schedule_end_ratio`; inverse_sqrt falls with the root of the steps."""
+    schedule_cycles: Positive | None = None
+    """With `schedule: cosine_with_restarts`: number of half cosines, at whose ends the rate starts again from its peak;
+    default: 1."""
+    schedule_power: PositiveFloat | None = None
+    """With `schedule: polynomial`: the exponent; default: 1."""
+    schedule_end_ratio: Share | None = None
+    """Learning rate at the end as a share of the peak; default: 0. Not with constant and inverse_sqrt."""
+    decay_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    """With `schedule: warmup_stable_decay`: share of the steps after the warm-up in which the rate falls, along half a
+    cosine; default: 0.1."""
     warmup_steps: Annotated[int, Field(ge=0)] | None = None
     """Steps in which the learning rate rises linearly from 0; set this or `warmup_ratio`."""
     warmup_ratio: Share | None = None
     """Warm-up as a share of all steps; set this or `warmup_steps`."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Layer-wise decay of the learning rate: the head has the whole rate, the last block `layer_decay` times it, each
+    block before it `layer_decay` times that of the next, and the embeddings the smallest. 1 is one rate for all."""
     weight_decay: NonNegative = 0.01
     """Decoupled weight decay; not applied to biases and norms."""
     betas: Annotated[list[Share], Field(min_length=2, max_length=2)] = Field(default_factory=lambda: [0.9, 0.999])
@@ -202,6 +268,8 @@ class Train(Section):
     """Largest norm of the gradients; larger gradients are scaled down to it. null: no clipping."""
     freeze_encoder: bool = False
     """Train only the head."""
+    freeze: FreezeOptions = Field(default_factory=FreezeOptions)
+    """Weights that are not trained."""
     activation_checkpointing: Positive | None = None
     """Activation checkpointing: compute the activations of every block (1) or every n-th block (n) again in backward.
     Less memory, more time, equal gradients. Default: off."""
@@ -209,8 +277,8 @@ class Train(Section):
     """Compile every block with torch.compile: fewer, larger kernels on a GPU, and a start that takes a minute or more.
     On a CPU it was measured to be slower."""
     deterministic: bool = True
-    """Gradients of attention over packed rows on a GPU have the same bits each time, so that a resumed run equals an
-    uninterrupted one. false lets the kernels add in any order: faster, and equal only up to rounding. On a CPU they are
+    """Gradients of attention over packed rows on a GPU have the same bits in every run, so that a resumed run equals an
+    uninterrupted one. With false the kernels add in any order: faster, but equal only up to rounding. On a CPU they are
     always the same."""
 
 
@@ -252,13 +320,16 @@ class Evaluate(Section):
     slices: list[str] = Field(default_factory=list)
     """Columns of the data by whose values the final scores are also reported, with counts and 95% intervals; `label` is
     the task's label, and `length` quartiles of the number of tokens. A column may have at most 50 distinct values."""
+    cluster: Text | None = None
+    """Column of the data with equal values in rows that belong together, such as several answers of one person:
+    intervals of scores are over these clusters. Questions about one passage (`task.kind: qa`) are one by default."""
 
 
 class Checkpoint(Section):
-    """When to save what a resume needs."""
+    """Checkpoints, from which a run can be resumed."""
 
     every: Literal["epoch", "steps", "never"] = "epoch"
-    """Save after each epoch or every `steps` steps, and at the end; or only when a signal stops the run."""
+    """Save after each epoch or every `steps` steps, and at the end; never: only when a signal stops the run."""
     steps: Positive | None = None
     """Steps between checkpoints, with `every: steps`."""
     keep: Positive = 2
@@ -266,18 +337,18 @@ class Checkpoint(Section):
 
 
 class MeasureOptions(Section):
-    """What is measured and logged."""
+    """Measurements and logs."""
 
     warmup_steps: Annotated[int, Field(ge=0)] = 5
-    """First steps of a run, and after a resume, that are marked as warm-up and left out of medians and rates."""
+    """First steps, also after a resume, that are marked as warm-up and left out of medians and rates."""
     log_every: Positive = 10
-    """Steps between two writes of the event log and updates of the progress line."""
+    """Steps between two writes of the event log, and between two updates of the progress line."""
     noise_scale_every: Positive | None = 20
     """Steps between two samples of the gradient noise scale, which reads the gradients of each micro-batch of a step.
     In a sampled step the rows of a bucketed layout are not sorted, and a single micro-batch is cut into two. null: no
     samples."""
     reference_batch: Positive | None = None
-    """Global batch m0, in samples, of which statistical efficiency is 100%; reports and verdicts take that of the
+    """Global batch m0, in samples, with a statistical efficiency of 100%; reports and verdicts use that of the
     baseline. null: the global batch of the baseline."""
     profile_steps: Annotated[int, Field(ge=0)] = 0
     """Number of steps after the warm-up that run under torch.profiler: time of operators and kernels, idle time of the
@@ -286,24 +357,24 @@ class MeasureOptions(Section):
     sample_every_s: Annotated[float, Field(ge=0.1, le=LONGEST_S)] | None = 1.0
     """Seconds between two samples of the devices' utilisation, memory and power; null: no samples."""
     plan: bool = True
-    """At the end of the run, record the prediction of `paratune plan` beside the measurement; takes one or two seconds.
+    """At the end of the run, record the prediction of `paratune plan` with the measurement; takes one or two seconds.
     On a CPU only after `paratune plan --calibrate`."""
     probe: bool = False
-    """Make the run a probe: only timed steps, without evaluation, scores, checkpoint and model, for every value of
+    """Make the run a probe: only timed steps, without evaluation, scores, checkpoint and model, with any values of
     `evaluate` and `checkpoint`. `paratune sweep` sets this for probes."""
 
 
 class Config(Section):
-    """A run: one file."""
+    """All options of a run."""
 
     run: RunOptions = Field(default_factory=RunOptions)
-    """Where the record goes, and the seed."""
+    """Name, folder and seed of the run."""
     task: Task
-    """What is learned."""
+    """What the model learns."""
     data: Data
-    """From which files and columns."""
+    """Files and columns of the data."""
     model: ModelOptions
-    """Starting from which model."""
+    """The pre-trained model."""
     train: Train
     """The optimization."""
     batch: BatchSize
@@ -311,24 +382,23 @@ class Config(Section):
     evaluate: Evaluate = Field(default_factory=Evaluate)
     """Evaluation during training."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
-    """Safety against interruption."""
+    """Checkpoints, from which an interrupted run can be resumed."""
     strategy: Strategy = Field(default_factory=lambda: SingleOptions(kind="single"))
-    """How the work is spread over devices."""
+    """How the processes of the run share states and work."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
     """Arithmetic: fp32; tf32 matrix products; fp16 or bf16 autocast with fp32 weights; fp64 for tests on a CPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device; auto uses a GPU when there is one."""
     measure: MeasureOptions = Field(default_factory=MeasureOptions)
-    """Measuring and logging."""
+    """Measurements and logs."""
     trackers: Trackers = Field(default_factory=Trackers)
-    """Trackers that are told the figures."""
+    """Trackers that receive the metrics."""
     baseline: TfidfOptions | None = None
-    """Fit a baseline on the same rows in place of the model, in one process on the CPU. The sections model (but for its
-    tokenizer), train, batch, checkpoint and measure, precision and device have no effect then: they are of the study's
-    other runs."""
+    """Fit a baseline on the same rows in place of the model, in one process on the CPU. Then the options of model
+    (except its tokenizer), train, batch, checkpoint, measure, precision and device have no effect."""
 
 
 def run_path(config: Config) -> Path:
-    """Return the folder of the run; `run.name` must have been resolved."""
+    """Return the folder of the run; `run.name` must not be None."""
     assert config.run.name is not None
     return Path(config.run.folder) / config.run.name

@@ -1,22 +1,22 @@
-"""What names a data set: a path of this machine, `hub:NAME` or `demo:NAME`."""
+"""Names of data sets: a path of this machine, `hub:NAME` or `demo:NAME`."""
 
 import os
 from pathlib import Path
 
 
 def local_path(source: str) -> Path | None:
-    """Return the path that a source names, with ~ replaced; None of one on the hub or embedded.
+    """Return the path of a source, with ~ replaced; None for a data set of the hub or an embedded one.
 
-    The disk is not asked; what stands behind a # is still in it, see `split_of`.
+    The file system is not read. A split after # is still in the path, see `path_and_split`.
     """
-    # Not Path.expanduser, which raises for a user that there is none of.
+    # Not Path.expanduser, which raises for an unknown user.
     return None if source.startswith(("hub:", "demo:")) else Path(os.path.expanduser(source))  # noqa: PTH111
 
 
-def split_of(path: Path) -> tuple[Path, str | None]:
-    """Return a path without the split that stands behind its last #, and the split; None where it has none.
+def path_and_split(path: Path) -> tuple[Path, str | None]:
+    """Return a path without the split after its last #, and the split; None where it has none.
 
-    A file that is there under the whole name has none.
+    A path that exists with its # has no split.
     """
     if path.exists() or "#" not in path.name:
         return path, None

@@ -1,4 +1,4 @@
-"""How work can be spread over devices: one class a strategy, chosen by `kind`, with the options that it alone has."""
+"""Options of each strategy: one class for each kind."""
 
 from typing import Annotated, Any, Literal
 
@@ -147,8 +147,6 @@ Strategy = (
     | DeepSpeedOptions
     | OutsideStrategy
 )
-
-"""Told apart by `kind`."""
 
 
 def strategy_options(strategy: Section) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Scores to be reached, as command lines name them: f1>=0.88."""
+"""Targets of scores on a command line, such as f1>=0.88."""
 
 import re
 from dataclasses import dataclass
@@ -7,44 +7,44 @@ from paratune.base.text import plain
 from paratune.config.metric_names import METRICS, direction
 from paratune.errors import ConfigError
 
-_WRITTEN = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=)\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*")
+_PATTERN = re.compile(r"\s*([A-Za-z0-9_]+)\s*(>=|<=)\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*")
 
 
 @dataclass(frozen=True)
 class ScoreTarget:
-    """A score to be reached."""
+    """A score to reach."""
 
     metric: str
     value: float
 
     @property
-    def rises(self) -> bool:
+    def is_higher_better(self) -> bool:
         """Whether larger values are better."""
         return direction(self.metric) == "max"
 
     @property
     def text(self) -> str:
-        return f"{self.metric} {'≥' if self.rises else '≤'} {self.value:g}"
+        return f"{self.metric} {'≥' if self.is_higher_better else '≤'} {self.value:g}"
 
     def is_met(self, score: float) -> bool:
-        """Say whether a score is at least as good."""
-        return score >= self.value if self.rises else score <= self.value
+        """Return whether a score is at least as good."""
+        return score >= self.value if self.is_higher_better else score <= self.value
 
 
 def parse_target(text: str, option: str = "--target") -> ScoreTarget:
-    """Return what an option says, such as "f1>=0.88" or "loss<=0.3".
+    """Return the target in the value of an option, such as "f1>=0.88" or "loss<=0.3".
 
     Raises:
-        ConfigError: It says something else, or names a metric that does not exist or is better the other way.
+        ConfigError: It is not a target, the metric does not exist, or the direction is wrong for the metric.
     """
-    found = _WRITTEN.fullmatch(text)
-    if found is None:
+    match = _PATTERN.fullmatch(text)
+    if match is None:
         raise ConfigError(
             f"{option} {plain(text)!r} is not a target; write METRIC>=VALUE or METRIC<=VALUE, as f1>=0.88",
             code="target.syntax",
             option=option,
         )
-    metric, sign, value = str(found[1]), found[2], float(found[3])
+    metric, sign, value = str(match[1]), match[2], float(match[3])
     try:
         wanted = ">=" if direction(metric) == "max" else "<="
     except KeyError:

@@ -1,10 +1,10 @@
-"""What a run can learn: one class a task, chosen by `kind`; no torch."""
+"""Options of each task: one class for each kind."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paratune.config.section import Finite, Part, Positive, PositiveFloat, Section, Text
+from paratune.config.section import Finite, OwnCode, Part, Positive, PositiveFloat, Section, Share, Text
 
 
 class ClassificationTask(Section):
@@ -17,6 +17,21 @@ class ClassificationTask(Section):
     glue: Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli"] | None = None
     """Task of GLUE, in any language: sets `kind`, `labels` and the columns that the file does not set; see
     docs/howto/glue.md."""
+    class_weights: list[PositiveFloat] | dict[str | int, PositiveFloat] | Literal["balanced"] | None = None
+    """Weight of each class in the loss: in the order of the ids, or by class name; balanced: rows / (classes * rows of
+    the class), from the training data. See docs/howto/imbalance.md."""
+    label_smoothing: Share = 0.0
+    """Share of the target that is spread evenly over all classes."""
+    focal_gamma: PositiveFloat | None = None
+    """Exponent of the focal loss, which reduces the loss of rows that are predicted well; 2 is usual. null: the
+    cross-entropy."""
+    loss: OwnCode | None = None
+    """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
+
+    @property
+    def has_plain_loss(self) -> bool:
+        """Whether the loss is the cross-entropy without weights and smoothing."""
+        return self.class_weights is None and not self.label_smoothing and self.focal_gamma is None
 
 
 class MultiLabelTask(Section):
@@ -30,6 +45,8 @@ class MultiLabelTask(Section):
     """Text between the labels of a row, for a column of text; a column of lists needs none."""
     threshold: Part = 0.5
     """Smallest probability with which a class is predicted."""
+    loss: OwnCode | None = None
+    """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 
 
 class OrdinalTask(Section):
@@ -40,6 +57,8 @@ class OrdinalTask(Section):
     labels: list[str | int] | dict[str | int, str]
     """The label values of the data from the lowest to the highest, or a mapping of each value to the name to show for
     it."""
+    loss: OwnCode | None = None
+    """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 
 
 class RegressionTask(Section):
@@ -57,6 +76,8 @@ class RegressionTask(Section):
     value; agreement and kappa use the rounded one."""
     range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
     """Lowest and highest score, such as [0, 9]. Reported values are clipped to it; targets outside are an error."""
+    loss: OwnCode | None = None
+    """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 
 
 class MaskedLMTask(Section):
@@ -95,21 +116,49 @@ class QuestionAnsweringTask(Section):
     SQuAD."""
 
 
+class TokenClassificationTask(Section):
+    """A tag for each word of a text, such as named entities or parts of speech."""
+
+    kind: Literal["token_classification"]
+    """The task."""
+    labels: list[Text]
+    """The tags in the order of their ids, such as [O, B-PER, I-PER]."""
+    scheme: Literal["iob2", "none"] = "iob2"
+    """iob2: tags mark entities, B- the first word of one, I- the following ones, O no entity; none: tags are classes of
+    words, such as parts of speech."""
+    strict: bool = False
+    """Whether an I- tag without B- or I- of its type in front is part of no entity; otherwise it begins one, as in
+    seqeval."""
+
+
 Task = Annotated[
-    ClassificationTask | MultiLabelTask | OrdinalTask | RegressionTask | MaskedLMTask | QuestionAnsweringTask,
+    ClassificationTask
+    | MultiLabelTask
+    | OrdinalTask
+    | RegressionTask
+    | MaskedLMTask
+    | QuestionAnsweringTask
+    | TokenClassificationTask,
     Field(discriminator="kind"),
 ]
 
 ClassTask = ClassificationTask | MultiLabelTask | OrdinalTask
 
-"""Those that name classes."""
+"""Tasks with classes."""
+
+
+def cuts_windows(task: Task) -> bool:
+    """Return whether samples are windows of rows, whose number is known only after tokenizing."""
+    return isinstance(task, MaskedLMTask | QuestionAnsweringTask)
 
 
 def class_names(task: Task) -> list[str]:
-    """Return the name of each class in the order of the ids; an empty list where there are no classes.
+    """Return the names of the classes in the order of their ids; an empty list for a task without classes.
 
-    Values that a mapping gives the same name are one class; its id is that of the first of them.
+    Values with the same name in a mapping are one class.
     """
+    if isinstance(task, TokenClassificationTask):
+        return list(task.labels)
     if not isinstance(task, ClassTask):
         return []
     labels = task.labels

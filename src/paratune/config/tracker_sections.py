@@ -1,4 +1,4 @@
-"""Where a run's figures go besides its own record: one section a tracker, all off; a section that is there is on."""
+"""Options of each tracker: one class for each; a section in the file switches its tracker on."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -13,7 +13,7 @@ PACKAGES: Mapping[str, str] = {
     "wandb": "wandb",
     "trackio": "trackio",
 }
-"""The package that each tracker needs; the extra that brings it has the name of the tracker."""
+"""Package of each tracker; the extra with the package has the name of the tracker."""
 
 
 class TensorBoard(Section):
@@ -38,7 +38,7 @@ class WandB(Section):
     """Weights & Biases, offline unless `mode` is online."""
 
     mode: Literal["offline", "online"] = "offline"
-    """offline writes files for `wandb sync`; online sends figures and configuration to the server."""
+    """offline writes files for `wandb sync`; online sends metrics and configuration to the server."""
     project: Text = "paratune"
     """Project."""
     entity: Text | None = None
@@ -65,11 +65,11 @@ class Trackio(Section):
     folder: Text | None = None
     """Folder of the data; default: the package's ($TRACKIO_DIR)."""
     space: Text | None = None
-    """Space on the hub, such as user/name, that receives figures and configuration; created as private when absent."""
+    """Space on the hub, such as user/name, that receives metrics and configuration; created as private when absent."""
 
 
 class Trackers(Section):
-    """Trackers that receive the figures of the run; a slow or failing tracker does not delay it (see
+    """Trackers that receive the metrics of the run; a slow or failing tracker does not delay it (see
     docs/howto/trackers.md)."""
 
     tensorboard: TensorBoard | None = None
@@ -82,6 +82,6 @@ class Trackers(Section):
     """Trackio (extra: trackio)."""
 
     def named(self) -> dict[str, Section]:
-        """Return the section of each tracker that is on, by its name."""
+        """Return the sections of the trackers that are on, by name."""
         sections = {name: getattr(self, name) for name in PACKAGES}
         return {name: section for name, section in sections.items() if section is not None}

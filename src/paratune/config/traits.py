@@ -1,4 +1,4 @@
-"""What is true of a strategy before it runs: plain data that plans, checks, launchers and reports read, no torch."""
+"""`Traits`, the facts of a strategy as plain data for plans, checks, launchers and reports."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -7,72 +7,73 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Traits:
-    """The one fact of the strategy protocol."""
+    """Facts of a strategy that do not depend on a run."""
 
     kind: str
     """Name in the configuration."""
     phases: Mapping[str, str]
-    """What each measured phase contains, in words, for get_batch, forward, backward, optimizer."""
+    """Content of each measured phase in words, for get_batch, forward, backward, optimizer."""
     own_phases: tuple[str, ...] = ("get_batch",)
-    """Phases in which a rank waits for no other rank, so that their times tell a slow rank from those it holds up."""
+    """Phases in which a rank does not wait for other ranks, so that their times show which rank is slow."""
     shards: tuple[str, ...] = ()
-    """What each rank holds only a part of: any of weights, gradients, optimizer."""
+    """Sharded states: any of weights, gradients, optimizer."""
     states_on: str = "device"
-    """Where the optimizer states live: device or cpu."""
+    """Place of the optimizer states: device or cpu."""
     min_world_size: int = 1
-    """Fewest processes with which the strategy means anything."""
+    """Minimum number of processes."""
     max_world_size: int | None = None
-    """Most processes; None for no limit."""
+    """Maximum number of processes; None for no limit."""
     world_size_multiple: int = 1
-    """What the number of processes must be a multiple of."""
+    """The number of processes must be a multiple of this."""
     equal_shapes: bool = False
-    """All micro-batches of a step must have the same number of rows and the same padded length."""
+    """Whether all micro-batches of a step need the same number of rows and the same padded length."""
     num_micro_batches: int = 1
-    """Fewest micro-batches of a step; with `batch.global` and no micro_batch_size, four times as many are made."""
+    """Minimum number of micro-batches of a step; with `batch.global` and no micro_batch_size a step has four times as
+    many."""
     micro_batch_multiple: int = 1
-    """What the number of micro-batches of a step must be a multiple of."""
+    """The number of micro-batches of a step must be a multiple of this."""
     ranks_per_replica: int = 1
     """Processes that work on the same samples, such as the stages of a pipeline."""
     cuts_blocks: bool = False
-    """Whether it cuts the model at its blocks: a pipeline of `ranks_per_replica` ranks."""
+    """Whether it divides the blocks of the model between `ranks_per_replica` ranks, as a pipeline."""
     stages_per_rank: int = 1
-    """Parts of the model on each rank of a pipeline."""
+    """Stages of the model on each rank of a pipeline."""
     shard_size: int | None = None
-    """Ranks that share one copy of the states, where these are not all of them."""
+    """Ranks that share one copy of the states, where these are not all ranks."""
     shards_within_node: bool = False
-    """Whether the ranks of one machine share a copy of the states, and so several machines are needed."""
+    """Whether the ranks of one machine share a copy of the states; several machines are needed then."""
     has_uneven_shards: bool = False
-    """Whether ranks hold unequal parts, because whole parameters, or flat ranges of them, are dealt out."""
+    """Whether ranks hold unequal shards: whole parameters, or flat ranges of them."""
     keeps_working_weights: bool = False
-    """Whether it keeps the weights in fp32, and copies of them in the dtype of autocast for the passes."""
+    """Whether it keeps weights in fp32, with copies in the dtype of autocast for forward and backward."""
     reduces_in_fp32: bool = False
-    """Whether gradients of 16 bits are summed over ranks in fp32."""
+    """Whether 16-bit gradients are summed over ranks in fp32."""
     compiles_optimizer: bool = False
-    """Whether the first run compiles its optimizer, for which compilers must be there."""
+    """Whether the first run compiles its optimizer, which needs a compiler."""
     offload_option: str | None = None
-    """Option that moves more of the states to the host when it is set to true; None where there is none left."""
+    """Option that moves more states to the host when it is true; None where there is none."""
     fully_sharded_by: str | None = "strategy.kind: zero3"
-    """The line under which each rank holds a part of everything; None where it does already."""
+    """Setting that shards all states; None where they are sharded already."""
     grouped_as: str | None = None
-    """Strategy that shards the same over groups of ranks (`strategy.shard_size`) and not over all of them."""
+    """Strategy that shards the same states over groups of ranks (`strategy.shard_size`)."""
     backward_is_local: bool = False
-    """Whether a rank can run forward and backward of the prepared model by itself, without meeting the others."""
+    """Whether a rank can run forward and backward of the prepared model without communication."""
     gathers_per_micro_step: int = 0
-    """How often the weights, sharded, are gathered for a micro-batch: for forward and again for backward."""
+    """How often sharded weights are gathered for a micro-batch: for forward and again for backward."""
     reduces_each_micro_step: bool = False
-    """Whether gradients are reduced over ranks with each micro-batch, and not with the last one of a step only."""
+    """Whether gradients are reduced over ranks with each micro-batch, and not only with the last one of a step."""
     needs_accelerator: bool = False
-    """Whether it moves states between a device and the host, and so needs a device that is not the host."""
+    """Whether it moves states between a device and the host, and so needs a GPU."""
     package: str | None = None
-    """Optional package that it needs; the extra that brings it has the same name."""
+    """Optional package that it needs; the extra with the package has the same name."""
     excludes: Mapping[str, str] = field(default_factory=dict)
-    """Settings that it cannot be combined with ("precision=fp16"), each with the reason."""
+    """Settings that it cannot be combined with ("precision=fp16", "train.freeze.blocks!=0"), with the reasons."""
 
     def ideal_bubble_share(self, num_micro_batches: int) -> float | None:
-        """Return the part of a pipeline's schedule in which a rank waits when nothing but computing takes time.
+        """Return the share of a pipeline's schedule in which a rank waits, if only computing takes time.
 
         (p - 1) / (m + p - 1) for GPipe and 1F1B; with v stages on each rank the passes that fill and drain the pipeline
-        are v times shorter: (p - 1) / (v m + p - 1). None for what is no pipeline.
+        are v times shorter: (p - 1) / (v m + p - 1). None for other strategies.
 
         Args:
             num_micro_batches: Of a step, m.
@@ -87,71 +88,62 @@ class Traits:
         return asdict(self)
 
 
-_GET_BATCH = "reading tokens, packing or padding, copy to the device"
 _FORWARD = "forward pass and loss"
+_GATHERED_FORWARD = "forward pass, loss and the all-gather of weights, overlapped"
 _REDUCED = "backward pass and the all-reduce of gradients, overlapped"
 _SHARDED_STEP = "gradient norm (one all-reduce; with LAMB another), clipping, update of this rank's shards"
 
-TRAITS: dict[str, Traits] = {
-    "single": Traits(
+
+def _phases(forward: str, backward: str, optimizer: str, **other: str) -> dict[str, str]:
+    get_batch = "reading tokens, packing or padding, copy to the device"
+    return {"get_batch": get_batch, "forward": forward, "backward": backward, "optimizer": optimizer, **other}
+
+
+FREEZES = ("train.freeze.embeddings=true", "train.freeze.blocks!=0", "train.freeze.names!=[]")
+"""Settings that freeze a part of the encoder, as in `Traits.excludes`."""
+_ALL_TRAITS = (
+    Traits(
         kind="single",
-        phases={
-            "get_batch": _GET_BATCH,
-            "forward": _FORWARD,
-            "backward": "backward pass",
-            "optimizer": "gradient norm, clipping, update",
-        },
+        phases=_phases(_FORWARD, "backward pass", "gradient norm, clipping, update"),
         own_phases=("get_batch", "forward", "backward", "optimizer"),
         max_world_size=1,
         keeps_working_weights=True,
         backward_is_local=True,
     ),
-    "ddp": Traits(
+    Traits(
         kind="ddp",
-        phases={
-            "get_batch": _GET_BATCH,
-            "forward": _FORWARD,
-            "backward": _REDUCED,
-            "optimizer": "gradient norm, clipping, update of the whole model on each rank",
-        },
+        phases=_phases(_FORWARD, _REDUCED, "gradient norm, clipping, update of the whole model on each rank"),
         own_phases=("get_batch", "forward", "optimizer"),
         keeps_working_weights=True,
         backward_is_local=True,
     ),
-    "zero1": Traits(
+    Traits(
         kind="zero1",
-        phases={
-            "get_batch": _GET_BATCH,
-            "forward": _FORWARD,
-            "backward": _REDUCED,
-            "optimizer": "gradient norm, clipping, update of this rank's part, broadcast of the weights",
-        },
+        phases=_phases(
+            _FORWARD, _REDUCED, "gradient norm, clipping, update of this rank's part, broadcast of the weights"
+        ),
         own_phases=("get_batch", "forward"),
         shards=("optimizer",),
         has_uneven_shards=True,
         keeps_working_weights=True,
         backward_is_local=True,
     ),
-    "zero2": Traits(
+    Traits(
         kind="zero2",
-        phases={
-            "get_batch": _GET_BATCH,
-            "forward": "forward pass, loss and the all-gather of weights, overlapped",
-            "backward": "backward pass and the reduce-scatter of gradients, overlapped",
-            "optimizer": _SHARDED_STEP,
-        },
+        phases=_phases(
+            _GATHERED_FORWARD, "backward pass and the reduce-scatter of gradients, overlapped", _SHARDED_STEP
+        ),
         shards=("gradients", "optimizer"),
         reduces_in_fp32=True,
         offload_option="cpu_offload",
     ),
-    "zero3": Traits(
+    Traits(
         kind="zero3",
-        phases={
-            "get_batch": _GET_BATCH,
-            "forward": "forward pass, loss and the all-gather of weights, overlapped",
-            "backward": "backward pass, another all-gather of weights and the reduce-scatter of gradients, overlapped",
-            "optimizer": _SHARDED_STEP,
-        },
+        phases=_phases(
+            _GATHERED_FORWARD,
+            "backward pass, another all-gather of weights and the reduce-scatter of gradients, overlapped",
+            _SHARDED_STEP,
+        ),
         shards=("weights", "gradients", "optimizer"),
         gathers_per_micro_step=2,
         reduces_in_fp32=True,
@@ -159,14 +151,13 @@ TRAITS: dict[str, Traits] = {
         fully_sharded_by=None,
         grouped_as="hsdp",
     ),
-    "hsdp": Traits(
+    Traits(
         kind="hsdp",
-        phases={
-            "get_batch": _GET_BATCH,
-            "forward": "forward pass, loss and the all-gather of weights within the group, overlapped",
-            "backward": "backward pass, all-gather and reduce-scatter within the group, all-reduce between groups",
-            "optimizer": _SHARDED_STEP,
-        },
+        phases=_phases(
+            "forward pass, loss and the all-gather of weights within the group, overlapped",
+            "backward pass, all-gather and reduce-scatter within the group, all-reduce between groups",
+            _SHARDED_STEP,
+        ),
         shards=("weights", "gradients", "optimizer"),
         gathers_per_micro_step=2,
         min_world_size=2,
@@ -175,23 +166,24 @@ TRAITS: dict[str, Traits] = {
         fully_sharded_by=None,
         offload_option="cpu_offload",
     ),
-    "pipeline": Traits(
+    Traits(
         kind="pipeline",
-        phases={
-            "get_batch": _GET_BATCH,
-            "forward": "forward pass of the rank's own stages, and the loss on the last",
-            "backward": "backward pass of the rank's own stages; sums of gradients over stages that share a weight and "
+        phases=_phases(
+            "forward pass of the rank's own stages, and the loss on the last",
+            "backward pass of the rank's own stages; sums of gradients over stages that share a weight and "
             "over pipelines",
-            "optimizer": "gradient norm (one all-reduce), clipping, update of the rank's own stages",
-            "other": "sending and receiving hidden states, and waiting for other stages: the bubble",
-        },
+            "gradient norm (one all-reduce), clipping, update of the rank's own stages",
+            other="sending and receiving hidden states, and waiting for other stages: the bubble",
+        ),
         own_phases=("get_batch", "forward"),
         shards=("weights", "gradients", "optimizer"),
         excludes={
             "train.freeze_encoder=true": "the first stages would have nothing to train",
+            "train.freeze.blocks!=0": "the first stages could have nothing to train",
+            "train.freeze.names!=[]": "a stage could have nothing to train",
             "batch.layout=packed": "its micro-batches have equal shapes; leave it out",
             "batch.layout=bucketed": "its micro-batches have equal shapes; leave it out",
-            "train.compile=true": "it cuts the model by entering its blocks one by one, outside of any graph",
+            "train.compile=true": "it calls the blocks of the model one by one, outside of a compiled graph",
         },
         min_world_size=2,
         fully_sharded_by=None,
@@ -199,25 +191,23 @@ TRAITS: dict[str, Traits] = {
         equal_shapes=True,
         num_micro_batches=2,
     ),
-    "deepspeed": Traits(
+    Traits(
         kind="deepspeed",
-        phases={
-            "get_batch": _GET_BATCH,
-            "forward": _FORWARD,
-            "backward": "backward pass and the reduction of gradients, bucket by bucket, in each micro-step",
-            "optimizer": "gradient norm, clipping, update of this rank's part, all-gather of the weights",
-        },
+        phases=_phases(
+            _FORWARD,
+            "backward pass and the reduction of gradients, bucket by bucket, in each micro-step",
+            "gradient norm, clipping, update of this rank's part, all-gather of the weights",
+        ),
         own_phases=("get_batch", "forward"),
         shards=("gradients", "optimizer"),
         reduces_each_micro_step=True,
         package="deepspeed",
     ),
-}
-"""Traits by kind, of the strategies in this package; an outside one carries its own as the class attribute `traits`."""
+)
+TRAITS: dict[str, Traits] = {traits.kind: traits for traits in _ALL_TRAITS}
+"""Traits by kind; the user's own strategies have them as the class attribute `traits`."""
 
-
-_OFFLOADED = {
-    # Phases of a kind whose states stay on the host.
+_OFFLOADED = {  # phases with states on the host
     kind: {
         "forward": f"{TRAITS[kind].phases['forward']}, after a copy of the shards from the host",
         "backward": f"{TRAITS[kind].phases['backward']}, with copies of shards and gradients from and to the host",
@@ -227,8 +217,8 @@ _OFFLOADED = {
 }
 
 
-def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
-    """Return the traits of a strategy of this package under its options; None for an outside one, whose class has them.
+def strategy_traits(kind: str, options: Mapping[str, Any]) -> Traits | None:
+    """Return the traits of a strategy with its options; None for the user's own strategy, whose class has them.
 
     Args:
         kind: As in the configuration.
@@ -243,7 +233,7 @@ def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
             world_size_multiple=stages,
             ranks_per_replica=stages,
             num_micro_batches=stages,
-            # A rank takes as many micro-batches through one of its stages as there are ranks, then through the next.
+            # A rank runs as many micro-batches through one of its stages as there are ranks, then through the next.
             micro_batch_multiple=stages if is_interleaved else 1,
             stages_per_rank=(options.get("chunks") or 2) if is_interleaved else 1,
         )
@@ -255,12 +245,12 @@ def traits_of(kind: str, options: Mapping[str, Any]) -> Traits | None:
         groups = {"shard_size": size, "shards_within_node": False}
         return replace(traits, world_size_multiple=size, min_world_size=2 * size, **groups)
     if kind == "deepspeed" and traits:
-        return _of_deepspeed(traits, options)
+        return _deepspeed_traits(traits, options)
     return traits
 
 
-def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
-    """Return what is true of a stage; `traits` are those of stage 2."""
+def _deepspeed_traits(traits: Traits, options: Mapping[str, Any]) -> Traits:
+    """Return the traits of a stage of DeepSpeed; `traits` are those of stage 2."""
     stage = options.get("stage", 2)
     phases = dict(traits.phases)
     if stage == 0:
@@ -268,7 +258,7 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
     if stage < 2:
         phases["backward"] = "backward pass and, after it, the all-reduce of gradients"
     if stage == 3:
-        phases["forward"] = "forward pass, loss and the all-gather of weights, overlapped"
+        phases["forward"] = _GATHERED_FORWARD
         phases["backward"] = (
             "backward pass, another all-gather of weights and the reduce-scatter of gradients, in each micro-step"
         )
@@ -281,18 +271,19 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
     if options.get("cpu_adam"):
         excludes["precision=fp64"] = "DeepSpeed's own AdamW computes in fp32; set strategy.cpu_adam: false"
     if options.get("param_dtype", "fp32") != "fp32":
-        excludes["train.freeze_encoder=true"] = (
-            "DeepSpeed keeps no copy in fp32 of weights that it does not train, and would save them in 16 bits; take "
+        why = (
+            "DeepSpeed keeps no copy in fp32 of weights that it does not train, and would save them in 16 bits; use "
             "strategy.kind: zero2 or zero3, or leave strategy.param_dtype out"
         )
+        excludes |= dict.fromkeys(("train.freeze_encoder=true", "model.adapter.kind!=null", *FREEZES), why)
     if stage > 0:
         excludes["train.optimizer=lamb"] = (
-            f"at stage {stage} DeepSpeed joins weights to flat tensors, and LAMB needs the norm of each weight; take "
+            f"at stage {stage} DeepSpeed joins weights to flat tensors, and LAMB needs the norm of each weight; use "
             "strategy.kind: zero1, zero2, zero3 or hsdp, or stage 0"
         )
     if stage == 3:
         excludes["train.compile=true"] = (
-            "at stage 3 DeepSpeed gathers weights inside of the blocks, by Python code that no graph holds; take "
+            "at stage 3 DeepSpeed gathers weights inside the blocks in Python code, which cannot be compiled; use "
             "strategy.kind: zero3, or stage 2"
         )
     return replace(
@@ -313,6 +304,6 @@ def _of_deepspeed(traits: Traits, options: Mapping[str, Any]) -> Traits:
 
 
 def _offload_option(stage: int, options: Mapping[str, Any]) -> str | None:
-    """Return the option of DeepSpeed that moves more states to the host, of those that the stage has."""
-    least = {"offload_optimizer": 1, "offload_parameters": 3}
-    return next((key for key, fewest in least.items() if stage >= fewest and not options.get(key)), None)
+    """Return the option of DeepSpeed that moves more states to the host at this stage; None where there is none."""
+    first_stage = {"offload_optimizer": 1, "offload_parameters": 3}
+    return next((key for key, first in first_stage.items() if stage >= first and not options.get(key)), None)

@@ -1,5 +1,6 @@
-"""Checks of each section by itself: unknown keys, missing ones, wrong types and values, with the nearest valid key."""
+"""Checks each section by itself: unknown and missing keys, wrong types and values, with the nearest valid key."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paratune.config.glue import GLUE
-from paratune.config.options import Option, allowed_kinds, find_key, kinds, options_of, outside_kind
+from paratune.config.options import Option, allowed_kinds, find_key, kinds, outside_kind, section_options
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.section import Section
@@ -42,7 +43,7 @@ ELSEWHERE = {
     "fp16": "precision",
     "bf16": "precision",
 }
-"""What options are called by the neighbouring tools, for people who come from there."""
+"""Names of options in other tools, such as the Hugging Face Trainer, with the option here."""
 
 STRATEGIES_ELSEWHERE = {
     "fsdp": "FSDP's full shard is zero3 here, shard_grad_op zero2, hybrid shard hsdp",
@@ -54,27 +55,27 @@ STRATEGIES_ELSEWHERE = {
     "gpipe": "it is pipeline with strategy.schedule: gpipe here",
     "1f1b": "it is pipeline with strategy.schedule: 1f1b here",
 }
-"""What strategies are called elsewhere, and what to say to those who look for them."""
+"""Names of strategies in other tools, with the hint for them."""
 
 SWITCHES = {"train.activation_checkpointing": "write 1 for every block, 2 for every second one"}
-"""What to write instead of true, where other tools have a switch and we a number."""
+"""What to write instead of true for a number that other tools have as a switch."""
 
 _STAND_INS = {"task.labels": ["<a>", "<b>"]}
-"""What required options hold, while sections are checked against each other, when the user's value cannot be used."""
+"""Values that replace invalid required options while sections are checked against each other."""
 
 
 @dataclass
 class Findings:
-    """What came out of the checks of all sections."""
+    """Results of the checks of all sections."""
 
     problems: list[Problem] = field(default_factory=list)
     bad: set[str] = field(default_factory=set)
-    """Keys whose value is not known: they are wrong, missing, or perhaps meant by a key that does not exist."""
+    """Keys without a known value: wrong, missing, or perhaps meant by an unknown key."""
     root: type[Section] = Config
-    """What is checked: a configuration, or the class of another file."""
+    """Class of the file: a configuration, or another kind of file."""
 
     def add(self, message: str, key: str, *also: str, code: str) -> None:
-        """Note a problem of a key; `also` are further keys whose value it leaves open."""
+        """Add a problem of a key; `also` are further keys without a known value because of it."""
         self.problems.append(Problem(message, (key,), code=code))
         self.bad.update((key, *also))
 
@@ -83,116 +84,117 @@ def validate(values: Mapping[Any, Any]) -> tuple[dict[str, Any], Findings]:
     """Check every section by itself.
 
     Returns:
-        The values with wrong ones left out or replaced by stand-ins, so that sections can be checked against each
-        other all the same; and what was found.
+        The values, with wrong ones left out or replaced so that sections can still be checked against each other; and
+        the findings.
     """
     findings = Findings()
     return _section(Config, values, "", "", findings), findings
 
 
 def validate_as(root: type[Section], values: Mapping[Any, Any], called: str) -> tuple[dict[str, Any], Findings]:
-    """Check the values of a file that is no configuration, as `validate` does.
+    """Check the values of another kind of file, as `validate` does.
 
     Args:
         root: Its class.
-        values: What it says.
-        called: What such a file is in messages, with its article: "a site".
+        values: Its content.
+        called: Name of such a file in messages, with its article: "a site".
     """
     findings = Findings(root=root)
     return _section(root, values, "", called, findings), findings
 
 
 def _section(
-    section: type[Section], values: Mapping[Any, Any], path: str, called: str, found: Findings
+    section: type[Section], values: Mapping[Any, Any], path: str, called: str, findings: Findings
 ) -> dict[str, Any]:
     """Check one section; `called` is its name in messages: its path, or its kind."""
-    options = options_of(section)
+    options = section_options(section)
     for key in values:
         if key not in options:
-            _unknown_option(section, key, path, called, found)
-    wrong = _wrong_values(section, values, path, found)
+            _unknown_option(section, key, path, called, findings)
+    wrong = _wrong_values(section, values, path, findings)
     good: dict[str, Any] = {}
     for key, option in options.items():
         dotted = f"{path}.{key}" if path else key
         if option.listed:
-            good[key] = _sections(option, values.get(key), dotted, found)
+            good[key] = _sections(option, values.get(key), dotted, findings)
         elif option.sections:
             has_default = option.nullable or (option.by_kind and not option.required)
             if option.nullable and key in values and values[key] is None:
-                good[key] = None  # which need not be its default
+                good[key] = None  # its default may be something else
             elif values.get(key) is not None or not has_default:
-                good[key] = _subsection(option, values.get(key), dotted, found)
+                good[key] = _subsection(option, values.get(key), dotted, findings)
         elif key in values and key not in wrong:
             good[key] = values[key]
         else:
-            _note_value(option, values, dotted, found)
+            _note_value(option, values, dotted, findings)
             if option.required:
                 good[key] = _STAND_INS.get(dotted, f"<{dotted}>")
     return good
 
 
-def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, found: Findings) -> None:
-    """Note a plain value that is wrong, or missing where there is no default."""
+def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, findings: Findings) -> None:
+    """Add a finding for a plain value that is wrong, or missing without a default."""
     if option.key in values:
         shown = describe_value(values[option.key])
         hint = SWITCHES.get(dotted) if values[option.key] is True else None
         hint = f"; {hint}" if hint else _hint(option, values[option.key])
-        found.add(f"{dotted} is {shown}; allowed: {option.allowed}{hint}", dotted, code="config.invalid_value")
-    elif option.required and dotted not in found.bad:
-        found.add(f"{dotted} is required: {option.help} Allowed: {option.allowed}", dotted, code="config.required")
+        findings.add(f"{dotted} is {shown}; allowed: {option.allowed}{hint}", dotted, code="config.invalid_value")
+    elif option.required and dotted not in findings.bad:
+        findings.add(f"{dotted} is required: {option.help} Allowed: {option.allowed}", dotted, code="config.required")
 
 
-def _sections(option: Option, value: Any, path: str, found: Findings) -> list[dict[str, Any]]:
+def _sections(option: Option, value: Any, path: str, findings: Findings) -> list[dict[str, Any]]:
     if value is None:
         value = option.default or []
     if not isinstance(value, list):
-        found.add(
+        findings.add(
             f"{path} is {describe_value(value)}; allowed: {option.allowed}, each after a hyphen",
             path,
             code="config.invalid_value",
         )
         return []
-    return [_subsection(option, each, f"{path}[{number}]", found) for number, each in enumerate(value)]
+    return [_subsection(option, item, f"{path}[{number}]", findings) for number, item in enumerate(value)]
 
 
-def _subsection(option: Option, value: Any, path: str, found: Findings) -> dict[str, Any]:
+def _subsection(option: Option, value: Any, path: str, findings: Findings) -> dict[str, Any]:
     if value is None:
-        # An empty section, or one whose lines are all commented out, says nothing.
-        value = {}
+        value = {}  # an empty section, or one whose lines are all comments
     if option.by_kind and isinstance(value, str):
         value = {"kind": value}
     if not isinstance(value, dict):
-        known = ", ".join(options_of(option.sections[0]))
-        found.add(
-            f"{path} is {describe_value(value)}; allowed: a mapping of options ({known})",
+        known = section_options(option.sections[0])
+        name, rest = re.match(r"(\w*)[\s:=]*(.*)", str(value), re.DOTALL).groups()  # type: ignore[union-attr]
+        hint = f"; did you mean {name}: {rest}?" if rest and name in known else ""
+        findings.add(
+            f"{path} is {describe_value(value)}; allowed: a mapping of options ({', '.join(known)}){hint}",
             path,
             code="config.invalid_value",
         )
         return _stand_in(option, path)
     if not option.by_kind:
-        return _section(option.sections[0], value, path, path, found)
+        return _section(option.sections[0], value, path, path, findings)
     default_kind = getattr(option.default, "kind", None)  # the default of a list of sections is a list
     if value.get("kind") is None and default_kind is not None:
         value = {**value, "kind": default_kind}
-    section = _section_of_kind(option, value.get("kind"), path, found)
-    return _section(section, value, path, value["kind"], found) if section else _stand_in(option, path)
+    section = _section_of_kind(option, value.get("kind"), path, findings)
+    return _section(section, value, path, value["kind"], findings) if section else _stand_in(option, path)
 
 
 def _stand_in(option: Option, path: str) -> dict[str, Any]:
-    """Return values that a section can have, for one whose own cannot be used."""
+    """Return valid values for a section whose own values cannot be used."""
     values = {"kind": next(iter(kinds(option)))} if option.by_kind else {}
     return _section(option.sections[0], values, path, path, Findings())
 
 
-def _section_of_kind(option: Option, kind: Any, path: str, found: Findings) -> type[Section] | None:
-    """Return the class that `kind` chooses, or None when it chooses none."""
+def _section_of_kind(option: Option, kind: Any, path: str, findings: Findings) -> type[Section] | None:
+    """Return the class of a kind; None for an unknown kind."""
     known, outside = kinds(option), outside_kind(option)
     if isinstance(kind, str) and kind in known:
         return known[kind]
     if isinstance(kind, str) and ":" in kind and outside is not None:
         return outside
     if kind is None:
-        found.add(
+        findings.add(
             f"{path}.kind is required; allowed: {allowed_kinds(option)}", f"{path}.kind", path, code="config.required"
         )
         return None
@@ -201,61 +203,67 @@ def _section_of_kind(option: Option, kind: Any, path: str, found: Findings) -> t
     near = hint(kind, [*known, *named]) if isinstance(kind, str) else ""
     more = f"; or a task of GLUE: {', '.join(named)}" if named else ""
     message = f"{path}.kind is {describe_value(kind)}{near}; allowed: {allowed_kinds(option)}{more}"
-    found.add(message, f"{path}.kind", path, code="config.unknown_kind")
+    findings.add(message, f"{path}.kind", path, code="config.unknown_kind")
     return None
 
 
 def kind_hint(kind: str, known: Iterable[str]) -> str:
-    """Return "; " and which strategy is meant by a name that is none; an empty string where none is near."""
+    """Return "; " and a hint for an unknown strategy; an empty string where no name is near."""
     name = kind.lower().replace("-", "_")
     meant = STRATEGIES_ELSEWHERE.get(name) or STRATEGIES_ELSEWHERE.get(name.rstrip("12"))
     return f"; {meant}" if meant else did_you_mean(kind, known)
 
 
-def _unknown_option(section: type[Section], key: Any, path: str, called: str, found: Findings) -> None:
+def _unknown_option(section: type[Section], key: Any, path: str, called: str, findings: Findings) -> None:
     dotted = f"{path}.{key}" if path else str(key)
-    options = options_of(section)
-    what = f"{dotted} is not an option of {called}" if called else f"{dotted} is not a section of a configuration"
-    other = _other_kind(section, key, path) if found.root is Config else None
+    options = section_options(section)
+    message = f"{dotted} is not an option of {called}" if called else f"{dotted} is not a section of a configuration"
+    other = _other_kind(section, key, path) if findings.root is Config else None
     if other:
-        found.add(f"{what}; {other} has it ({path}.kind: {other})", dotted, code="config.unknown_key")
+        findings.add(f"{message}; {other} has it ({path}.kind: {other})", dotted, code="config.unknown_key")
         return
     inside = find_key(key, section, f"{path}." if path else "")
     near = did_you_mean(str(key), options).removeprefix("; did you mean ").removesuffix("?")
-    elsewhere = ELSEWHERE.get(key) if found.root is Config else None
+    elsewhere = ELSEWHERE.get(key) if findings.root is Config else None
     if inside or elsewhere or not near:
-        meant = inside or elsewhere or find_key(key, found.root)
+        meant = inside or elsewhere or find_key(key, findings.root)
     else:
         meant = f"{path}.{near}" if path else near
     if meant is None:
-        found.add(f"{what}; it has: {', '.join(options)}", dotted, code="config.unknown_key")
+        findings.add(f"{message}; it has: {', '.join(options)}", dotted, code="config.unknown_key")
         return
     folder, _, name = meant.rpartition(".")
-    found.add(f"{what}; did you mean {name if folder == path else meant}?", dotted, meant, code="config.unknown_key")
+    findings.add(
+        f"{message}; did you mean {name if folder == path else meant}?", dotted, meant, code="config.unknown_key"
+    )
 
 
 def _other_kind(section: type[Section], key: Any, path: str) -> str | None:
-    """Return the kind beside this section's that has the option."""
-    option = options_of(Config).get(path)
+    """Return another kind of the section that has the option."""
+    option = section_options(Config).get(path)
     if option is None or not option.by_kind:
         return None
-    return next((kind for kind, each in kinds(option).items() if each is not section and key in options_of(each)), None)
+    return next(
+        (kind for kind, other in kinds(option).items() if other is not section and key in section_options(other)), None
+    )
 
 
-def _wrong_values(section: type[Section], values: Mapping[Any, Any], path: str, found: Findings) -> set[str]:
-    """Return the keys of plain values that the section's class refuses; what it refuses as a whole is noted."""
+def _wrong_values(section: type[Section], values: Mapping[Any, Any], path: str, findings: Findings) -> set[str]:
+    """Return the keys of plain values that the section's class refuses; add a finding where it refuses the whole."""
     try:
         section.model_validate({key: value for key, value in values.items() if isinstance(key, str)})
     except ValidationError as error:
-        for each in error.errors():
-            if not each["loc"] and each["type"] != "model_type":
-                found.add(f"{path}: {each['msg'].removeprefix('Value error, ')}", path, code="config.invalid_value")
-        return {str(each["loc"][0]) for each in error.errors() if each["loc"]}
+        for detail in error.errors():
+            if not detail["loc"] and detail["type"] != "model_type":
+                findings.add(
+                    f"{path}: {detail['msg'].removeprefix('Value error, ')}", path, code="config.invalid_value"
+                )
+        return {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}
     return set()
 
 
 def _hint(option: Option, value: Any) -> str:
-    """Return what to do about a value that comes from a slip that is often made, or an empty string."""
+    """Return what to do about a frequent mistake, or an empty string."""
     allowed = option.allowed
     if value is None:
         return "" if option.required else f"; leave it out for its default, {one_line(option.default)}"
@@ -265,7 +273,7 @@ def _hint(option: Option, value: Any) -> str:
         except ValueError:
             meant = value
         if isinstance(meant, bool | int | float) and ("number" in allowed or "true" in allowed):
-            return "; take off the quotes"
+            return "; remove the quotes"
         if "true or false" in allowed:
             return "; write true or false"
         return did_you_mean(value, allowed.replace(" or ", ", ").split(", "))
@@ -279,7 +287,7 @@ def _hint(option: Option, value: Any) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """Return a value as found, with its type: `3 (a whole number)`, `"3" (text)`, `null`."""
+    """Return a value with its type: `3 (a whole number)`, `"3" (text)`, `null`."""
     if value is None:
         return "null"
     names = {str: "text", bool: "true or false", int: "a whole number", float: "a number", list: "a list"}

@@ -1,6 +1,6 @@
-"""YAML as plain values, with the line of each key; scalars as YAML 1.2 reads them, nothing but data.
+"""Reads YAML 1.2 as plain values, with the line of each key.
 
-PyYAML by itself follows YAML 1.1: `2e-5` is text there, `no` is false, and a key given twice is taken without a word.
+PyYAML itself follows YAML 1.1: `2e-5` is text, `no` is false, and a duplicate key is no error.
 """
 
 import re
@@ -12,9 +12,10 @@ from typing import Any
 import yaml
 
 from paratune.config.problems import Problem, SourceLocation
+from paratune.config.yaml_errors import explain
 
 MAX_NODES = 100_000
-"""Most values in one file; aliases of aliases could otherwise grow without end."""
+"""Maximum number of values in one file; aliases of aliases could otherwise fill the memory."""
 
 _TAG = "tag:yaml.org,2002:"
 
@@ -58,14 +59,14 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
 
 @dataclass
 class Tree:
-    """What a YAML text holds."""
+    """Content of a YAML text."""
 
     value: Any = None
     """Plain dicts, lists, text, numbers, booleans and None."""
     places: dict[str, SourceLocation] = field(default_factory=dict)
     """The place of each dotted key, and of each list item as `key[0]`."""
     problems: list[Problem] = field(default_factory=list)
-    """What is wrong with the YAML itself."""
+    """Mistakes in the YAML itself."""
 
 
 def read_tree(text: str, file: str) -> Tree:
@@ -76,7 +77,7 @@ def read_tree(text: str, file: str) -> Tree:
         file: Its name in places and messages.
 
     Returns:
-        The tree; `value` is None for an empty document, and for one that is not YAML (then a problem says so).
+        The tree. `value` is None for an empty document, and for invalid YAML, which has a problem.
     """
     return _Reader(file).read(text)
 
@@ -85,7 +86,7 @@ def read_scalar(text: str) -> Any:
     """Return the value of a YAML text given on the command line: a scalar, or a list or mapping in brackets.
 
     Raises:
-        ValueError: It is not YAML; the text says why.
+        ValueError: It is not YAML; the message has the reason.
     """
     tree = read_tree(text, "--set")
     if tree.problems:
@@ -95,10 +96,9 @@ def read_scalar(text: str) -> Any:
 
 @lru_cache(maxsize=16_384)
 def is_plain_text(text: str) -> bool:
-    """Return whether text without quotes would be read back as it is, also within a list or a mapping, and not as a
-    number or the like.
+    """Return whether YAML reads text without quotes as the same text, also in a list or a mapping.
 
-    What was found of a text is kept: a matrix writes a hundred names and words again for each of its runs.
+    Results are cached: a matrix writes the same names again for each of its runs.
     """
     try:
         return bool(read_scalar(text) == text and read_scalar(f"{{a: [{text}, {text}]}}") == {"a": [text, text]})
@@ -107,7 +107,7 @@ def is_plain_text(text: str) -> bool:
 
 
 class _Reader:
-    """Reads one document; holds what has been found so far."""
+    """Reads one document."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -125,9 +125,8 @@ class _Reader:
             if root is not None:
                 self._tree.value = self._build(root, "")
         except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            reason = ", ".join(part for part in (error.context, error.problem) if part)
-            self._refuse(f"not valid YAML: {reason}", mark.line + 1 if mark else 1)
+            reason, line = explain(error, text.splitlines())
+            self._refuse(f"not valid YAML: {reason}", line)
         except yaml.reader.ReaderError as error:
             line = text[: error.position].count("\n") + 1
             self._refuse(f"not valid YAML: character #x{int(error.character):04x} is not allowed", line)
@@ -185,7 +184,8 @@ class _Reader:
             dotted = f"{path}.{key}" if path else str(key)
             if key in lines:
                 where = f"lines {lines[key]} and {line}" if lines[key] != line else f"twice on line {line}"
-                self._refuse(f"{dotted} is given twice: {where}; keep one of them", line)
+                message, place = f"{dotted} is given twice: {where}; keep one of them", SourceLocation(self._file, line)
+                self._tree.problems.append(Problem(message, place=place, code="config.duplicate_key"))
                 continue
             lines[key] = line
             self._tree.places[dotted] = SourceLocation(self._file, line)

@@ -1,7 +1,4 @@
-"""What a person sees while a run goes on: progress bars on a terminal, plain lines elsewhere. Rank 0 speaks.
-
-Floor 1: no torch.
-"""
+"""Output of a command: progress bars on a terminal, plain lines elsewhere, logs, errors and results."""
 
 import errno
 import functools
@@ -16,120 +13,137 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.logging import RichHandler
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.measure import Measurement
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column
+from rich.text import Text
 
 from paratune.base.text import plain, plain_lines
+from paratune.console.notebook import NotebookLine, in_notebook
 from paratune.errors import CheckpointError, Fault, ParatuneError, Stopped, coded, os_error_as
 from paratune.records import finite
 
-Heard = Callable[[str, int, int], None]
+BarListener = Callable[[str, int, int], None]
 QUIET_S = 15.0
 """Seconds between two progress lines where there is no terminal."""
+SPEED_S = 300.0
+"""Last seconds from which the remaining time is estimated; two steps must be in them."""
 
 
 class _LastingStream:
-    """A text stream that swallows what can no longer be written: the reader of a pipe or the terminal is gone."""
+    """A text stream that drops text after the reader of a pipe or the terminal has closed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.error: OSError | None = None
-        """Why something was lost that somebody may still want to read, such as a full disk."""
+        """Reason for lost text that a reader may still want, such as a full disk."""
 
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
         except OSError as error:
-            self._give_up(error)
+            self._redirect(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except OSError as error:
-            self._give_up(error)
+            self._redirect(error)
 
-    def _give_up(self, error: OSError) -> None:
-        """Send to nowhere what comes from now on, and what the stream still holds."""
+    def _redirect(self, error: OSError) -> None:
+        """Redirect the stream, and the text in its buffer, to the null device."""
         if error.errno not in (errno.EPIPE, errno.EIO):
             self.error = error
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._stream.fileno())
+        os.close(null)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 def outlive_readers() -> None:
-    """Let the command go on when nobody reads its output any more: `| tee` was ended, or the connection is lost.
+    """Let the command continue when the reader of its output has ended: `| tee` ended, or the connection is lost.
 
-    For commands that do work which must be saved; those that only print end there, as `| head` expects.
+    For commands with work to save; commands that only print end then, as `| head` expects.
     """
     if not isinstance(sys.stdout, _LastingStream):
         sys.stdout, sys.stderr = _LastingStream(sys.stdout), _LastingStream(sys.stderr)
 
 
 class Bar:
-    """One piece of work with a known number of parts."""
+    """Progress of a task with a known number of parts."""
 
-    def __init__(self, label: str, total: int, progress: Progress | None, heard: Heard | None = None) -> None:
-        self._label, self._total, self._note, self._heard = label, total, "", heard
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        progress: Progress | None,
+        listener: BarListener | None = None,
+        line: NotebookLine | None = None,
+    ) -> None:
+        self._label, self._total, self._note, self._listener = label, total, "", listener
         self._progress = progress
+        self._line = line
         self._task = progress.add_task(escape(label), total=total, note="") if progress else None
-        self._spoke = time.monotonic()
+        self._logged_at = time.monotonic()
 
     def update(self, done: int, note: str | None = None, *, total: int | None = None) -> None:
-        """Show that `done` parts are done; `note` replaces the short note, `total` corrects the number of parts."""
+        """Show that `done` parts are done; `note` replaces the note, `total` the number of parts."""
         self._total = self._total if total is None else total
         self._note = self._note if note is None else note
-        if self._heard is not None:
-            self._heard(self._label, done, self._total)
+        if self._listener is not None:
+            self._listener(self._label, done, self._total)
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done, total=self._total, note=escape(self._note))
-        elif time.monotonic() - self._spoke > QUIET_S:
-            self._spoke = time.monotonic()
+            self._progress.update(self._task, completed=done, total=self._total, note=self._note)
+        elif self._line is not None:
+            self._line.show(f"{self._label} {done}/{self._total}  {self._note}", is_last=done == self._total)
+        elif time.monotonic() - self._logged_at > QUIET_S:
+            self._logged_at = time.monotonic()
             logging.getLogger("paratune").info("%s %d/%d %s", self._label, done, self._total, self._note)
 
     def remove(self) -> None:
-        """Take the bar off the screen."""
+        """Remove the bar from the screen."""
         if self._progress is not None and self._task is not None:
             self._progress.remove_task(self._task)
 
 
 class Display:
-    """Bars and lines on stderr; stdout stays free for results."""
+    """Progress bars and lines on stderr; stdout is for results."""
 
-    def __init__(self, *, speaks: bool, heard: Heard | None = None) -> None:
-        """Open nothing yet.
+    def __init__(self, *, speaks: bool, listener: BarListener | None = None) -> None:
+        """Create a display without bars.
 
         Args:
             speaks: Whether this process shows anything.
-            heard: Told of every update of a bar, shown or not: its label, the parts that are done, and all parts.
+            listener: Called with each update of a bar, shown or not: label, parts that are done, and all parts.
         """
-        self._heard = heard
+        self._listener = listener
         console = _stderr()
-        self._progress = _progress(console) if speaks and console.is_terminal else None
+        self._line = NotebookLine() if speaks and in_notebook() else None
+        self._progress = _progress(console) if speaks and console.is_terminal and not in_notebook() else None
         self._num_open = 0
 
-    def hear(self, label: str, done: int, total: int) -> None:
-        """Tell who listens, without showing anything."""
-        if self._heard is not None:
-            self._heard(label, done, total)
+    def notify(self, label: str, done: int, total: int) -> None:
+        """Call the listener without showing anything."""
+        if self._listener is not None:
+            self._listener(label, done, total)
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Bar]:
-        """Show a bar while the block runs, below those that are open; rare log lines where stderr is no terminal."""
+        """Show a bar below the open ones while the block runs; log few lines where stderr is not a terminal."""
         if self._progress is None:
-            yield Bar(label, total, None, self._heard)
+            yield Bar(label, total, None, self._listener, self._line)
             return
         if self._num_open == 0:
             self._progress.start()
         self._num_open += 1
-        bar = Bar(label, total, self._progress, self._heard)
+        bar = Bar(label, total, self._progress, self._listener)
         try:
             yield bar
         finally:
@@ -141,20 +155,59 @@ class Display:
 
 @functools.cache
 def _stderr() -> Console:
-    """Return the one console that bars and log share, so that a log line does not tear a bar."""
+    """Return the console of bars and log, which share it so that a log line does not break a bar."""
     return Console(stderr=True)
 
 
+class _Times(ProgressColumn):
+    """Elapsed and remaining time."""
+
+    def render(self, task: Task) -> Text:
+        left = task.time_remaining
+        left_text = "" if left is None else f", {_clock_text(left)} left"
+        return Text(f"{_clock_text(task.finished_time or task.elapsed or 0.0)} elapsed{left_text}")
+
+
+def _clock_text(seconds: float) -> str:
+    """Return "0:37" in minutes and seconds, or "1:02 h" from an hour on."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d} h" if hours else f"{minutes}:{rest:02d}"
+
+
+class _Note(ProgressColumn):
+    """The note of a bar."""
+
+    def render(self, task: Task) -> "_WholeItems":
+        return _WholeItems(task.fields["note"])
+
+
+class _WholeItems:
+    """A line of items, two spaces apart, without the last items that do not fit."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        items = self._text.split("  ")
+        while len(items) > 1 and cell_len("  ".join(items)) > options.max_width:
+            items.pop()
+        yield Text("  ".join(items), no_wrap=True, overflow="ellipsis")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(0, min(cell_len(self._text), options.max_width))
+
+
 def _progress(console: Console) -> Progress:
+    is_wide = console.width >= 110
     return Progress(
-        TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=24)),
-        BarColumn(bar_width=24 if console.width >= 110 else 8),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=24 if is_wide else 19)),
+        BarColumn(bar_width=24 if is_wide else 6),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        TimeRemainingColumn(table_column=Column(no_wrap=True)),
-        # What does not fit is left out from its end.
-        TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        _Times(table_column=Column(no_wrap=True)),
+        _Note(table_column=Column(ratio=1, no_wrap=True)),
         console=console,
+        speed_estimate_period=SPEED_S,
         expand=True,
         transient=True,
         redirect_stdout=False,
@@ -163,10 +216,10 @@ def _progress(console: Console) -> Progress:
 
 
 class PlainFormatter(logging.Formatter):
-    """Adds the code of a warning, and spells out control characters: a message may hold a column name or a label that
-    would act in a terminal.
+    """Adds the code of a warning, and escapes control characters: a message may contain a column name or a label.
 
-    A formatter, because it sees the whole text, tracebacks included, and leaves the record to other handlers.
+    It is a formatter because a formatter gets the whole text with tracebacks, and does not change the record for other
+    handlers.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -175,7 +228,7 @@ class PlainFormatter(logging.Formatter):
 
 
 class _Warnings(logging.Handler):
-    """Keeps the warnings with a code, for `print_json`."""
+    """Stores the warnings with a code, for `print_json`."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -187,8 +240,11 @@ class _Warnings(logging.Handler):
 
 
 def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
-    """Send the project's log to stderr on the rank that speaks; others only warn, with their rank."""
+    """Log to stderr; ranks without `speaks` log only errors, with their rank."""
     logger = logging.getLogger("paratune")
+    for old in logger.handlers:
+        if isinstance(old, _LogFile):  # of an earlier run in this process
+            old.close()
     logger.handlers.clear()
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -205,18 +261,29 @@ def set_up_logging(*, speaks: bool, rank: int = 0) -> None:
     handler.setLevel(logging.INFO if speaks else logging.ERROR)
     logger.addHandler(handler)
     logger.addHandler(_Warnings())
-    # transformers imports DeepSpeed where it is installed, which then warns of a machine without a GPU in every run.
-    logging.getLogger("DeepSpeed").addFilter(_is_not_about_the_accelerator)
-    # What is said before the run folder is made goes into its file as well.
+    # transformers imports an installed DeepSpeed, which warns about a missing GPU in every run.
+    logging.getLogger("DeepSpeed").addFilter(lambda record: record.module != "real_accelerator")
+    # Messages from before the run folder exists are written to its log file later.
     logger.addHandler(logging.handlers.MemoryHandler(capacity=1000, flushLevel=logging.CRITICAL + 1))
 
 
-def _is_not_about_the_accelerator(record: logging.LogRecord) -> bool:
-    return record.module != "real_accelerator"
+@contextmanager
+def log_as_before() -> Iterator[None]:
+    """Let the block set up the log, and restore handlers, levels and filters after it; close the handlers it added."""
+    logger, deepspeed = logging.getLogger("paratune"), logging.getLogger("DeepSpeed")
+    handlers, level, propagates, filters = logger.handlers[:], logger.level, logger.propagate, deepspeed.filters[:]
+    try:
+        yield
+    finally:
+        for handler in [handler for handler in logger.handlers if handler not in handlers]:
+            handler.close()
+        logger.handlers[:], deepspeed.filters[:] = handlers, filters
+        logger.setLevel(level)
+        logger.propagate = propagates
 
 
 class _LogFile(logging.FileHandler):
-    """A log file without which the run can do: when it cannot be written (a full disk), that is said once."""
+    """A log file; when it cannot be written (a full disk), it is closed with one warning and the run continues."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         logger = logging.getLogger("paratune")
@@ -226,10 +293,10 @@ class _LogFile(logging.FileHandler):
 
 
 def log_to_file(folder: Path, rank: int) -> None:
-    """Keep the log of this rank in the run folder as well.
+    """Log this rank also to a file in the run folder.
 
     Raises:
-        CheckpointError: The file cannot be made.
+        CheckpointError: The file cannot be created.
     """
     path = folder / f"log.rank{rank:04d}.txt"
     with os_error_as(
@@ -239,7 +306,7 @@ def log_to_file(folder: Path, rank: int) -> None:
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("paratune")
     logger.addHandler(handler)
-    for early in [each for each in logger.handlers if isinstance(each, logging.handlers.MemoryHandler)]:
+    for early in [handler for handler in logger.handlers if isinstance(handler, logging.handlers.MemoryHandler)]:
         logger.removeHandler(early)
         early.setTarget(handler)
         early.close()
@@ -247,7 +314,7 @@ def log_to_file(folder: Path, rank: int) -> None:
 
 @contextmanager
 def stdout_for_results() -> Iterator[None]:
-    """Send to stderr what is printed in the block: some libraries speak on stdout when they are imported.
+    """Redirect stdout to stderr in the block: some libraries print on stdout when they are imported.
 
     DeepSpeed, where it is installed, does so in every process that loads a model with transformers.
     """
@@ -256,13 +323,13 @@ def stdout_for_results() -> Iterator[None]:
 
 
 def print_warning(message: str, code: str) -> None:
-    """Print a warning on stderr, of a command that has no log."""
+    """Print a warning on stderr, for a command without a log."""
     print(plain(f"warning: {Fault(code, message).text()}"), file=sys.stderr)  # noqa: T201
 
 
 def print_error(error: ParatuneError, *, as_json: bool) -> None:
-    """Print an error on stderr with the code of each fault, and as one JSON document on stdout if asked."""
-    # A header or a label of a file may be part of the message, and must not act in the terminal.
+    """Print an error on stderr with the code of each fault, and with `as_json` as one JSON document on stdout."""
+    # The message may contain a column or a label of a file, which must not act in the terminal.
     text = str(error) if isinstance(error, Stopped) else f"error: {error.text()}"
     print(plain_lines(text), file=sys.stderr)  # noqa: T201
     if as_json:
@@ -273,18 +340,18 @@ def print_result(renderable: Any, *, is_prose: bool = False) -> None:
     """Print a rich renderable on stdout.
 
     Args:
-        renderable: What is printed.
-        is_prose: Texts, which where stdout is no terminal keep their lines, for programs that read them.
+        renderable: Any renderable of rich.
+        is_prose: Whether it is text; its lines are not wrapped where stdout is not a terminal, for other programs.
     """
     console = Console()
     console.print(renderable, soft_wrap=is_prose and not console.is_terminal)
 
 
 def print_json(value: Any, *, indent: int | None = None) -> None:
-    """Print one JSON document on stdout: what is neither a number nor text that JSON can say is null or text.
+    """Print one JSON document on stdout: NaN and infinities become null, other types become text.
 
-    A mapping gets the warnings that were logged, if any, as `warnings`, unless it has that key itself.
-    ASCII only: neither the encoding of stdout nor a control character in a label can spoil it.
+    Logged warnings are added to a mapping as `warnings`, unless it has this key. The text is ASCII only, so that the
+    encoding of stdout and control characters in labels do not matter.
     """
     handlers = [handler for handler in logging.getLogger("paratune").handlers if isinstance(handler, _Warnings)]
     warnings = [fault.as_dict() for handler in handlers for fault in handler.faults]

@@ -1,1 +1,1 @@
-"""A corpus of texts from a web archive: stages that turn shards of rows into shards of rows."""
+"""Builds a corpus of texts from a web archive, in stages that turn tables of rows into tables of rows."""

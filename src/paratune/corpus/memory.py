@@ -1,11 +1,11 @@
-"""What a process of a corpus keeps of memory. Standard library only: to be imported before Arrow is."""
+"""Limits the memory of corpus processes. Standard library only, so that it can be imported before Arrow."""
 
 import os
 
 
 def save_memory() -> None:
-    """Have Arrow take memory from the C library, to which goes back what is freed; its own pool keeps some 40 MiB.
+    """Make Arrow allocate memory with malloc, which returns freed memory; its own pool keeps some 40 MiB.
 
-    To be called before Arrow is imported; processes that are started do it too. A user's choice stays.
+    Call it before Arrow is imported; child processes inherit it. A value that the user has set is kept.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

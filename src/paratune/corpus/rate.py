@@ -1,6 +1,6 @@
-"""One limit of requests a minute for all processes of this machine, kept in a file.
+"""Limits the requests per minute of all processes of this machine, with a file.
 
-Arquivo.pt blocks addresses that ask more often than it allows, for good: what counts is that no minute ever has more.
+Arquivo.pt permanently blocks addresses that exceed its limit, so that no minute may ever have more requests.
 """
 
 import json
@@ -19,61 +19,57 @@ from paratune.base.atomic import replace_file
 
 WINDOW_S = 60.0
 LONGEST_HOLD_S = 86_400.0
-"""One day: the longest time for which an archive can hold requests back. A longer Retry-After counts as one day."""
+"""One day: the longest time for which an archive can stop requests. A longer Retry-After counts as one day."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """What the file holds. Times are those of the monotonic clock."""
+class _LimitState:
+    """Content of the file. Times are of the monotonic clock."""
 
     next_s: float = 0.0
-    """The first free moment."""
+    """Earliest time of the next request."""
     held_s: float = 0.0
-    """Until when nobody may ask."""
+    """Time until which no request may be sent."""
     said_s: dict[str, float] = field(default_factory=dict)
-    """By the process of a command, until when a wait has been said that its processes share."""
+    """For the process of each command, end of the wait that was logged for all of its processes."""
 
 
 class RateLimit:
-    """Deals moments for requests out, evenly spaced, to everyone who names the same file."""
+    """Assigns evenly spaced times for requests to all processes that use the same file."""
 
     def __init__(self, path: Path, per_minute: int) -> None:
-        """Take part in a limit.
+        """Store the parameters.
 
         Args:
-            path: The file, in a folder that exists; all processes must say the same limit.
-            per_minute: Most requests in any 60 seconds, at least 2.
+            path: The file, in an existing folder; all processes must use the same limit.
+            per_minute: Maximum number of requests in any 60 seconds, at least 2.
         """
         if per_minute < 2:
             raise ValueError(f"per_minute is {per_minute}; allowed: 2 or more")
         self.path, self._lock = path, FileLock(path.with_name(f"{path.name}.lock"))
-        # Of moments so far apart no 60 seconds hold more than `per_minute`, the first and the last one included.
+        # With this spacing a closed interval of 60 seconds has at most `per_minute` requests.
         self._spacing_s = WINDOW_S / (per_minute - 1)
 
     def wait(self, sleep: Callable[[float], object] | None = None) -> None:
-        """Return when a request may be sent.
-
-        Args:
-            sleep: Instead of `time.sleep`; may raise, to end the waiting.
-        """
+        """Wait until a request may be sent; `sleep` replaces `time.sleep` and may raise to stop waiting."""
         is_held = True
         while is_held:
             with self._lock:
-                kept = self._read()
-                moment = max(time.monotonic(), kept.next_s, kept.held_s)
-                # Kept before it is used: who is killed here loses a request, and sends none too many.
-                self._keep(replace(kept, next_s=moment + self._spacing_s))
+                state = self._read()
+                moment = max(time.monotonic(), state.next_s, state.held_s)
+                # Saved before use: a process that is killed here loses its turn, and the limit is not exceeded.
+                self._save(replace(state, next_s=moment + self._spacing_s))
             while (left := moment - time.monotonic()) > 0:
                 (sleep or time.sleep)(left)
-            # The archive may have asked everyone to wait since this moment was dealt out.
+            # The archive may have asked to wait since this time was assigned.
             is_held = self._read().held_s > moment
 
     def hold(self, seconds: float) -> None:
-        """Let nobody send a request for so many seconds, which the archive asked for (Retry-After).
+        """Stop all requests for some seconds, as the archive asked for (Retry-After).
 
         Args:
-            seconds: More than `LONGEST_HOLD_S`, also infinity, count as `LONGEST_HOLD_S`; 0 and less hold nobody.
+            seconds: At most `LONGEST_HOLD_S` counts; 0 and less have no effect.
 
         Raises:
             ValueError: `seconds` is not a number.
@@ -81,55 +77,54 @@ class RateLimit:
         if math.isnan(seconds):
             raise ValueError("seconds is NaN; allowed: a number")
         with self._lock:
-            kept = self._read()
+            state = self._read()
             until_s = time.monotonic() + min(seconds, LONGEST_HOLD_S)
-            self._keep(replace(kept, held_s=max(until_s, kept.held_s)))
+            self._save(replace(state, held_s=max(until_s, state.held_s)))
 
     def held_s(self) -> float:
-        """Return for how many seconds nobody may send a request."""
+        """Return the seconds for which no request may be sent."""
         return max(0.0, self._read().held_s - time.monotonic())
 
-    def is_first_to_say(self, seconds: float) -> bool:
-        """Return whether no process of this command has said yet that it waits, and take the word for so many seconds.
+    def should_log_wait(self, seconds: float) -> bool:
+        """Return whether no process of this command has logged that it waits; then reserve the next `seconds`.
 
-        Processes that a command starts with multiprocessing are those of the command.
+        Processes that a command starts with multiprocessing belong to the command.
         """
         parent = multiprocessing.parent_process()
         command, now = str(os.getpid() if parent is None else parent.pid), time.monotonic()
         with self._lock:
-            kept = self._read()
-            said = {key: until for key, until in kept.said_s.items() if until > now}
-            if command in said:
+            state = self._read()
+            logged = {key: until for key, until in state.said_s.items() if until > now}
+            if command in logged:
                 return False
-            self._keep(replace(kept, said_s={**said, command: now + seconds}))
+            self._save(replace(state, said_s={**logged, command: now + seconds}))
         return True
 
-    def _read(self) -> _Kept:
-        """Return what is kept; where the file cannot tell, the first free moment is a whole window away.
+    def _read(self) -> _LimitState:
+        """Return the content of the file; if it is damaged, the next request must wait for a whole window.
 
-        A time that is NaN, infinite or further away than a request can be dealt makes the whole file count as damaged:
-        the next request replaces it.
+        A file with a time that is NaN, infinite or too far ahead counts as damaged; the next request replaces it.
         """
         try:
-            kept: Any = json.loads(self.path.read_bytes())
-            if kept["boot"] == _boot_id():
-                said = {key: float(until) for key, until in dict(kept.get("said_s", {})).items()}
-                times = _Kept(float(kept["next_s"]), float(kept["held_s"]), said)
-                # A hold, and the requests that are dealt out behind it. No comparison with NaN holds.
+            values: Any = json.loads(self.path.read_bytes())
+            if values["boot"] == _boot_id():
+                logged = {key: float(until) for key, until in dict(values.get("said_s", {})).items()}
+                times = _LimitState(float(values["next_s"]), float(values["held_s"]), logged)
+                # A hold, and the requests after it. Comparisons with NaN are false.
                 latest_s = time.monotonic() + 2 * LONGEST_HOLD_S
-                if all(until_s <= latest_s for until_s in (times.next_s, times.held_s, *said.values())):
+                if all(until_s <= latest_s for until_s in (times.next_s, times.held_s, *logged.values())):
                     return times
         except FileNotFoundError:
-            return _Kept()
+            return _LimitState()
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            pass  # torn by a power cut, or of another program
-        return _Kept(next_s=time.monotonic() + WINDOW_S)
+            pass  # truncated by a power cut, or of another program
+        return _LimitState(next_s=time.monotonic() + WINDOW_S)
 
-    def _keep(self, kept: _Kept) -> None:
-        with replace_file(self.path, is_durable=False) as temporary:  # the clock in it ends with the machine's boot
-            temporary.write_text(json.dumps({"boot": _boot_id(), **vars(kept)}))
+    def _save(self, state: _LimitState) -> None:
+        with replace_file(self.path, is_durable=False) as temporary:  # its times are invalid after a reboot
+            temporary.write_text(json.dumps({"boot": _boot_id(), **vars(state)}))
 
 
 def _boot_id() -> str:
-    """Return what the monotonic clock began with; empty where the system does not tell."""
+    """Return the id of the boot, to which the monotonic clock belongs; empty if unknown."""
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""

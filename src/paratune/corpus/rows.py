@@ -1,4 +1,4 @@
-"""Rows of the shards - captures of an archive, documents, sentences, and what was dropped - with their tables."""
+"""Schemas of the tables: captures of an archive, documents, sentences, and dropped rows."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class CaptureRow:
-    """One capture, as an index knows it."""
+    """A capture in an index."""
 
     url: str
     timestamp: str
@@ -15,34 +15,34 @@ class CaptureRow:
     digest: str | None
     """SHA-1 of the payload in base32."""
     mime: str | None
-    """As the server declared it."""
+    """MIME type that the server declared."""
     status: int | None
-    """Of HTTP."""
+    """HTTP status code."""
     offset: int | None
     """First byte of the record in its file."""
     length: int | None
     """Bytes of the record in its file."""
     filename: str | None
-    """WARC or ARC file that holds it."""
+    """WARC or ARC file that contains it."""
     source: str
-    """Index or archive file in which it was found."""
+    """Index or archive file in which it is listed."""
 
 
 @dataclass(frozen=True)
-class Lost:
-    """Something that was dropped, and why."""
+class DroppedRow:
+    """A dropped capture, document or sentence."""
 
     url: str
-    """Of the capture; the name of the file where no capture could be read."""
+    """URL of the capture; the name of the file if no capture could be read."""
     reason: str
-    """A few words that are counted."""
+    """A few words; rows are counted by reason."""
     detail: str
-    """What was found."""
+    """The offending value."""
     id: str | None = None
-    """Of the document, once it has one."""
+    """Id of the document, if it has one."""
 
 
-Found = CaptureRow | Lost
+CaptureOrDropped = CaptureRow | DroppedRow
 
 INDEX_SCHEMA = pa.schema(
     [
@@ -62,13 +62,13 @@ FETCHED_SCHEMA = pa.schema(
         ("payload", pa.large_binary()),
     ]
 )
-"""A capture with its bytes: those of the index, and
+"""A fetched capture: columns of the index, and
 
-content_type: what the HTTP header says, with its charset, or null.
-sha1: of `payload`, in base32 as `digest` is.
-how: where the bytes come from: file, range or replay.
-licence, robots: what is known of the right to use it (the settings, a header, a meta element), or null.
-payload: the body as it was sent, with transfer and content encodings undone.
+content_type: HTTP header with the charset, or null.
+sha1: SHA-1 of `payload` in base32, like `digest`.
+how: source of the bytes: file, range or replay.
+licence, robots: terms of use from the settings, a header or a meta element, or null.
+payload: body, decoded from transfer and content encodings.
 """
 DOCUMENT_SCHEMA = pa.schema(
     [
@@ -80,13 +80,13 @@ DOCUMENT_SCHEMA = pa.schema(
         ("num_masked", pa.int32()),
     ]
 )
-"""A text, from its extraction to the end.
+"""A document, in all stages from extraction.
 
 id: first 16 hexadecimal digits of the SHA-256 of "url timestamp digest".
-mime: as its first bytes say, not as the server declared it.
-text: paragraphs, a line each.
-sha256: of `text` in UTF-8, hexadecimal; made anew by each step that changes the text.
-language: ISO 639-1, with its probability; null before it is known, as are variety (pt-PT, pt-BR) and num_masked.
+mime: MIME type by the first bytes, not the declared one.
+text: a paragraph per line.
+sha256: SHA-256 of `text` in UTF-8, hexadecimal; updated by each step that changes the text.
+language: ISO 639-1, with its probability; null before it is known, like variety (pt-PT, pt-BR) and num_masked.
 """
 SENTENCE_SCHEMA = pa.schema(
     [
@@ -97,7 +97,7 @@ SENTENCE_SCHEMA = pa.schema(
         ("perplexity", pa.float32()),
     ]
 )
-"""A sentence of a document; `position` counts from 0 in it, perplexity is the n-gram model's, null if unknown."""
+"""A sentence; `position` counts from 0 in its document, `perplexity` is null if unknown."""
 STORED_DOCUMENT_SCHEMA = pa.schema(
     [
         *DOCUMENT_SCHEMA,
@@ -108,12 +108,12 @@ STORED_DOCUMENT_SCHEMA = pa.schema(
         ("split", pa.string()),
     ]
 )
-"""A document of the finished corpus: what it was, and
+"""A document of the finished corpus, with
 
-host: of the URL, in lower case, without a leading "www."; null where the URL has none.
-year: of the capture.
-num_words: separated by white space.
-split: train or validation, by the SHA-256 of the text alone.
+host: host of the URL, in lower case, without a leading "www."; null without a host.
+year: year of the capture.
+num_words: words between white space.
+split: train or validation, by the SHA-256 of the text.
 """
 STORED_SENTENCE_SCHEMA = pa.schema(
     [*SENTENCE_SCHEMA, *((name, pa.string()) for name in ("url", "timestamp", "digest", "split"))]

@@ -1,18 +1,13 @@
-"""The settings of a corpus: what is read, what is kept of it, and in which folder the stages work. One YAML file."""
+"""Reads the settings of a corpus, a YAML file with a section for each stage."""
 
-import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from paratune.config.layers import read_text
-from paratune.config.options import options_of
-from paratune.config.problems import Problem, SourceLocation, failure
+from paratune.config.problems import Problem
 from paratune.config.section import Positive, PositiveFloat, Section, Text
-from paratune.config.validate import describe_value, validate_as
-from paratune.config.yaml_tree import read_tree
+from paratune.config.section_file import read_section_file
 from paratune.corpus.clean.settings import Clean
 from paratune.corpus.extract.settings import Extract
 from paratune.corpus.fetch.settings import Fetch
@@ -32,100 +27,78 @@ MIMES = [
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     "application/vnd.oasis.opendocument.text",
 ]
-"""Kinds of documents that hold running text."""
+"""MIME types of documents with running text."""
 
 
 class Index(Section):
-    """Which captures of an archive there are, and which of them are wanted."""
+    """Sources of captures, and filters for them."""
 
     files: list[Text] = Field(default_factory=list)
     """CDX, CDXJ or JSON-lines indexes, also .gz, and ZIPs of them; paths or patterns (`index/*.cdxj.gz`)."""
     warcs: list[Text] = Field(default_factory=list)
     """WARC or ARC files, also .gz; paths or patterns."""
     servers: list[Server] = Field(default_factory=list)
-    """Servers that are asked: CDX servers, and the searches of Arquivo.pt."""
+    """CDX servers, and the searches of Arquivo.pt."""
     mimes: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: list(MIMES))
-    """MIME types to keep, as the index declares them."""
+    """MIME types to keep, as declared in the index."""
     statuses: Annotated[list[int], Field(min_length=1)] = Field(default_factory=lambda: [200])
     """HTTP status codes to keep."""
     unique: bool = True
-    """Whether one capture is kept of those with the same digest: the first, in the order of the files."""
+    """Whether only the first of the captures with the same digest is kept, in the order of the files."""
     max_unpacked_gib: PositiveFloat = 64.0
-    """Most GiB that one compressed index may unpack to; a ZIP counts as one."""
+    """Maximum size in GiB of an unpacked index; a ZIP counts as one."""
 
 
 class Corpus(Section):
-    """A corpus and how it is made."""
+    """A corpus: work folder, and a section for each stage."""
 
     work: Text
-    """Folder of all stages; made when it is not there."""
+    """Folder of all stages; created if missing."""
     workers: Positive = 1
-    """Processes that work on shards at the same time; they change nothing of the result."""
+    """Processes that work on shards in parallel; does not change the result."""
     rows_per_shard: Positive = 10_000
-    """Captures of one shard."""
+    """Captures per shard."""
     network: Network = Field(default_factory=Network)
-    """How archives on the network are asked."""
+    """Requests to archives on the network."""
     index: Index = Field(default_factory=Index)
-    """Which captures there are, and which are wanted."""
+    """Sources of captures, and filters for them."""
     fetch: Fetch = Field(default_factory=Fetch)
-    """Where the bytes of captures come from, and which are taken."""
+    """Sources of the content of captures, and its limits."""
     extract: Extract = Field(default_factory=Extract)
-    """How texts are taken out of documents, and what one document may cost."""
+    """Extraction of texts, and its limits per document."""
     clean: Clean = Field(default_factory=Clean)
-    """What is dropped of the documents, and what is changed in them."""
+    """Steps that drop or change documents."""
     sentences: SentenceSettings = Field(default_factory=SentenceSettings)
-    """Which sentences are kept, and what says how well they read."""
+    """Which sentences are kept, and what computes their perplexity."""
     store: Store = Field(default_factory=Store)
-    """In which forms the finished corpus is kept."""
+    """Formats of the finished corpus."""
 
 
 def read_settings(path: Path) -> Corpus:
-    """Read the settings of a corpus.
+    """Return the settings of a corpus.
 
     Raises:
-        ConfigError: They cannot be read, or have problems: all are in the text, each with its line.
+        ConfigError: The file is unreadable, or has problems, which are listed with their lines.
     """
-    tree = read_tree(read_text(path), path.name)
-    problems = list(tree.problems)
-    found = {} if tree.value is None else tree.value
-    if not isinstance(found, dict):
-        known = ", ".join(options_of(Corpus))
-        problems.append(
-            Problem(
-                f"it is {describe_value(found)}; a corpus is a mapping of options ({known})", code="config.not_mapping"
-            )
-        )
-        raise failure(path, problems, path.name)
-    values, findings = validate_as(Corpus, found, "a corpus")
-    problems += findings.problems
-    corpus = None if problems else Corpus.model_validate(values)
-    problems += [] if corpus is None else _check(corpus, found.get("clean") or {})
-    if corpus is None or problems:
-        raise failure(path, [_placed(problem, tree.places, path.name) for problem in problems], path.name)
-    return corpus
+    return read_section_file(path, Corpus, "a corpus", _check)
 
 
-def _check(corpus: Corpus, clean: dict[str, Any]) -> list[Problem]:
-    """Return what is wrong between sections; `clean` is what of that section was written."""
+def _check(values: dict[str, Any], options: dict[str, Any], is_valid: bool) -> list[Problem]:
+    """Return the problems between sections."""
+    if not is_valid:
+        return []
+    corpus = Corpus.model_validate(values)
     problems = []
     index = corpus.index
     if not (index.files or index.warcs or index.servers):
-        what = "index has nothing to read; name index.files, index.warcs or index.servers"
-        problems.append(Problem(what, ("index",), code="config.required"))
-    asks = index.servers or corpus.fetch.ranges or corpus.fetch.replay
-    if asks and corpus.network.contact is None:
-        what = "network.contact is required where the network is asked: an address of mail or a page, for the archive"
-        problems.append(Problem(what, ("network",), code="config.required"))
+        message = "index has no source; set index.files, index.warcs or index.servers"
+        problems.append(Problem(message, ("index",), code="config.required"))
+    uses_network = index.servers or corpus.fetch.ranges or corpus.fetch.replay
+    if uses_network and corpus.network.contact is None:
+        message = "network.contact is required for requests to archives: your e-mail address or web page"
+        problems.append(Problem(message, ("network",), code="config.required"))
     problems += [
-        Problem(f"{name} {said}", (name,), code="config.no_effect") for name, said in corpus.clean.without_effect(clean)
+        Problem(f"{name} {problem}", (name,), code="config.no_effect")
+        for name, problem in corpus.clean.without_effect(options.get("clean") or {})
     ]
     return problems
-
-
-def _placed(problem: Problem, places: dict[str, SourceLocation], file: str) -> Problem:
-    if problem.place is not None or not problem.keys:
-        return problem
-    key = problem.keys[0]
-    while key and key not in places:
-        key = re.sub(r"(\[[0-9]+\]|\.?[^.\[\]]+)$", "", key)
-    return replace(problem, place=places.get(key, SourceLocation(file, 1)))

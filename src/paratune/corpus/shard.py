@@ -1,12 +1,12 @@
-"""One shard of a stage: its rows, what it dropped, and its counts; each file is whole or absent.
+"""Reads and writes the files of a shard; each file is complete or absent.
 
-part-00000.parquet      what was kept
-dropped-00000.parquet   id, url, reason and detail of what was not
-counts-00000.json       numbers of both; written last: its presence means that the shard is done
+part-00000.parquet      kept rows
+dropped-00000.parquet   id, url, reason and detail of dropped rows
+counts-00000.json       counts of both; written last, so that its presence means that the shard is complete
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.base.atomic import replace_file
-from paratune.corpus.rows import DROPPED_SCHEMA, Lost
+from paratune.corpus.rows import DROPPED_SCHEMA, DroppedRow
 from paratune.errors import CheckpointError, os_error_as
 from paratune.records import file_sha256, write_json
 
-ROWS_OF_PYTHON = 250
-BYTES_OF_PYTHON = 1 << 20
-"""Rows that are held as dicts, or bytes in them; Arrow holds the others, in a fraction of the memory."""
-ROWS_AT_ONCE = 10_000
-BYTES_AT_ONCE = 4 << 20
-"""Rows of a row group, or bytes of texts and payloads in them, which is what a shard takes of memory."""
+MAX_PYTHON_ROWS, MAX_PYTHON_BYTES = 250, 1 << 20
+"""Rows, and bytes in them, that are kept as dicts before they become an Arrow batch, which takes less memory."""
+MAX_GROUP_ROWS, MAX_GROUP_BYTES = 10_000, 4 << 20
+"""Rows of a row group, and bytes of text and payload in them: the memory that writing a shard takes."""
 
 
 def writing(failed: str = "written", **place: Path) -> AbstractContextManager[None]:
-    """Raise CheckpointError in place of an OSError of the block, which writes to a `path` or `folder` below `work`."""
+    """Raise CheckpointError instead of an OSError of the block, which writes to a `path` or `folder` in `work`."""
     (path,) = place.values()
     return os_error_as(
         CheckpointError, f"{path} cannot be {failed}", "change work", code="corpus.not_writable", **place
@@ -47,20 +45,24 @@ def counts_file(number: int) -> str:
     return f"counts-{number:05d}.json"
 
 
-def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[Any]) -> dict[str, Any]:
+def read_rows(path: Path, columns: list[str] | None = None, *, batch_size: int = 200) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet table, with one batch in memory at a time."""
+    with pq.ParquetFile(path) as table:
+        for batch in table.iter_batches(batch_size, columns=columns):
+            yield from batch.to_pylist()
+
+
+def write_shard(folder: Path, number: int, schema: pa.Schema, results: Iterable[Any]) -> dict[str, Any]:
     """Write a shard and return its counts.
 
     Args:
-        folder: That of the stage.
-        number: Of the shard.
-        schema: Of the rows that are kept.
-        found: Rows in their order, as mappings or dataclasses with a field for each column, and `Lost` among them.
+        results: Kept rows, as mappings or dataclasses with a field for each column, and dropped ones, in order.
 
     Returns:
-        kept, dropped (by reason, in the order of the alphabet), and the SHA-256 of both tables.
+        `kept`, `dropped` (counts by reason, sorted), and `sha256` of both tables.
 
     Raises:
-        CheckpointError: It cannot be written.
+        CheckpointError: The folder is not writable.
     """
     reasons: Counter[str] = Counter()
     num_kept = 0
@@ -69,16 +71,16 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[An
         with (
             replace_file(tables[0]) as kept_path,
             replace_file(tables[1]) as dropped_path,
-            ShardWriter(kept_path, schema) as kept,
+            ShardWriter(kept_path, schema) as kept_writer,
             ShardWriter(dropped_path, DROPPED_SCHEMA) as dropped,
         ):
-            for result in found:
-                if isinstance(result, Lost):
+            for result in results:
+                if isinstance(result, DroppedRow):
                     reasons[result.reason] += 1
                     dropped.add(vars(result))
                 else:
                     num_kept += 1
-                    kept.add(result if isinstance(result, Mapping) else vars(result))
+                    kept_writer.add(result if isinstance(result, Mapping) else vars(result))
         sha256 = [file_sha256(path) for path in tables]
     counts = {"kept": num_kept, "dropped": dict(sorted(reasons.items())), "sha256": sha256}
     write_json(folder / counts_file(number), counts)
@@ -86,7 +88,7 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, found: Iterable[An
 
 
 class ShardWriter:
-    """A Parquet file, written a row group at a time."""
+    """Writes a Parquet file in row groups of limited size."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._schema = schema
@@ -107,15 +109,15 @@ class ShardWriter:
         self._rows.append(row)
         self._num_rows += 1
         self._num_bytes += sum(len(value) for value in row.values() if isinstance(value, bytes | str))
-        if self._num_rows == ROWS_AT_ONCE or self._num_bytes >= BYTES_AT_ONCE:
+        if self._num_rows == MAX_GROUP_ROWS or self._num_bytes >= MAX_GROUP_BYTES:
             self._flush()
-        elif len(self._rows) == ROWS_OF_PYTHON or self._num_bytes - self._packed_bytes >= BYTES_OF_PYTHON:
+        elif len(self._rows) == MAX_PYTHON_ROWS or self._num_bytes - self._packed_bytes >= MAX_PYTHON_BYTES:
             self._pack()
 
     def _pack(self) -> None:
         try:
             batch = pa.RecordBatch.from_pylist(self._rows, schema=self._schema)
-        except UnicodeEncodeError:  # of names and JSON that came from outside
+        except UnicodeEncodeError:  # lone surrogates in names and JSON of others
             batch = pa.RecordBatch.from_pylist([_writable(row) for row in self._rows], schema=self._schema)
         self._batches.append(batch)
         self._rows, self._packed_bytes = [], self._num_bytes
@@ -130,7 +132,7 @@ class ShardWriter:
 
 
 def _writable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with "?" for halves of surrogate pairs, which UTF-8 does not have."""
+    """Return a row with "?" in place of lone surrogates, which UTF-8 cannot encode."""
     return {
         name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
         for name, value in row.items()

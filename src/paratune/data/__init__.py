@@ -1,4 +1,4 @@
-"""From files to batches: reading, columns, splits, tokens, order, loading.
+"""Data, from files to batches: reading, columns, splits, tokens, order of samples, collators, loader workers.
 
-Floor 3. Reading and splitting (`read`, `columns`, `splits`, `order`) import no torch.
+Only `loader`, `masking`, `window_batches` and `workers` import torch.
 """

@@ -1,12 +1,12 @@
-"""From a table to samples: which columns are the texts, the label, the id; nothing is guessed.
+"""Turns a table into samples: takes texts, labels, ids and groups from the columns that the configuration names.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,9 @@ from paratune.errors import DataError, did_you_mean
 
 Missing = Literal["refuse", "drop"]
 IntArray = npt.NDArray[np.int64]
-Value = TypeVar("Value")
 HELD_OUT = "pseudo_of_held_out_group"
 NO_MASK = "mask"
-"""In `Samples.num_dropped`: rows that are left out whatever `data.missing` says."""
+"""Keys of `Samples.num_dropped` for rows that are dropped whatever the value of `data.missing`."""
 LabelArray = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 
@@ -33,77 +32,79 @@ class AnswerSpan(NamedTuple):
 
     text: str
     start: int
-    """Character of the context at which it begins, from 0."""
+    """Index of its first character in the context."""
 
     @property
     def end(self) -> int:
-        """The character behind it."""
+        """Index after its last character in the context."""
         return self.start + len(self.text)
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Texts and what is known of them, in the order of the file."""
+    """Texts with their labels, ids, rows and groups, in the order of the file."""
 
     texts: list[str]
     """First texts."""
     text_pairs: list[str] | None
     """Second texts; None where the task has single texts."""
     labels: LabelArray | None
-    """(len,): int64 class ids or float32 targets; (len, C) float32 where a row may have several classes; None when they
-    were not asked for."""
+    """(len,): int64 class ids or float32 targets; (len, C) float32 where a row may have several classes; None where
+    labels were not read."""
     ids: list[str] | None
     """Values of `columns.id`; None when it is not given."""
     rows: IntArray
-    """(len,): row of the source that each sample is from, counted from 0 without the header."""
+    """(len,): row in the file of each sample, counted from 0 without the header."""
     groups: list[str] | None
     """Values of `split.group_by`; None when it is not given."""
     num_dropped: dict[str, int]
-    """Rows that were left out, by what they lacked: text, text_pair or label, or what a task needs besides; and
-    those of `HELD_OUT`, which lack nothing."""
+    """Number of dropped rows by reason: the value that is missing (text, text_pair, label, or one that the task needs),
+    or `HELD_OUT`."""
     pseudo: npt.NDArray[np.bool_] | None = None
-    """(len,): whether a model gave the label (`paratune pseudo-label`); None where that was not looked at."""
-    file_of: IntArray | None = None
-    """(len,): which of `files` each sample is from; None where all are from one."""
+    """(len,): whether the label is a pseudo-label (`paratune pseudo-label`); None where the file was not checked."""
+    file_index: IntArray | None = None
+    """(len,): index into `files` of each sample; None where all samples are from one file."""
     files: tuple[str, ...] = ()
-    """Names of the files, where there are several; rows are counted in each from 0."""
+    """Names of the files, where there are several; `rows` restarts at 0 in each."""
     answers: list[tuple[AnswerSpan, ...]] | None = None
-    """The gold answers of each question; none where it has no answer. None in other tasks, and when not asked for."""
+    """Gold answers of each question; an empty tuple where it has no answer. None in other tasks, and where labels were
+    not read."""
+    words: list[list[str]] | None = None
+    """Words of each text, for tags of words; `texts` has them joined by spaces."""
+    tags: list[IntArray] | None = None
+    """Tag ids of the words of each text; None in other tasks, and where labels were not read."""
+    clusters: IntArray | None = None
+    """(len,): number of the cluster of each row, of rows that belong together; None where rows are independent."""
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @property
     def sources(self) -> list[str] | None:
-        """Name of each sample's file; None where all are from one."""
-        return None if self.file_of is None else [self.files[number] for number in self.file_of]
+        """File name of each sample; None where all samples are from one file."""
+        return None if self.file_index is None else [self.files[number] for number in self.file_index]
 
     def take(self, indices: IntArray, *, num_dropped: dict[str, int] | None = None) -> "Samples":
-        """Return the samples at `indices`, in that order, with dropped rows counted as `num_dropped` says (none)."""
+        """Return the samples at `indices`, in that order, with `num_dropped` (default: no dropped rows)."""
 
-        def pick(values: list[Value] | None) -> list[Value] | None:
-            return None if values is None else [values[index] for index in indices]
+        def pick(values: Any) -> Any:
+            if values is None or isinstance(values, np.ndarray):
+                return None if values is None else values[indices]
+            return [values[index] for index in indices]
 
-        texts = pick(self.texts)
-        assert texts is not None
-        labels = None if self.labels is None else self.labels[indices]
-        return Samples(
-            texts,
-            pick(self.text_pairs),
-            labels,
-            pick(self.ids),
-            self.rows[indices],
-            pick(self.groups),
-            num_dropped or {},
-            None if self.pseudo is None else self.pseudo[indices],
-            None if self.file_of is None else self.file_of[indices],
-            self.files,
-            pick(self.answers),
-        )
+        picked: dict[str, Any] = {name: pick(getattr(self, name)) for name in VALUES_OF_SAMPLES}
+        return replace(self, **picked, num_dropped=num_dropped or {})
 
-    def marked(self, pseudo: npt.NDArray[np.bool_]) -> "Samples":
-        """Return the same samples, told whether a model gave the label of each, (len,)."""
+    def with_pseudo(self, pseudo: npt.NDArray[np.bool_]) -> "Samples":
+        """Return the same samples with `pseudo`, (len,)."""
         return replace(self, pseudo=pseudo)
+
+
+VALUES_OF_SAMPLES = (
+    *("texts", "text_pairs", "labels", "ids", "rows", "groups", "pseudo", "file_index"),
+    *("answers", "words", "tags"),
+)
+"""Fields of `Samples` that have one value for each sample, or are None."""
 
 
 def select(
@@ -116,23 +117,23 @@ def select(
     group_by: str | None = None,
     require_labels: bool = True,
 ) -> Samples:
-    """Take from a table what the configuration names.
+    """Return the samples of a table, from the columns that the configuration names.
 
-    A text is missing when it is null, empty or white space; of joined columns, when one of them is. A label is missing
-    when it is null, an empty string (but where a row may have no class) or, for classes, NaN.
+    A text is missing when it is null, empty or white space; a text of joined columns, when one of them is. A label is
+    missing when it is null, an empty string (except where a row may have no class) or, for classes, NaN.
 
     Args:
         table: From `read_table`.
-        columns: The mapping.
-        task: Says what labels mean.
-        missing: Whether rows with something missing are an error or are dropped and counted.
+        columns: Names of the columns.
+        task: Gives the meaning of the labels.
+        missing: Whether rows with missing values are an error, or are dropped and counted.
         source: Name of the table in messages.
-        group_by: Column whose values say what belongs together in a split.
-        require_labels: False leaves the label column alone, for prediction.
+        group_by: Column of groups; a split keeps the rows of a group together.
+        require_labels: False, for prediction, does not read the label column.
 
     Raises:
-        DataError: A column is absent or of the wrong type, something is missing (`refuse`), a label is not one of
-            the task's, a target is not a finite number, or no row is left.
+        DataError: A column is absent or of the wrong type, a value is missing (`refuse`), a label is not in
+            `task.labels`, a target is not a finite number, or no row is left.
     """
     assert columns.text is not None
     require_columns(table, columns, source, group_by, require_labels)
@@ -144,29 +145,43 @@ def select(
         )
     raw_labels = table.column(columns.label).to_pylist() if require_labels and columns.label is not None else None
 
-    kept, num_dropped = _without_missing(texts, pairs, raw_labels, task, columns, missing, source)
-    labels: LabelArray | None = None
-    if raw_labels is not None:
-        known = [raw_labels[row] for row in kept]
-        labels = encode(known, kept, task, f"{source}, column {columns.label}")
+    rows, num_dropped = _without_missing(texts, pairs, raw_labels, task, columns, missing, source)
+    samples = unlabelled_samples(table, columns, texts, pairs, rows, num_dropped, source=source, group_by=group_by)
+    if raw_labels is None:
+        return samples
+    labels = encode([raw_labels[row] for row in rows], rows, task, f"{source}, column {columns.label}")
+    return replace(samples, labels=labels)
+
+
+def unlabelled_samples(
+    table: pa.Table,
+    columns: Columns,
+    texts: Sequence[str | None],
+    text_pairs: Sequence[str | None] | None,
+    rows: Sequence[int],
+    num_dropped: dict[str, int],
+    *,
+    source: str,
+    group_by: str | None,
+) -> Samples:
+    """Return the samples of `rows` with ids and groups, without labels; no text of these rows is None."""
     every = Samples(
-        texts=texts,  # type: ignore[arg-type]  # the missing ones go with `take`
-        text_pairs=pairs,  # type: ignore[arg-type]
+        texts=texts,  # type: ignore[arg-type]  # `take` leaves the rows out in which a text is None
+        text_pairs=text_pairs,  # type: ignore[arg-type]
         labels=None,
-        ids=None if columns.id is None else as_strings(table, columns.id),
+        ids=None if columns.id is None else column_strings(table, columns.id),
         rows=np.arange(table.num_rows, dtype=np.int64),
-        groups=None if group_by is None else groups_of(table, group_by, source),
+        groups=None if group_by is None else group_values(table, group_by, source),
         num_dropped={},
     )
-    some = every.take(np.asarray(kept, dtype=np.int64))
-    return Samples(some.texts, some.text_pairs, labels, some.ids, some.rows, some.groups, num_dropped)
+    return every.take(np.asarray(rows, dtype=np.int64), num_dropped=num_dropped)
 
 
 def require_columns(table: pa.Table, columns: Columns, source: str, group_by: str | None, require_labels: bool) -> None:
-    """Look whether the columns that are named are there, once each.
+    """Check that the table has each column that the configuration names, once.
 
     Raises:
-        DataError: They are not; the text has what may have been meant.
+        DataError: A column is absent or occurs twice; the message suggests similar names.
     """
     named = {"text": columns.text, "text_pair": columns.text_pair, "id": columns.id}
     if require_labels:
@@ -200,7 +215,7 @@ def require_columns(table: pa.Table, columns: Columns, source: str, group_by: st
 def joined_texts(
     table: pa.Table, names: str | list[str], separator: str, source: str, key: str, *, refuse_numbers: bool
 ) -> list[str | None]:
-    """Return the texts of a column or of several joined ones; None where one is missing."""
+    """Return the texts of one column, or of several columns joined; None where a value is missing."""
     names = [names] if isinstance(names, str) else names
     if not names:
         raise DataError(
@@ -223,10 +238,10 @@ def _texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers:
         column = column.cast(column.type.value_type)
     kind = column.type
     values: list[Any] = column.to_pylist()
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_view(kind) or pa.types.is_null(kind)):
+    if not any(is_text(kind) for is_text in _TEXT_TYPES):
         example = next((value for value in values if value is not None), None)
         raise DataError(
-            f"{source}, column {name} (data.columns.{key}) holds {kind}, such as {str(example)[:40]}, and not text",
+            f"{source}, column {name} (data.columns.{key}) contains {kind}, such as {str(example)[:40]}, not text",
             code="data.not_text",
             source=source,
             name=name,
@@ -235,7 +250,7 @@ def _texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers:
         )
     if place := (table.schema.field(name).metadata or {}).get(NESTED_AT.encode()):
         raise DataError(
-            f"{source}, {place.decode()}: column {name} (data.columns.{key}) holds an object or a list, and not text",
+            f"{source}, {place.decode()}: column {name} (data.columns.{key}) contains an object or a list, not text",
             code="data.not_text",
             source=source,
             name=name,
@@ -243,10 +258,10 @@ def _texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers:
         )
     texts = [None if value is None or not value.strip() else value for value in values]
     present = [text for text in texts if text is not None]
-    if refuse_numbers and present and all(map(_is_number, present)):
+    if refuse_numbers and present and all(_is_float(text) for text in present):
         raise DataError(
-            f"{source}, column {name} (data.columns.{key}) holds nothing but numbers, such as {present[0][:40]!r}, "
-            f"and not text (columns: {listing(map(repr, table.column_names))})",
+            f"{source}, column {name} (data.columns.{key}) contains only numbers, such as {present[0][:40]!r}, "
+            f"not text (columns: {listing(map(repr, table.column_names))})",
             code="data.not_text",
             source=source,
             name=name,
@@ -255,11 +270,10 @@ def _texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers:
     return texts
 
 
-def _is_view(kind: Any) -> bool:
-    return bool(pa.types.is_string_view(kind))
+_TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
 
 
-def _is_number(text: str) -> bool:
+def _is_float(text: str) -> bool:
     try:
         float(text)
     except ValueError:
@@ -276,13 +290,13 @@ def _without_missing(
     missing: Missing,
     source: str,
 ) -> tuple[list[int], dict[str, int]]:
-    """Return the rows that are whole, and the number of the others by what they lack first."""
+    """Return the complete rows, and the number of other rows by the first value that is missing."""
     rule = {
         "nan_is_missing": isinstance(task, ClassTask),
-        "blank_is_missing": not isinstance(task, MultiLabelTask),  # a row without any label
+        "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class
     }
     lacking: dict[str, list[int]] = {"text": [], "text_pair": [], "label": []}
-    kept = []
+    kept_rows = []
     for row, text in enumerate(texts):
         if text is None:
             lacking["text"].append(row)
@@ -291,56 +305,56 @@ def _without_missing(
         elif labels is not None and is_missing(labels[row], **rule):
             lacking["label"].append(row)
         else:
-            kept.append(row)
+            kept_rows.append(row)
     names = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label}
-    found = "; ".join(
-        f"{key} (column {_listed(names[key])}) in {len(rows)} of {len(texts)} rows: {first_rows(rows)}"
+    missing_text = "; ".join(
+        f"{key} (column {_column_text(names[key])}) in {len(rows)} of {len(texts)} rows: {first_rows(rows)}"
         for key, rows in lacking.items()
         if rows
     )
-    if found and missing == "refuse":
+    if missing_text and missing == "refuse":
         raise DataError(
-            f"{source}: something is missing: {found}. Mend the file, or leave such rows out with data.missing: drop",
+            f"{source}: values are missing: {missing_text}. Correct the file, or drop such rows (data.missing: drop)",
             code="data.value_missing",
             source=source,
         )
-    if not kept:
-        raise DataError(f"{source}: no row is left; missing are {found}", code="data.no_rows_left", source=source)
-    return kept, {key: len(rows) for key, rows in lacking.items() if rows}
+    if not kept_rows:
+        raise DataError(f"{source}: no row is left; missing: {missing_text}", code="data.no_rows_left", source=source)
+    return kept_rows, {key: len(rows) for key, rows in lacking.items() if rows}
 
 
 def num_lacking(num_dropped: Mapping[str, int]) -> int:
-    """Return how many of the rows that were left out are an error with `data.missing: refuse`."""
+    """Return the number of dropped rows that are an error with `data.missing: refuse`."""
     return sum(count for key, count in num_dropped.items() if key not in (HELD_OUT, NO_MASK))
 
 
 def dropped_text(num_dropped: Mapping[str, int]) -> str:
-    """Return how many rows were left out and why: "2 without label, 1 pseudo-labelled of a group that is held out"."""
-    said = {HELD_OUT: "pseudo-labelled of a group that is held out"}
-    return ", ".join(f"{count} {said.get(key, f'without {key}')}" for key, count in num_dropped.items())
+    """Return the dropped rows by reason as text: "2 without label, 1 pseudo-labelled in a held-out group"."""
+    reasons = {HELD_OUT: "pseudo-labelled in a held-out group"}
+    return ", ".join(f"{count} {reasons.get(key, f'without {key}')}" for key, count in num_dropped.items())
 
 
-def _listed(names: str | list[str] | None) -> str:
+def _column_text(names: str | list[str] | None) -> str:
     return " + ".join(names) if isinstance(names, list) else str(names)
 
 
-def as_strings(table: pa.Table, name: str) -> list[str]:
-    """Return the values of a column as text, empty where they are null."""
+def column_strings(table: pa.Table, name: str) -> list[str]:
+    """Return the values of a column as text; the empty text for null."""
     return ["" if value is None else str(value) for value in table.column(name).to_pylist()]
 
 
-def groups_of(table: pa.Table, name: str, source: str) -> list[str]:
+def group_values(table: pa.Table, name: str, source: str) -> list[str]:
     """Return the values of the column `data.split.group_by` as text.
 
     Raises:
-        DataError: One is missing.
+        DataError: A value is missing.
     """
     values = table.column(name).to_pylist()
     absent = [row for row, value in enumerate(values) if is_missing(value, nan_is_missing=True)]
     if absent:
         raise DataError(
             f"{source}, column {name} (data.split.group_by) is empty in {len(absent)} of {len(values)} rows: "
-            f"{first_rows(absent)}; a row without a group cannot be kept together with its like",
+            f"{first_rows(absent)}; fill in a group for each row",
             code="data.value_missing",
             source=source,
             name=name,

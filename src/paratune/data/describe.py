@@ -1,6 +1,6 @@
-"""What is in the data, before anything is trained: for `paratune data CONFIG`.
+"""Describes the data of a configuration before training, for `paratune data CONFIG`.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from paratune.config.task_sections import ClassTask, Task, class_names
 from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
-from paratune.data.load import Split, unknown_warnings
+from paratune.data.load import Split, truncation_warnings, unknown_warnings
 from paratune.data.windows import describe_questions
 
 IntArray = npt.NDArray[np.int64]
@@ -36,16 +36,16 @@ def describe(
     *,
     max_length: int,
 ) -> dict[str, Any]:
-    """Return what `paratune data` tells, as plain JSON values.
+    """Return the description of the data that `paratune data` prints, as plain JSON values.
 
     Args:
-        splits: From `load_splits`; with `data.missing: drop`, or missing values are an error and never get here.
-        task: For the names of the classes.
-        columns: The mapping that was used.
+        splits: Splits with tokens.
+        task: Gives the names of the classes.
+        columns: Names of the columns.
         max_length: Tokens after which samples are truncated.
 
     Returns:
-        `task`, `columns`, `max_length`, `splits` by name, `overlaps` between splits, and `warnings` in words.
+        `task`, `columns`, `max_length`, `splits` by name, `overlaps` between splits, and `warnings` as sentences.
     """
     shared = overlaps({name: split.samples for name, split in splits.items()})
     edges = _bin_edges(np.concatenate([split.store.full_lengths for split in splits.values()]))
@@ -53,7 +53,7 @@ def describe(
     warnings = [overlap.message for overlap in shared]
     for name, about in described.items():
         warnings += _warnings(name, about)
-    warnings += unknown_warnings(splits)
+    warnings += [*truncation_warnings(splits), *unknown_warnings(splits)]
     return {
         "task": task.kind,
         "columns": columns.model_dump(),
@@ -87,7 +87,7 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray) 
             about["num_without_label"] = int((split.labels.sum(axis=1) == 0).sum())
     elif split.labels is not None:
         targets = split.labels.astype(np.float64)
-        # The sample standard deviation; of a single row there is none.
+        # The sample standard deviation, which a single row does not have.
         sd = float(targets.std(ddof=1)) if len(targets) > 1 else None
         about["target"] = {"mean": float(targets.mean()), "sd": sd, **_quantiles(targets)}
     return about
@@ -114,13 +114,13 @@ def _describe_tokens(split: Split, max_length: int, edges: IntArray) -> dict[str
 
 
 def _quantiles(values: npt.NDArray[Any]) -> dict[str, float]:
-    found = np.quantile(values, list(_QUANTILES.values()))
-    return dict(zip(_QUANTILES, found.tolist(), strict=True))
+    quantiles = np.quantile(values, list(_QUANTILES.values()))
+    return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
 def _bin_edges(lengths: npt.NDArray[Any]) -> IntArray:
-    """Return the edges of at most 13 bins of a round width; the last one reaches to the longest sample."""
-    # Up to the 99th percentile, or one very long sample would leave nothing to see of the others.
+    """Return the edges of at most 13 bins of a round width; the last bin includes the longest sample."""
+    # Bins of equal width end at the 99th percentile: a few very long samples would make all others one bin.
     reach = max(1, int(np.ceil(np.quantile(lengths, 0.99))))
     width = next(size * 10**power for power in range(12) for size in (1, 2, 5) if size * 10**power * _NUM_BINS >= reach)
     edges = np.arange(int(lengths.min()) // width * width, reach + width, width)
@@ -130,20 +130,20 @@ def _bin_edges(lengths: npt.NDArray[Any]) -> IntArray:
 
 
 def _warnings(name: str, about: dict[str, Any]) -> list[str]:
-    found = []
+    warnings = []
     if about["repeats"]["num_conflicting_texts"]:
-        found.append(
+        warnings.append(
             f"{name}: {about['repeats']['num_conflicting_texts']} texts occur with different labels "
             f"({about['repeats']['num_conflicting_rows']} rows)"
         )
-    found += absence_warnings(name, {label["name"]: label["num_rows"] for label in about["labels"] or []})
+    warnings += absence_warnings(name, {label["name"]: label["num_rows"] for label in about["labels"] or []})
     if about["num_dropped"]:
-        found.append(f"{name}: rows were left out: {dropped_text(about['num_dropped'])}")
-    return found
+        warnings.append(f"{name}: dropped rows: {dropped_text(about['num_dropped'])}")
+    return warnings
 
 
 def render(description: Mapping[str, Any]) -> RenderableType:
-    """Return the description for a terminal; texts from the data are shown as they are, never as mark-up."""
+    """Return the description for a terminal; texts from the data are never read as mark-up."""
     columns = ", ".join(
         f"{key}: {' + '.join(value) if isinstance(value, list) else value}"
         for key, value in description["columns"].items()
@@ -168,22 +168,22 @@ def render(description: Mapping[str, Any]) -> RenderableType:
 
 
 def _overview(splits: Mapping[str, Any]) -> Table:
-    """Return rows and tokens, one column a split: names of files are long, and a terminal is not wide."""
+    """Return the table of rows and tokens, with one column for each split."""
     table = _table("Rows and tokens", splits)
     table.columns[0].no_wrap = True
     abouts = list(splits.values())
     tokens = [about["tokens"] for about in abouts]
     table.add_row("source", *(Text(plain(about["source"])) for about in abouts))
     table.add_row("rows", *(format_number(about["num_rows"]) for about in abouts))
-    table.add_row("left out", *(format_number(sum(about["num_dropped"].values())) for about in abouts))
+    table.add_row("dropped", *(format_number(sum(about["num_dropped"].values())) for about in abouts))
     table.add_row("repeated texts", *(format_number(about["repeats"]["num_rows"]) for about in abouts))
     if any(about["num_samples"] != about["num_rows"] for about in abouts):
         table.add_row("windows", *(format_number(about["num_samples"]) for about in abouts))
-        table.add_row("  full ones", *(format_number(each["num_full"]) for each in tokens))
-    table.add_row("tokens", *(format_number(each["num_tokens"]) for each in tokens))
+        table.add_row("  full windows", *(format_number(counts["num_full"]) for counts in tokens))
+    table.add_row("tokens", *(format_number(counts["num_tokens"]) for counts in tokens))
     for name, key in (("median", "median"), ("95th percentile", "p95"), ("longest", "max")):
-        table.add_row(f"  a sample, {name}", *(format_number(each["full_length"][key]) for each in tokens))
-    table.add_row("truncated", *(format_share(each["share_truncated"]) for each in tokens))
+        table.add_row(f"  per sample, {name}", *(format_number(counts["full_length"][key]) for counts in tokens))
+    table.add_row("truncated", *(format_share(counts["share_truncated"]) for counts in tokens))
     return table
 
 
@@ -196,7 +196,7 @@ def _table(title: str, splits: Mapping[str, Any]) -> Table:
 
 
 def _balance(splits: Mapping[str, Any]) -> Table:
-    """Return the label balance, or the target's moments and quantiles, one column a split."""
+    """Return the table of label counts, or of the mean, sd and quantiles of the target; one column for each split."""
     is_class = any(about["labels"] is not None for about in splits.values())
     table = _table("Labels" if is_class else "Target", splits)
     abouts = list(splits.values())
@@ -216,7 +216,7 @@ def _balance(splits: Mapping[str, Any]) -> Table:
 
 
 def _questions(splits: Mapping[str, Any]) -> Table:
-    """Return what is particular to questions about contexts, one column a split."""
+    """Return the table of figures for question answering, with one column for each split."""
     table = _table("Questions", splits)
     abouts = [about.get("questions", {}) for about in splits.values()]
     table.add_row("contexts", *(format_number(about.get("num_contexts")) for about in abouts))
@@ -227,14 +227,14 @@ def _questions(splits: Mapping[str, Any]) -> Table:
     table.add_row("with an answer", *shown)
     for name, key in (
         ("most gold answers of a question", "most_answers"),
-        ("answers that no window has all of", "num_out_of_reach"),
+        ("answers that no window contains whole", "num_out_of_reach"),
         ("most windows of a question", "most_windows"),
         ("median characters of an answer", "median_answer_chars"),
         ("most characters of an answer", "most_answer_chars"),
     ):
         table.add_row(name, *(format_number(about.get(key)) for about in abouts))
     several = (format_share(about.get("share_of_several_windows")) for about in abouts)
-    table.add_row("questions of several windows", *several)
+    table.add_row("questions with several windows", *several)
     return table
 
 

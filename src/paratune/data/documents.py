@@ -1,8 +1,9 @@
-"""From running text to windows: documents joined and cut, or each in a window of its own; and texts with masks to fill.
+"""Windows of running text for masked language models, and texts with masks to fill in.
 
-Floor 3, without torch. `N` windows.
+Imports no torch. Dimension: `N` windows.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,28 +13,30 @@ import numpy.typing as npt
 from paratune.data.columns import NO_MASK, IntArray, Samples
 from paratune.data.labels import first_rows
 from paratune.data.token_store import StoreWriter, TokenStore
-from paratune.data.tokens import Tokenizing, cached_store, chunks, encode, token_fingerprint
+from paratune.data.tokens import TokenizeOptions, cached_store, chunks, encode, require_text_length, token_fingerprint
 from paratune.errors import ConfigError, DataError
 
 Tokens = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Document = tuple[Tokens, Flags]
+"""Tokens without special tokens, and which of them begin a word."""
 Windows = Literal["joined", "documents"]
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """What hiding tokens has to know of a tokenizer."""
+    """The token ids of a tokenizer by their role in masking."""
 
     mask_id: int
-    """The token that hides another."""
+    """The mask token."""
     is_special: Flags
-    """(vocabulary size,): whether a token stands for no text ([CLS], [UNK], [MASK], ...); never hidden."""
+    """(vocabulary size,): whether a token is special ([CLS], [UNK], [MASK], ...); these are never hidden."""
     ordinary: Tokens
-    """All others, ascending."""
+    """All other tokens, ascending."""
 
 
-def vocabulary_of(tokenizer: Any) -> Vocabulary:
-    """Return what hiding tokens has to know of a tokenizer, which has a mask token."""
+def mask_vocabulary(tokenizer: Any) -> Vocabulary:
+    """Return the vocabulary of a tokenizer that has a mask token."""
     ids = np.unique(np.fromiter(tokenizer.get_vocab().values(), dtype=np.int64))
     special = np.asarray(tokenizer.all_special_ids, dtype=np.int64)
     is_special = np.zeros(int(max(ids.max(), special.max())) + 1, dtype=bool)
@@ -42,15 +45,15 @@ def vocabulary_of(tokenizer: Any) -> Vocabulary:
 
 
 def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
-    """Look whether a tokenizer can do what a masked LM needs.
+    """Check that a tokenizer has a mask token and, for `whole_words`, knows where words begin.
 
     Raises:
-        ConfigError: It has no mask token, or does not say where words begin, or takes a whole text for one word.
+        ConfigError: It has no mask token, is a slow tokenizer, or treats a whole text as one word.
     """
-    if tokenizer.mask_token_id is None or _is_made_up(tokenizer):
+    if tokenizer.mask_token_id is None or _has_added_mask(tokenizer):
         raise ConfigError(
-            f"task.kind: mlm hides tokens behind a mask token, and the vocabulary of {tokenizer.name_or_path} "
-            f"({type(tokenizer).__name__}) has none; take a model that has one (BERT, RoBERTa, DeBERTa, ModernBERT, "
+            f"task.kind: mlm needs a mask token, and the vocabulary of {tokenizer.name_or_path} "
+            f"({type(tokenizer).__name__}) has none; use a model that has one (BERT, RoBERTa, DeBERTa, ModernBERT, "
             "...), or set model.tokenizer",
             code="tokenizer.no_mask_token",
             key="task.kind",
@@ -58,8 +61,8 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
         )
     if whole_words and not tokenizer.is_fast:
         raise ConfigError(
-            f"task.whole_words: true needs a fast tokenizer, which says where words begin, and "
-            f"{type(tokenizer).__name__} of {tokenizer.name_or_path} is a slow one; set model.tokenizer to a folder "
+            f"task.whole_words: true needs a fast tokenizer, which returns where words begin; "
+            f"{type(tokenizer).__name__} of {tokenizer.name_or_path} is slow; set model.tokenizer to a folder "
             "with a tokenizer.json, or task.whole_words: false",
             code="tokenizer.slow",
             key="task.whole_words",
@@ -67,7 +70,7 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
         )
     if whole_words and set(tokenizer("a b", add_special_tokens=False, verbose=False).word_ids()) == {0}:
         raise ConfigError(
-            f"task.whole_words: true needs a tokenizer that cuts a text into words first, and to "
+            f"task.whole_words: true needs a tokenizer that first splits a text into words; for "
             f"{type(tokenizer).__name__} of {tokenizer.name_or_path} 'a b' is one word; set task.whole_words: false",
             code="tokenizer.unsupported",
             key="task.whole_words",
@@ -75,10 +78,10 @@ def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
         )
 
 
-def _is_made_up(tokenizer: Any) -> bool:
-    """Say whether transformers added the mask token to a WordPiece vocabulary, as a token that no model has seen.
+def _has_added_mask(tokenizer: Any) -> bool:
+    """Return whether transformers added the mask token to a WordPiece vocabulary; no model was trained with it.
 
-    Vocabularies of other kinds may hold theirs beside the pieces (XLM-R), so that nothing can be told of them.
+    Other kinds of vocabularies may keep their own mask token among the added tokens (XLM-R): False.
     """
     if not tokenizer.is_fast or type(tokenizer.backend_tokenizer.model).__name__ != "WordPiece":
         return False
@@ -87,12 +90,12 @@ def _is_made_up(tokenizer: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Frame:
-    """The special tokens of a window."""
+    """The special tokens around and inside a window."""
 
     before: list[int]
     after: list[int]
     between: list[int]
-    """What stands between two documents: the separator token, or the end token where there is none."""
+    """Between two documents: the separator token, or the end token where there is none."""
 
     @property
     def size(self) -> int:
@@ -100,10 +103,10 @@ class _Frame:
 
 
 def _frame(tokenizer: Any) -> _Frame:
-    """Find what a tokenizer puts around a text, by trying it: no two say it in the same way.
+    """Return the special tokens that a tokenizer puts around a text, found by tokenizing one.
 
     Raises:
-        ConfigError: The text is not found between special tokens.
+        ConfigError: The tokens of the text alone are not between special tokens in the tokens of the whole text.
     """
     whole = tokenizer("a", verbose=False)["input_ids"]
     inner = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
@@ -111,9 +114,9 @@ def _frame(tokenizer: Any) -> _Frame:
     begin = next((at for at in starts if inner and whole[at : at + len(inner)] == inner), None)
     if begin is None or not {*whole[:begin], *whole[begin + len(inner) :]} <= {*tokenizer.all_special_ids}:
         raise ConfigError(
-            f"task.kind: mlm puts special tokens around windows as the tokenizer does, and what "
-            f"{type(tokenizer).__name__} of {tokenizer.name_or_path} makes of 'a' alone, {inner}, is not found between "
-            f"special tokens in what it makes of it as a whole text, {whole}; set model.tokenizer to another one",
+            f"task.kind: mlm puts the special tokens of the tokenizer around windows, but {type(tokenizer).__name__} "
+            f"of {tokenizer.name_or_path} gives {inner} for 'a' without special tokens and {whole} with them, which is "
+            "not the same tokens between special ones; set model.tokenizer to another tokenizer",
             code="tokenizer.unsupported",
             key="task.kind",
             tokenizer=tokenizer.name_or_path,
@@ -123,62 +126,58 @@ def _frame(tokenizer: Any) -> _Frame:
 
 
 def make_windows(
-    samples: Samples, how: Tokenizing, windows: Windows, *, whole_words: bool = False, source: str = "data"
+    samples: Samples, options: TokenizeOptions, windows: Windows, *, whole_words: bool = False, source: str = "data"
 ) -> TokenStore:
-    """Return the windows of all documents, made now or found in the cache.
+    """Return the windows of all documents, from the cache or newly tokenized.
 
-    joined: the documents stand one after another, a separator token between two of them, and are cut every
-    `max_length` tokens less the special ones that frame each window (FULL-SENTENCES, across documents, of the source);
-    the last window has what is left. documents: a window for each, truncated where it is longer.
+    joined: documents follow each other with a separator token between them, and are cut into windows of `max_length`
+    tokens, special tokens included (FULL-SENTENCES, across documents, in the source); the last window has the rest.
+    documents: one window for each document, truncated where it is longer.
 
     Args:
         samples: Documents; at least one.
-        how: Tokenizer, limits, cache.
-        windows: Which of the two.
-        whole_words: Whether to keep where words begin.
+        options: Tokenizer, limits, cache.
+        windows: joined or documents.
+        whole_words: Whether to store where words begin.
         source: Name of the samples in messages.
 
     Returns:
-        The windows; `of_rows` has num_maskable (N,), the tokens that are not special, and document (N,), the sample in
-        which the window begins; `of_tokens` has, for whole words, word_start: 1 where a word, or what is left of it at
-        the begin of a window, begins; and `of_rows` smallest_word (N,), the tokens of the shortest word, 0 without any.
+        The windows. `row_values`: num_maskable (N,), tokens that are not special; document (N,), the sample in which
+        the window begins; for whole words smallest_word (N,), tokens of the shortest word, 0 without words.
+        `token_values`, for whole words: word_start, 1 where a word begins, or the rest of a word that a cut divides.
 
     Raises:
-        ConfigError: `how.max_length` leaves no room for text, or the tokenizer frames texts in no known way.
-        DataError: The tokenizer makes no token of a document, or the cache cannot be written.
-        Stopped: `how.stop` said so; nothing half-made is left.
+        ConfigError: `options.max_length` leaves no room for text, or the special tokens are not known (`_frame`).
+        DataError: A document has no tokens, or the cache cannot be written.
+        Stopped: `options.stop` returned true; the cache has no incomplete entry.
 
     Source: Liu et al., RoBERTa, arXiv:1907.11692, section 4.2.
     """
-    frame = _frame(how.tokenizer)
-    room = how.max_length - frame.size
-    if room < 1:
-        raise ConfigError(
-            f"data.max_length {how.max_length} leaves no room for text beside {frame.size} special tokens; "
-            f"at least {frame.size + 1} is needed",
-            code="data.max_length_too_small",
-            key="data.max_length",
-            value=how.max_length,
-        )
-    make = _Joined if windows == "joined" else _Apart
+    frame = _frame(options.tokenizer)
+    require_text_length(options, frame.size)
 
     def write(writer: StoreWriter) -> None:
-        made = make(writer, how, frame, room, whole_words)
-        for part in chunks(samples, how, source):
-            made.add(_document_tokens(samples, part, how, source, whole_words))
-        made.finish()
+        content_length = options.max_length - frame.size
+        out = _WindowWriter(writer, options, frame, content_length=content_length, whole_words=whole_words)
+        parts = (
+            _document_tokens(samples, part, options, source, whole_words) for part in chunks(samples, options, source)
+        )
+        if windows == "joined":
+            _write_joined(out, parts, frame.between)
+        else:
+            _write_documents(out, parts)
 
-    kept = "word_start, smallest_word" if whole_words else False
-    fingerprint = token_fingerprint(samples, how, windows=windows, whole_words=kept)
-    of_tokens = {"word_start": "|u1"} if whole_words else None
-    return cached_store(fingerprint, how, write, source=source, of_tokens=of_tokens)
+    word_settings = "word_start, smallest_word" if whole_words else False
+    fingerprint = token_fingerprint(samples, options, windows=windows, whole_words=word_settings)
+    token_values = {"word_start": "|u1"} if whole_words else None
+    return cached_store(fingerprint, options, write, source=source, token_values=token_values)
 
 
 def _document_tokens(
-    samples: Samples, part: slice, how: Tokenizing, source: str, whole_words: bool
-) -> list[tuple[Tokens, Flags]]:
-    """Return of each document its tokens, without special ones, and where words begin (nowhere, if not asked)."""
-    encoded = how.tokenizer(
+    samples: Samples, part: slice, options: TokenizeOptions, source: str, whole_words: bool
+) -> list[Document]:
+    """Return the documents of a chunk; without `whole_words`, no token begins a word."""
+    encoded = options.tokenizer(
         samples.texts[part],
         add_special_tokens=False,
         return_attention_mask=False,
@@ -189,7 +188,7 @@ def _document_tokens(
     empty = [int(row) for row, tokens in zip(samples.rows[part], documents, strict=True) if len(tokens) == 0]
     if empty:
         raise DataError(
-            f"{source}: the tokenizer makes no token of {first_rows(empty)}; mend or remove such rows",
+            f"{source}: the tokenizer returns no tokens for {first_rows(empty)}; correct or remove such rows",
             code="data.no_tokens",
             source=source,
         )
@@ -199,159 +198,159 @@ def _document_tokens(
 
 
 def _word_starts(word_ids: list[int | None]) -> Flags:
-    """Return which tokens are not of the same word as the one before."""
+    """Return which tokens belong to another word than the token before."""
     numbers = np.asarray([-1 if number is None else number for number in word_ids], dtype=np.int64)
     return np.concatenate([[True], (numbers[1:] != numbers[:-1]) | (numbers[1:] < 0)])
 
 
-class _Writer:
-    """Frames windows and adds them to a store."""
+class _WindowWriter:
+    """Puts special tokens around the content of windows and adds the windows to a store."""
 
-    def __init__(self, writer: StoreWriter, how: Tokenizing, frame: _Frame, room: int, whole_words: bool) -> None:
-        self._writer, self._how, self._frame, self._room, self._whole_words = writer, how, frame, room, whole_words
-        self._is_special = vocabulary_of(how.tokenizer).is_special
+    def __init__(
+        self, writer: StoreWriter, options: TokenizeOptions, frame: _Frame, *, content_length: int, whole_words: bool
+    ) -> None:
+        self._writer, self._options, self._frame, self._whole_words = writer, options, frame, whole_words
+        self._is_special = mask_vocabulary(options.tokenizer).is_special
         self._num_maskable: list[int] = []
         self._smallest_word: list[int] = []
+        self.content_length = content_length
+        """Most tokens of a window without its special tokens."""
+        self.keeps_end = options.tokenizer.truncation_side == "left"
 
-    def write(self, contents: list[tuple[Tokens, Flags]], full_lengths: list[int]) -> None:
-        """Add windows by the tokens between their special ones."""
+    def write(self, contents: list[Document], full_lengths: list[int] | None = None) -> None:
+        """Add windows.
+
+        Args:
+            contents: Tokens of each window without its special tokens.
+            full_lengths: Tokens of each content before truncation; the same as in `contents` when not given.
+        """
         before, after = self._frame.before, self._frame.after
         ids = [[*before, *tokens.tolist(), *after] for tokens, _ in contents]
         self._num_maskable += [int((~self._is_special[tokens]).sum()) for tokens, _ in contents]
         starts = None
         if self._whole_words:
-            # A special token, and what a cut has left of a word, are words of their own.
+            # Each special token is a word of its own. So is the rest of a word that a cut divides: it begins a window.
             starts = [
                 [*[1] * len(before), 1, *flags[1:].astype(int).tolist(), *[1] * len(after)] for _, flags in contents
             ]
-            self._smallest_word += [self._smallest(tokens, flags) for tokens, flags in contents]
-        types = [[0] * len(row) for row in ids] if self._how.need_token_type_ids else None
-        self._writer.add(ids, types, full_lengths, {"word_start": starts} if starts is not None else None)
+            self._smallest_word += [self._shortest(tokens, flags) for tokens, flags in contents]
+        types = [[0] * len(row) for row in ids] if self._options.need_token_type_ids else None
+        lengths = [len(tokens) for tokens, _ in contents] if full_lengths is None else full_lengths
+        with_special = [length + self._frame.size for length in lengths]
+        self._writer.add(ids, types, with_special, {"word_start": starts} if starts is not None else None)
 
-    def _smallest(self, tokens: Tokens, flags: Flags) -> int:
-        """Return the tokens of the shortest word of a window, special ones not counted; 0 where all are special."""
+    def _shortest(self, tokens: Tokens, flags: Flags) -> int:
+        """Return the tokens of the shortest word of a window, without special tokens; 0 where all are special."""
         begins = np.union1d([0], np.flatnonzero(flags))
         sizes = np.add.reduceat((~self._is_special[tokens]).astype(np.int64), begins)
         return int(sizes[sizes > 0].min(initial=len(tokens))) if sizes.any() else 0
 
     def finish(self, document: IntArray) -> None:
-        num_maskable = np.asarray(self._num_maskable, dtype=np.int32)
-        of_rows: dict[str, npt.NDArray[Any]] = {"num_maskable": num_maskable, "document": document}
+        """Finish the store; `document` is (N,), the document in which each window begins."""
+        values: dict[str, npt.NDArray[Any]] = {
+            "num_maskable": np.asarray(self._num_maskable, dtype=np.int32),
+            "document": document,
+        }
         if self._whole_words:
-            of_rows["smallest_word"] = np.asarray(self._smallest_word, dtype=np.int32)
-        self._writer.finish(self._how.max_length, of_rows)
+            values["smallest_word"] = np.asarray(self._smallest_word, dtype=np.int32)
+        self._writer.finish(self._options.max_length, values)
 
 
-class _Apart:
-    """A window for each document."""
-
-    def __init__(self, writer: StoreWriter, how: Tokenizing, frame: _Frame, room: int, whole_words: bool) -> None:
-        self._out = _Writer(writer, how, frame, room, whole_words)
-        self._frame_size, self._num_documents = frame.size, 0
-        self._kept = slice(-room, None) if how.tokenizer.truncation_side == "left" else slice(room)
-
-    def add(self, documents: list[tuple[Tokens, Flags]]) -> None:
-        lengths = [len(tokens) + self._frame_size for tokens, _ in documents]
-        self._out.write([(tokens[self._kept], flags[self._kept]) for tokens, flags in documents], lengths)
-        self._num_documents += len(documents)
-
-    def finish(self) -> None:
-        self._out.finish(np.arange(self._num_documents, dtype=np.int64))
+def _write_documents(out: _WindowWriter, parts: Iterable[list[Document]]) -> None:
+    """Write a window for each document, truncated on the side that the tokenizer truncates."""
+    first_kept = slice(-out.content_length, None) if out.keeps_end else slice(out.content_length)
+    num_documents = 0
+    for documents in parts:
+        contents = [(tokens[first_kept], flags[first_kept]) for tokens, flags in documents]
+        out.write(contents, [len(tokens) for tokens, _ in documents])
+        num_documents += len(documents)
+    out.finish(np.arange(num_documents, dtype=np.int64))
 
 
-class _Joined:
-    """Documents one after another, cut into windows; what does not fill one waits for the next documents."""
+def _write_joined(out: _WindowWriter, parts: Iterable[list[Document]], between: list[int]) -> None:
+    """Write windows of documents that follow each other, with the tokens `between` them.
 
-    def __init__(self, writer: StoreWriter, how: Tokenizing, frame: _Frame, room: int, whole_words: bool) -> None:
-        self._out = _Writer(writer, how, frame, room, whole_words)
-        self._frame, self._room = frame, room
-        self._waiting: list[tuple[Tokens, Flags]] = []
-        self._num_waiting = self._num_written = 0
-        """Tokens."""
-        self._begins: list[int] = []
-        """Tokens before each document."""
-
-    def add(self, documents: list[tuple[Tokens, Flags]]) -> None:
-        for tokens, flags in documents:
-            if self._begins and self._frame.between:
-                between = np.asarray(self._frame.between, dtype=np.int64)
-                self._wait(between, np.ones(len(between), dtype=bool))
-            self._begins.append(self._num_written + self._num_waiting)
-            self._wait(tokens, flags)
-        self._cut(self._num_waiting // self._room * self._room)
-
-    def finish(self) -> None:
-        self._cut(self._num_waiting)
-        starts = np.arange(0, self._num_written, self._room)
-        self._out.finish(np.searchsorted(self._begins, starts, side="right").astype(np.int64) - 1)
-
-    def _wait(self, tokens: Tokens, flags: Flags) -> None:
-        self._waiting.append((tokens, flags))
-        self._num_waiting += len(tokens)
-
-    def _cut(self, num_tokens: int) -> None:
-        """Write the first tokens that wait, in windows."""
-        tokens, flags = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
-        edges = np.arange(self._room, num_tokens, self._room)
-        contents = list(zip(np.split(tokens[:num_tokens], edges), np.split(flags[:num_tokens], edges), strict=True))
-        if num_tokens:
-            lengths = [len(part) + self._frame.size for part, _ in contents]
-            self._out.write(contents, lengths)
-        self._waiting = [(tokens[num_tokens:], flags[num_tokens:])]
-        self._num_waiting -= num_tokens
-        self._num_written += num_tokens
+    Tokens that do not fill a window wait for the next documents; only the last window may be shorter.
+    """
+    separator = np.asarray(between, dtype=np.int64), np.ones(len(between), dtype=bool)
+    tokens, flags = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool)
+    num_written = 0
+    begins: list[int] = []  # position of each document in the stream of all tokens
+    for documents in parts:
+        pieces, length = [(tokens, flags)], len(tokens)
+        for document in documents:
+            if begins:
+                pieces.append(separator)
+                length += len(between)
+            begins.append(num_written + length)
+            pieces.append(document)
+            length += len(document[0])
+        tokens, flags = (np.concatenate(values) for values in zip(*pieces, strict=True))
+        num_full = length // out.content_length * out.content_length
+        out.write(_cut(tokens[:num_full], flags[:num_full], out.content_length))
+        tokens, flags = tokens[num_full:], flags[num_full:]
+        num_written += num_full
+    out.write(_cut(tokens, flags, out.content_length))
+    starts = np.arange(0, num_written + len(tokens), out.content_length)
+    out.finish(np.searchsorted(begins, starts, side="right").astype(np.int64) - 1)
 
 
-def make_questions(samples: Samples, how: Tokenizing, *, source: str = "data") -> tuple[Samples, TokenStore]:
-    """Return the texts that hold mask tokens, and their tokens once for each mask.
+def _cut(tokens: Tokens, flags: Flags, size: int) -> list[Document]:
+    """Return the tokens in pieces of `size`, the last one with the rest."""
+    return [(tokens[start : start + size], flags[start : start + size]) for start in range(0, len(tokens), size)]
+
+
+def make_questions(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> tuple[Samples, TokenStore]:
+    """Return the texts with mask tokens, and their tokens once for each mask.
 
     Args:
         samples: Texts; at least one.
-        how: Tokenizer, limits, cache.
+        options: Tokenizer, limits, cache.
         source: Name of the samples in messages.
 
     Returns:
-        Those of `samples` with masks, all of them within their first `max_length` tokens, the others counted by "mask";
-        and a store whose `of_rows` has document (N,), the position of the text among them, and asked (N,), that of the
-        mask among its tokens.
+        The samples whose masks are all within the first `max_length` tokens, with the others dropped as "mask"; and a
+        store with `row_values` document (N,), the position of the text in these samples, and asked (N,), the position
+        of the mask in the tokens of the text.
 
     Raises:
-        DataError: No text has one.
-        Stopped: `how.stop` said so.
+        DataError: No text has a mask token.
+        Stopped: `options.stop` returned true.
     """
-    mask_id = how.tokenizer.mask_token_id
+    mask_id = options.tokenizer.mask_token_id
 
     def write(writer: StoreWriter) -> None:
         document, asked = [], []
-        for part in chunks(samples, how, source):
-            texts, types, lengths = encode(samples, part, how, source)
+        for part in chunks(samples, options, source):
+            texts, types, lengths = encode(samples, part, options, source)
             for number, ids in enumerate(texts):
-                places = [place for place, token in enumerate(ids) if token == mask_id]
-                if lengths[number] > len(ids) and _num_masks(samples.texts[part][number], how) > len(places):
-                    continue  # what is asked for would be answered in part
-                again = None if types is None else [types[number]] * len(places)
-                writer.add([ids] * len(places), again, [lengths[number]] * len(places))
-                document += [part.start + number] * len(places)
-                asked += places
+                positions = [position for position, token in enumerate(ids) if token == mask_id]
+                if lengths[number] > len(ids) and _num_masks(samples.texts[part][number], options) > len(positions):
+                    continue  # truncation removed a mask: only a part of the text could be filled in
+                copies = len(positions)
+                repeated_types = None if types is None else [types[number]] * copies
+                writer.add([ids] * copies, repeated_types, [lengths[number]] * copies)
+                document += [part.start + number] * copies
+                asked += positions
         if not asked:
             raise DataError(
-                f"{source}: no text holds the mask token of this model, {how.tokenizer.mask_token}, within "
-                f"{how.max_length} tokens, with all of its masks; write it where a word is to be filled in",
+                f"{source}: no text has the mask token of this model, {options.tokenizer.mask_token}, with all of its "
+                f"masks within {options.max_length} tokens; write it in the places of the words to fill in",
                 code="data.no_tokens",
                 source=source,
-                max_length=how.max_length,
+                max_length=options.max_length,
             )
-        of_rows = {"document": np.asarray(document, dtype=np.int64), "asked": np.asarray(asked, dtype=np.int64)}
-        writer.finish(how.max_length, of_rows)
+        row_values = {"document": np.asarray(document, dtype=np.int64), "asked": np.asarray(asked, dtype=np.int64)}
+        writer.finish(options.max_length, row_values)
 
-    fingerprint = token_fingerprint(samples, how, windows="questions, whole")
-    store = cached_store(fingerprint, how, write, source=source)
-    found = np.unique(store.of_rows["document"])
-    without = len(samples) - len(found)
+    fingerprint = token_fingerprint(samples, options, windows="questions, whole")
+    store = cached_store(fingerprint, options, write, source=source)
+    with_masks = np.unique(store.row_values["document"])
+    without = len(samples) - len(with_masks)
     num_dropped = {**samples.num_dropped, **({NO_MASK: without} if without else {})}
-    return samples.take(found, num_dropped=num_dropped), store
+    return samples.take(with_masks, num_dropped=num_dropped), store
 
 
-def _num_masks(text: str, how: Tokenizing) -> int:
-    ids: list[int] = how.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return ids.count(how.tokenizer.mask_token_id)
+def _num_masks(text: str, options: TokenizeOptions) -> int:
+    ids: list[int] = options.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids.count(options.tokenizer.mask_token_id)

@@ -1,6 +1,6 @@
-"""Texts that occur more than once: inside a split, with different labels, in two splits, or in an earlier training.
+"""Finds texts that occur more than once: in a split, with different labels, in two splits, or in an earlier training.
 
-Two texts are the same when they are equal but for white space. Floor 3, without torch.
+Two texts are the same when they are equal up to white space. Imports no torch.
 """
 
 import hashlib
@@ -25,19 +25,19 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Repeats:
-    """What repeats inside one split."""
+    """Counts of texts that repeat inside one split."""
 
     num_rows: int
     """Rows whose text occurred in an earlier row."""
     num_conflicting_texts: int
     """Texts that occur with more than one label."""
     num_conflicting_rows: int
-    """Rows that hold such a text."""
+    """Rows with such a text."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What one split shares with another."""
+    """The rows of one split whose texts another split has too."""
 
     first: str
     second: str
@@ -52,7 +52,7 @@ class Overlap:
         share = format_share(self.num_rows / self.num_rows_of_second)
         return (
             f"{self.num_rows} of {self.num_rows_of_second} rows of {self.second} ({share}) have a text that is also in "
-            f"{self.first}; scores on {self.second} look better than they are"
+            f"{self.first}; scores on {self.second} are too high"
         )
 
 
@@ -62,24 +62,24 @@ def _keys(samples: Samples) -> list[Key]:
 
 
 def repeats(samples: Samples) -> Repeats:
-    """Count what repeats inside a split."""
+    """Count the texts that repeat inside a split."""
     labels_of: dict[Key, list[Any]] = {}
     labels = [None] * len(samples) if samples.labels is None else samples.labels.tolist()
     for key, label in zip(_keys(samples), labels, strict=True):
         labels_of.setdefault(key, []).append(label)
-    conflicting = [found for found in labels_of.values() if any(other != found[0] for other in found)]
+    conflicting = [labels for labels in labels_of.values() if any(other != labels[0] for other in labels)]
     return Repeats(len(samples) - len(labels_of), len(conflicting), sum(map(len, conflicting)))
 
 
 def overlaps(splits: Mapping[str, Samples]) -> list[Overlap]:
-    """Count what each pair of splits shares; pairs that share nothing are left out."""
+    """Count the texts that each pair of splits shares; pairs that share none are omitted."""
     keys = {name: _keys(samples) for name, samples in splits.items()}
-    sets = {name: set(found) for name, found in keys.items()}
-    found = [
+    sets = {name: set(split_keys) for name, split_keys in keys.items()}
+    pairs = [
         Overlap(first, second, sum(key in sets[first] for key in keys[second]), len(keys[second]))
         for first, second in combinations(splits, 2)
     ]
-    return [overlap for overlap in found if overlap.num_rows]
+    return [overlap for overlap in pairs if overlap.num_rows]
 
 
 def overlap_warnings(splits: Mapping[str, Samples]) -> list[str]:
@@ -88,18 +88,18 @@ def overlap_warnings(splits: Mapping[str, Samples]) -> list[str]:
 
 
 def text_hashes(samples: Samples) -> npt.NDArray[np.uint64]:
-    """Return a number for each sample's text, or pair of texts, (len(samples),): of equal texts the same one.
+    """Return a 64-bit hash (BLAKE2b) of each sample's text or pair of texts, (len(samples),).
 
-    BLAKE2b of 64 bits: among a million texts, two different ones have the same number in one of 37 million cases.
+    Among a million different texts, the probability that any two have the same hash is 1 in 37 million.
     """
-    # A key has no line break: white space in it is single spaces.
+    # A line break separates the two texts of a pair without ambiguity: `_keys` has no line breaks.
     texts = ("\n".join(key).encode("utf-8", "surrogatepass") for key in _keys(samples))
     numbers = (int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") for text in texts)
     return np.fromiter(numbers, dtype=np.uint64, count=len(samples))
 
 
 def write_text_hashes(path: Path, samples: Samples) -> None:
-    """Keep which texts a model was trained on: eight bytes each, from which no text can be read.
+    """Write the hashes of the texts that a model was trained on, 8 bytes each; no text can be read from them.
 
     Raises:
         DataError: The file cannot be written.
@@ -107,8 +107,8 @@ def write_text_hashes(path: Path, samples: Samples) -> None:
     write_table(path, pa.table({"hash": np.unique(text_hashes(samples))}))
 
 
-def count_known(path: Path, samples: Samples) -> int | None:
-    """Return how many samples have a text that `write_text_hashes` kept; None where nothing was kept.
+def count_seen_texts(path: Path, samples: Samples) -> int | None:
+    """Return how many samples have a text of which `write_text_hashes` wrote the hash; None without such a file.
 
     Raises:
         CheckpointError: The file is damaged.
@@ -119,6 +119,6 @@ def count_known(path: Path, samples: Samples) -> int | None:
         known = pq.read_table(path).column("hash").to_numpy()
     except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
         raise CheckpointError(
-            f"{path} is damaged: {error}; delete it to do without", code="run.damaged", path=path
+            f"{path} is damaged: {error}; delete it to continue without it", code="run.damaged", path=path
         ) from error
     return int(np.isin(text_hashes(samples), known).sum())

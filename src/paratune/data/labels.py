@@ -1,6 +1,6 @@
-"""From the values of a label column to class ids or targets.
+"""Turns the values of a label column into class ids, sets of classes, or numeric targets.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 import logging
@@ -19,18 +19,18 @@ from paratune.errors import DataError, did_you_mean
 log = logging.getLogger(__name__)
 
 _MANY_VALUES = 20
-"""More distinct numbers than this, none of them a label of the task, are taken for a numeric target."""
+"""With more distinct unknown numbers than this, the message suggests regression."""
 
 
 def first_rows(rows: Sequence[int], num_shown: int = 5) -> str:
-    """Return "rows 3, 8, 9 (counted from 0)", with "and 12 more" where they are many."""
+    """Return the first rows as text, such as "rows 3, 8, 9 and 12 more (counted from 0)"."""
     shown = ", ".join(map(str, rows[:num_shown]))
     more = f" and {len(rows) - num_shown} more" if len(rows) > num_shown else ""
     return f"{'row' if len(rows) == 1 else 'rows'} {shown}{more} (counted from 0)"
 
 
 def is_missing(value: Any, *, nan_is_missing: bool, blank_is_missing: bool = True) -> bool:
-    """Return whether a label is null or, where that is said, blank or NaN."""
+    """Return whether a label is null or, by the two flags, blank or NaN."""
     if value is None or (blank_is_missing and isinstance(value, str) and not value.strip()):
         return True
     return nan_is_missing and isinstance(value, float) and math.isnan(value)
@@ -40,20 +40,41 @@ def class_counts(labels: npt.NDArray[Any], names: Sequence[str]) -> dict[str, in
     """Return the rows of each class by its name, in the order of the ids.
 
     Args:
-        labels: (num_rows,) class ids, or (num_rows, C) with 1 for each class that a row has.
-        names: Of the classes.
+        labels: (num_rows,) class ids, or (num_rows, C) with 1 for each class of a row.
+        names: Names of the classes.
     """
     counts = np.bincount(labels, minlength=len(names)) if labels.ndim == 1 else labels.sum(axis=0).astype(np.int64)
     return dict(zip(names, counts.tolist(), strict=True))
 
 
-def absence_warnings(split: str, num_rows: Mapping[str, int]) -> list[str]:
-    """Return a sentence when a class has no row in a split: nothing can be learned of it, or nothing is asked of it.
+def balanced_weights(labels: npt.NDArray[Any], names: Sequence[str], source: str) -> list[float]:
+    """Return the weight of each class with which all classes have the same sum of weights: N / (C * rows of the class).
 
     Args:
-        split: Its name.
-        num_rows: From `class_counts`.
+        labels: (N,) class ids.
+        names: Names of the C classes.
+        source: File of the labels, for messages.
+
+    Raises:
+        DataError: A class has no row, so that its weight would be infinite.
+
+    Source: sklearn.utils.class_weight.compute_class_weight; King and Zeng, Political Analysis 9(2), 2001.
     """
+    num_rows = class_counts(labels, names)
+    if absent := [name for name, count in num_rows.items() if count == 0]:
+        raise DataError(
+            f"{source}: task.class_weights: balanced needs training rows of each class, and no row has the label "
+            f"{', '.join(map(repr, absent))}; give the weights, or remove these classes from task.labels",
+            code="task.class_weights",
+            key="task.class_weights",
+            source=source,
+            absent=absent,
+        )
+    return [len(labels) / (len(names) * count) for count in num_rows.values()]
+
+
+def absence_warnings(split: str, num_rows: Mapping[str, int]) -> list[str]:
+    """Return a sentence where a class has no row in a split; `num_rows` is from `class_counts`."""
     absent = [name for name, count in num_rows.items() if count == 0]
     return [f"{split}: no row has the label {', '.join(map(repr, absent))}"] if absent else []
 
@@ -61,7 +82,7 @@ def absence_warnings(split: str, num_rows: Mapping[str, int]) -> list[str]:
 def encode(
     values: Sequence[Any], rows: Sequence[int], task: Task, where: str
 ) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
-    """Return the values of a label column as the task learns them; see `class_ids`, `label_sets` and `targets`."""
+    """Return the labels or targets of a label column; see `class_ids`, `label_sets` and `targets`."""
     if isinstance(task, MultiLabelTask):
         return label_sets(values, rows, task, where)
     if isinstance(task, ClassTask):
@@ -75,21 +96,21 @@ def encode(
 def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask, where: str) -> npt.NDArray[np.float32]:
     """Return (num_rows, C): 1 where a row has the class.
 
-    A value is a list of labels, or a text that names them with `task.separator` between; spaces around each are left
-    out. An empty list and a blank text are rows without any class.
+    A value is a list of labels, or a text of labels separated by `task.separator`; spaces around each label are
+    removed. A row with an empty list or a blank text has no class.
 
     Args:
-        values: None of them null.
+        values: Without null.
         rows: Row of each value, for messages.
-        task: Its labels and its separator.
+        task: Gives labels and separator.
         where: File and column, for messages.
 
     Raises:
-        DataError: Something in the lists is not a label of the task.
+        DataError: A value in the lists is not a label of the task.
     """
     sets = [_members(value, task.separator) for value in values]
-    flat = [label for found in sets for label in found]
-    of_row = np.repeat(np.arange(len(sets)), [len(found) for found in sets])
+    flat = [label for members in sets for label in members]
+    of_row = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
     ids = class_ids(flat, [rows[row] for row in of_row.tolist()], task, f"{where} (task.separator: {task.separator!r})")
     encoded = np.zeros((len(values), len(class_names(task))), dtype=np.float32)
     encoded[of_row, ids] = 1
@@ -105,38 +126,38 @@ def _members(value: Any, separator: str) -> list[Any]:
 def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where: str) -> npt.NDArray[np.int64]:
     """Return the class id of each value.
 
-    A value matches a label of the task when both are the same text; integers, and floats and texts that say an integer
-    with a zero fraction (1.0, "1.0"), are compared as the integer's text. "001" is not 1. Booleans are "true", "false".
+    A value matches a label of the task when both are the same text. Integers, and floats and texts with a zero fraction
+    (1.0, "1.0"), are compared as the text of the integer. "001" is not 1. Booleans are "true" and "false".
 
     Args:
-        values: None of them missing.
+        values: Without missing values.
         rows: Row of each value, for messages.
-        task: Its labels, in the order of the ids or with the name of each.
+        task: Gives the labels, in the order of the ids or with the name of each.
         where: File and column, for messages.
 
     Raises:
         DataError: Values are not labels of the task.
     """
-    ids = _ids_by_key(task, where)
+    ids_by_label = _ids_by_key(task, where)
     cache: dict[Any, int | None] = {}
     unseen: dict[Any, list[int]] = {}
-    found = np.zeros(len(values), dtype=np.int64)
+    class_ids = np.zeros(len(values), dtype=np.int64)
     for index, value in enumerate(values):
         key = value if isinstance(value, str | int | float) else str(value)
         if key not in cache:
-            cache[key] = _lookup(key, ids)
+            cache[key] = _lookup(key, ids_by_label)
         class_id = cache[key]
         if class_id is None:
             unseen.setdefault(key, []).append(rows[index])
         else:
-            found[index] = class_id
+            class_ids[index] = class_id
     if unseen:
-        raise DataError(_unseen_message(unseen, ids, where), code="data.label_unseen")
+        raise DataError(_unseen_message(unseen, ids_by_label, where), code="data.label_unseen")
     names = class_names(task)
     if counts_as_glue(task) and any(str(key) not in names for key in cache):
         listed = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
-        log.info("%s: numbers are read as GLUE counts, %s; task.labels for files that count otherwise", where, listed)
-    return found
+        log.info("%s: numbers are the class ids of GLUE, %s; set task.labels if the file differs", where, listed)
+    return class_ids
 
 
 def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
@@ -175,15 +196,15 @@ def _unseen_message(unseen: dict[Any, list[int]], ids: dict[str, int], where: st
         f"; and {len(unseen) - len(most)} more values" if len(unseen) > len(most) else ""
     )
     if len(unseen) > _MANY_VALUES and all(as_number(value) is not None for value in unseen):
-        return text + ". A numeric target is learned with task.kind: regression"
-    return text + ". Add them to task.labels, or take their rows out of the file"
+        return text + ". For a numeric target, set task.kind: regression"
+    return text + ". Add them to task.labels, or remove their rows from the file"
 
 
 def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArray[np.float32]:
     """Return each value as a float32.
 
     Args:
-        values: Numbers, or texts that say numbers; none of them missing.
+        values: Numbers, or texts of numbers, without missing values.
         rows: Row of each value, for messages.
         where: File and column, for messages.
 
@@ -198,7 +219,7 @@ def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArr
         advice = (
             "write numbers with a decimal point"
             if decimal_comma
-            else "a class label is learned with task.kind: classification and task.labels"
+            else "for class labels, set task.kind: classification and task.labels"
         )
         raise DataError(
             f"{where}: {len(wrong)} of {len(values)} targets are not numbers, such as {str(example)[:40]!r}: "
@@ -207,44 +228,44 @@ def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArr
             where=where,
         )
     with np.errstate(over="ignore"):
-        found = np.asarray(numbers, dtype=np.float64).astype(np.float32)
-    infinite = np.flatnonzero(~np.isfinite(found))
+        targets = np.asarray(numbers, dtype=np.float64).astype(np.float32)
+    infinite = np.flatnonzero(~np.isfinite(targets))
     if len(infinite):
         raise DataError(
             f"{where}: {len(infinite)} of {len(values)} targets are not finite, such as {values[int(infinite[0])]!r}: "
-            f"{first_rows([rows[int(index)] for index in infinite])}; mend them, or leave the field empty and set "
+            f"{first_rows([rows[int(index)] for index in infinite])}; correct them, or leave the field empty and set "
             "data.missing: drop",
             code="data.target_not_finite",
             where=where,
         )
-    return found
+    return targets
 
 
-def check_range(found: npt.NDArray[Any], rows: Sequence[int], limits: Sequence[float], where: str) -> None:
-    """Make sure that targets lie between two limits, both included.
+def check_range(targets: npt.NDArray[Any], rows: Sequence[int], limits: Sequence[float], where: str) -> None:
+    """Check that targets are within limits, which are included.
 
     Args:
-        found: (len(rows),) targets.
-        rows: Row of each, for messages.
-        limits: The lowest and the highest there may be.
+        targets: (len(rows),).
+        rows: Row of each target, for messages.
+        limits: Lowest and highest allowed target.
         where: File and column, for messages.
 
     Raises:
-        DataError: Some do not.
+        DataError: A target is outside.
     """
-    outside = np.flatnonzero((found < limits[0]) | (found > limits[1]))
+    outside = np.flatnonzero((targets < limits[0]) | (targets > limits[1]))
     if len(outside):
         raise DataError(
-            f"{where}: {len(outside)} of {len(found)} targets are not between {limits[0]:g} and {limits[1]:g} "
-            f"(task.range), such as {found[outside[0]]:g}: {first_rows([rows[int(index)] for index in outside])}; mend "
-            "them, or change task.range",
+            f"{where}: {len(outside)} of {len(targets)} targets are not between {limits[0]:g} and {limits[1]:g} "
+            f"(task.range), such as {targets[outside[0]]:g}: {first_rows([rows[int(index)] for index in outside])}; "
+            "correct them, or change task.range",
             code="data.target_out_of_range",
             where=where,
         )
 
 
 def as_number(value: Any) -> float | None:
-    """Return the number that a value is or says; None for others, booleans and Python's 1_000 among them."""
+    """Return a number, or the text of a number, as a float; None for other values, for booleans and for "1_000"."""
     if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
         return None
     try:

@@ -1,6 +1,6 @@
-"""The whole way from the configuration to splits that can be trained on: read, select, cut, tokenize.
+"""Loads the splits of a configuration: reads files, selects columns, cuts off validation and test rows, tokenizes.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 import hashlib
@@ -10,24 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from paratune.base.units import format_share
-from paratune.config.sections import Columns, Data
+from paratune.config.sections import Data
 from paratune.config.task_sections import Task, class_names
-from paratune.data.columns import HELD_OUT, LabelArray, Missing, Samples, select
+from paratune.data.columns import HELD_OUT, LabelArray, Samples
 from paratune.data.sources import (
     Selector,
+    default_selector,
     read_samples,
     refuse_pseudo,
-    selector_of,
     source_records,
     sources_text,
     split_off_pseudo,
 )
-from paratune.data.splits import cut
+from paratune.data.splits import split_rows
 from paratune.data.token_store import TokenStore
-from paratune.data.tokens import WARNED_UNKNOWN_SHARE, Tokenizing, hash_texts, tokenize
+from paratune.data.tokens import WARNED_TRUNCATED_SHARE, WARNED_UNKNOWN_SHARE, TokenizeOptions, hash_texts
 from paratune.errors import DataError
 
 SPLITS = ("train", "validation", "test")
@@ -35,18 +34,18 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples and their tokens; a position in one is the same position in the other."""
+    """Samples and their tokens, of train, validation, test or another set."""
 
     name: str
-    """train, validation, test, or as the configuration calls it."""
+    """train, validation, test, or the name of a set in `data.extra` or `data.predict`."""
     source: str
-    """Where the rows are from, as the configuration says it."""
+    """File or files of the rows, as in the configuration."""
     samples: Samples
     """Texts, labels, ids, original rows."""
     store: TokenStore
     """Tokens."""
     fingerprint: str
-    """SHA-256 over texts and labels in their order."""
+    """SHA-256 over texts and labels, in order."""
 
     @property
     def labels(self) -> LabelArray | None:
@@ -55,26 +54,26 @@ class Split:
 
     @property
     def num_rows(self) -> int:
-        """Rows of the file, after those with something missing were dropped."""
+        """Rows of the file, without dropped rows."""
         return len(self.samples)
 
     @property
     def num_samples(self) -> int:
-        """What batches are made of: rows, or the windows that they were cut into."""
+        """Rows, or the windows into which the rows were cut; batches consist of these."""
         return len(self.store)
 
     @property
     def num_pseudo(self) -> int:
-        """Rows among them whose label a model gave."""
+        """Rows with a pseudo-label."""
         return 0 if self.samples.pseudo is None else int(self.samples.pseudo.sum())
 
     @property
     def num_dropped(self) -> dict[str, int]:
-        """Dropped rows by what they lacked; of a file that was cut they are counted at the train part."""
+        """Dropped rows by reason; those of a file that was cut are counted in train."""
         return self.samples.num_dropped
 
     def record(self) -> dict[str, Any]:
-        """Return what `run.json` says of the split."""
+        """Return the entry of the split in `run.json`."""
         return {
             "source": self.source,
             "sources": source_records(self.samples),
@@ -89,36 +88,23 @@ class Split:
         }
 
 
-def load_splits(data: Data, task: Task, how: Tokenizing) -> dict[str, Split]:
-    """Return the splits that the configuration names or cuts, by name, in the order train, validation, test.
+def parts_with_progress(
+    parts: Mapping[str, tuple[str, Samples]], options: TokenizeOptions
+) -> Iterator[tuple[str, str, Samples, TokenizeOptions]]:
+    """Yield name, source, samples and options of each part; `progress` of the options counts the samples of all parts.
 
     Args:
-        data: The section of the configuration.
-        task: Says what labels mean.
-        how: Tokenizer, limits, cache; its progress is told how far the tokenizing of all splits is.
-
-    Raises:
-        DataError: Something is wrong with a file, a column or the cut.
-        Stopped: `how.stop` said so.
+        parts: (source, samples) by name, from `load_samples`.
+        options: Options for all parts.
     """
-    return {
-        name: Split(name, source, samples, tokenize(samples, told, source=source), samples_fingerprint(samples, task))
-        for name, source, samples, told in parts_in_turn(load_samples(data, task), how)
-    }
-
-
-def parts_in_turn(
-    parts: Mapping[str, tuple[str, Samples]], how: Tokenizing
-) -> Iterator[tuple[str, str, Samples, Tokenizing]]:
-    """Yield name, source and samples of each part, and how to tokenize it: told of is the progress of all parts."""
     total, done = sum(len(samples) for _, samples in parts.values()), 0
     for name, (source, samples) in parts.items():
 
         def report(count: int, _: int, before: int = done) -> None:
-            if how.progress is not None:
-                how.progress(before + count, total)
+            if options.progress is not None:
+                options.progress(before + count, total)
 
-        yield name, source, samples, replace(how, progress=report)
+        yield name, source, samples, replace(options, progress=report)
         done += len(samples)
 
 
@@ -127,13 +113,13 @@ def load_samples(data: Data, task: Task, selector: Selector | None = None) -> di
 
     Args:
         data: The section of the configuration.
-        task: Says what labels mean.
-        selector: Takes the samples from a table; that of most tasks when not given.
+        task: Gives the meaning of the labels.
+        selector: Returns the samples of a table; `default_selector` when not given.
 
     Raises:
-        DataError: As `load_splits`.
+        DataError: A file or a column is wrong, or a part of the cut would be empty.
     """
-    selector = selector or selector_of(data, task)
+    selector = selector or default_selector(data, task)
     parts: dict[str, tuple[str, Samples]] = {}
     for name in SPLITS:
         source = getattr(data, name)
@@ -144,22 +130,22 @@ def load_samples(data: Data, task: Task, selector: Selector | None = None) -> di
         source = sources_text(source)
         if name != "train":
             refuse_pseudo(samples, f"data.{name}", source)
-        cut_parts = _cut(samples, data) if name == "train" and data.split is not None else {name: samples}
+        cut_parts = _cut_train(samples, data) if name == "train" and data.split is not None else {name: samples}
         for part, rows in cut_parts.items():
             if part in parts or (part != name and getattr(data, part) is not None):
                 raise DataError(
-                    f"data.{part} names a file and data.split.{part} cuts one; keep one of the two",
+                    f"data.{part} names a file and data.split.{part} cuts rows from train; remove one of the two",
                     code="data.split_conflict",
                     part=part,
                 )
             parts[part] = (source, rows)
     if not parts:
         raise DataError("data names no file: give data.train, data.validation or data.test", code="data.no_file")
-    return {name: (parts[name][0], _drawn(parts[name][1], data, name)) for name in SPLITS if name in parts}
+    return {name: (parts[name][0], _limit_rows(parts[name][1], data, name)) for name in SPLITS if name in parts}
 
 
-def _drawn(samples: Samples, data: Data, name: str) -> Samples:
-    """Return as many rows as `data.max_rows` allows, drawn with a fixed seed: the first ones may be of one class."""
+def _limit_rows(samples: Samples, data: Data, name: str) -> Samples:
+    """Return at most `data.max_rows` rows, drawn with a fixed seed: files may be sorted by class."""
     most: int | None = getattr(data.max_rows, name)
     if most is None or most >= len(samples):
         return samples
@@ -167,27 +153,29 @@ def _drawn(samples: Samples, data: Data, name: str) -> Samples:
     return samples.take(np.sort(rows).astype(np.int64), num_dropped=samples.num_dropped)
 
 
-def _cut(samples: Samples, data: Data) -> dict[str, Samples]:
-    """Return the parts of the training rows; what a model labelled is in none but train, and changes no other part."""
+def _cut_train(samples: Samples, data: Data) -> dict[str, Samples]:
+    """Return the parts of the training rows. Pseudo-labelled rows are only in train, and do not change other parts."""
     assert data.split is not None
-    given, pseudo = split_off_pseudo(samples)
-    if len(given) == 0:
+    labelled, pseudo = split_off_pseudo(samples)
+    if len(labelled) == 0:
         raise DataError(
             "data.split: all rows of data.train are pseudo-labelled; no row is left to evaluate on",
             code="data.split_empty",
             key="data.split",
         )
-    labels = None if samples.labels is None else samples.labels[given]
-    groups = None if samples.groups is None else [samples.groups[index] for index in given]
-    rows_by_part = {part: given[rows] for part, rows in cut(len(given), data.split, labels, groups).items()}
+    labels = None if samples.labels is None else samples.labels[labelled]
+    groups = None if samples.groups is None else [samples.groups[index] for index in labelled]
+    rows_by_part = {
+        part: labelled[rows] for part, rows in split_rows(len(labelled), data.split, labels, groups).items()
+    }
     num_dropped = dict(samples.num_dropped)
     if groups is not None:
         assert samples.groups is not None
         held_out = {samples.groups[row] for part, rows in rows_by_part.items() if part != "train" for row in rows}
-        kept = np.array([row for row in pseudo if samples.groups[row] not in held_out], dtype=np.int64)
-        if len(kept) < len(pseudo):
-            num_dropped[HELD_OUT] = len(pseudo) - len(kept)
-        pseudo = kept
+        kept_pseudo = np.array([row for row in pseudo if samples.groups[row] not in held_out], dtype=np.int64)
+        if len(kept_pseudo) < len(pseudo):
+            num_dropped[HELD_OUT] = len(pseudo) - len(kept_pseudo)
+        pseudo = kept_pseudo
     rows_by_part["train"] = np.sort(np.concatenate([rows_by_part["train"], pseudo]))
     return {
         part: samples.take(rows, num_dropped=num_dropped if part == "train" else None)
@@ -195,37 +183,8 @@ def _cut(samples: Samples, data: Data) -> dict[str, Samples]:
     }
 
 
-def load_split(
-    source: str,
-    table: pa.Table,
-    columns: Columns,
-    task: Task,
-    how: Tokenizing,
-    *,
-    missing: Missing = "refuse",
-    require_labels: bool = True,
-) -> Split:
-    """Return one file as a split, for evaluating or predicting with a model that is already trained.
-
-    Args:
-        source: Name of the file in messages.
-        table: What `read_table` gave for it.
-        columns: Which columns hold what.
-        task: Says what labels mean.
-        how: Tokenizer, limits, cache.
-        missing: What happens to rows that lack something.
-        require_labels: False for prediction: the label column is not looked at.
-
-    Raises:
-        DataError: Something is wrong with the file or a column.
-        Stopped: `how.stop` said so.
-    """
-    samples = select(table, columns, task, missing, source=source, require_labels=require_labels)
-    return Split("data", source, samples, tokenize(samples, how, source=source), samples_fingerprint(samples, task))
-
-
 def samples_fingerprint(samples: Samples, task: Task) -> str:
-    """Return the SHA-256, in hexadecimal, over texts, labels, answers and names of classes, in their order."""
+    """Return the SHA-256, in hexadecimal, over texts, labels, answers, tags and names of classes, in order."""
     sha = hashlib.sha256(json.dumps([task.kind, class_names(task)]).encode())
     hash_texts(sha, samples.texts)
     hash_texts(sha, samples.text_pairs)
@@ -233,11 +192,13 @@ def samples_fingerprint(samples: Samples, task: Task) -> str:
         sha.update(np.ascontiguousarray(samples.labels).data)
     if samples.answers is not None:
         sha.update(json.dumps(samples.answers).encode())
+    if samples.tags is not None:
+        sha.update(json.dumps([samples.words, [tags.tolist() for tags in samples.tags]]).encode())
     return sha.hexdigest()
 
 
 def unknown_warnings(splits: Mapping[str, Split]) -> list[str]:
-    """Return a sentence for each split of which the tokenizer's vocabulary lacks a noticeable part."""
+    """Return a sentence for each split with many unknown tokens."""
     shares = {name: split.store.share_unknown for name, split in splits.items()}
     return [
         f"{name}: {format_share(share)} of the tokens stand for text that is not in the tokenizer's vocabulary"
@@ -246,7 +207,17 @@ def unknown_warnings(splits: Mapping[str, Split]) -> list[str]:
     ]
 
 
+def truncation_warnings(splits: Mapping[str, Split]) -> list[str]:
+    """Return a sentence for each split with many truncated samples."""
+    shares = {name: split.store.num_truncated / split.num_samples for name, split in splits.items()}
+    return [
+        f"{name}: {format_share(share)} of the samples are longer than data.max_length and are truncated"
+        for name, share in shares.items()
+        if share >= WARNED_TRUNCATED_SHARE
+    ]
+
+
 def split_records(splits: Mapping[str, Split]) -> dict[str, dict[str, Any] | None]:
-    """Return what `run.json` says of the data: train, validation and test, null where there is none; then others."""
+    """Return the entries of the splits in `run.json`: train, validation and test (None if absent), then others."""
     names = dict.fromkeys([*SPLITS, *splits])
     return {name: splits[name].record() if name in splits else None for name in names}

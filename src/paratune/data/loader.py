@@ -1,6 +1,6 @@
-"""From tokens to batches: padding or packing, the micro-batches of a step, the batches of an evaluation.
+"""Makes batches of tokens: padded or packed batches, the micro-batches of a step, the batches of an evaluation.
 
-Floor 3. Dimensions: `B` samples (rows), `S` padded length.
+Dimensions: `B` samples (rows), `S` padded length, `T` tokens of a packed batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,65 +19,64 @@ from paratune.data.token_store import TokenStore
 
 IntArray = npt.NDArray[np.int64]
 _FILLER_LENGTH = 8
-"""Most tokens of a filler row: the model has to run it, and nobody counts it."""
+"""Most tokens of a filler row, to keep it cheap: the model computes it, but no loss or count includes it."""
+_MAX_ENLARGEMENT = 8
+"""Largest ratio of samples in an evaluation batch to `batch_size`, where samples are short: some memory grows with
+rows."""
 
 
-_MOST_MORE = 8
-"""Times `batch_size` that an evaluation takes of short samples at most: some memory goes by the row."""
-
-
-class How(TypedDict, total=False):
-    """Keyword arguments of `Collate`; None is as not given."""
+class CollateOptions(TypedDict, total=False):
+    """Keyword arguments of `Collate`; None is the same as absent."""
 
     epoch: int | None
-    """Counted from 0; not given in an evaluation, which is the same whenever it is made."""
+    """Counted from 0; absent in an evaluation, which is the same at every time."""
     num_rows: int | None
-    """B; filler rows are added. As many as there are samples, or one, when not given."""
+    """B; filler rows are added. The number of samples, at least 1, when absent."""
     length: int | None
-    """S; that of the longest sample when not given."""
+    """S; the length of the longest sample when absent."""
 
 
 class Collate(Protocol):
-    """Makes batches of the samples of one split; `Collator` is that of tasks with one answer for each sample."""
+    """Makes batches of the samples of one split; `Collator` does it for tasks with one label for each sample."""
 
     @property
     def store(self) -> TokenStore:
         """Tokens of the split."""
         ...
 
-    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
         """Return the samples at `indices` as one batch, padded on the right.
 
         Args:
             indices: (B,), positions in the split; when empty, the batch is one filler row, which no count includes.
-            loss_denominator: Of the whole optimizer step, over all ranks, or of the whole split in an evaluation.
-            how: See `How`.
+            loss_denominator: Denominator of the whole optimizer step, over all ranks; in an evaluation, of the split.
+            options: See `CollateOptions`.
         """
         ...
 
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
-        """Return what the summed loss of these samples is divided by: their number, or that of labelled tokens."""
+        """Return the divisor of the summed loss of these samples: the number of samples, or of labelled tokens."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Collator:
-    """Makes padded batches of samples; one for each split."""
+    """Makes padded batches of the samples of a split. See `Collate`."""
 
     store: TokenStore
     """Tokens of the split."""
     labels: LabelArray | None
-    """(N,), int64 class ids or float32 targets, or (N, C) float32 sets of classes; None where none are known."""
+    """(N,), int64 class ids or float32 targets, or (N, C) float32 sets of classes; None without labels."""
     pad_token_id: int
-    """What stands behind the last token, where the attention mask is 0."""
+    """Token after the last one of a row, where the attention mask is 0."""
 
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         return float(len(indices))
 
-    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
-        """Return the samples at `indices` as one batch, the same in every epoch; see `Collate`."""
-        rows, starts, lengths, num_samples = self._rows(indices, how.get("num_rows"))
-        length = how.get("length") or int(lengths.max())
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        """Return the samples at `indices` as one batch, the same in every epoch."""
+        rows, starts, lengths, num_samples = self._rows(indices, options.get("num_rows"))
+        length = options.get("length") or int(lengths.max())
         ids_BS = self._padded(self.store.tokens, starts, lengths, self.pad_token_id, length)
         types_BS = None
         if self.store.type_ids is not None:
@@ -90,42 +89,43 @@ class Collator:
             attention_mask=torch.from_numpy(mask_BS),
             token_type_ids=types_BS,
             max_seqlen=ids_BS.shape[1],
-            **self._values_of_rows(rows, lengths, num_samples),
+            **self._row_fields(rows, lengths, num_samples),
         )
 
     def packed(self, indices: IntArray, loss_denominator: float, *, num_rows: int | None = None) -> Batch:
-        """Return what `pack` makes of the batch of `__call__`, without padding it first."""
+        """Return the batch that `pack` makes from the result of `__call__`, without the padding in between."""
         rows, starts, lengths, num_samples = self._rows(indices, num_rows)
         ends, longest = lengths.cumsum(), int(lengths.max())
         begins = ends - lengths
         place_T = np.arange(int(ends[-1]))
+        # Token t of the batch is token `sources_T[t]` of the store, and would be at `slots_T[t]` of a padded (B, S).
         sources_T = place_T + np.repeat(starts - begins, lengths)
         slots_T = place_T + np.repeat(np.arange(len(rows)) * longest - begins, lengths)
         cu_seqlens = np.zeros(len(rows) + 1, dtype=np.int32)
         cu_seqlens[1:] = ends
         type_ids = self.store.type_ids
         return Batch(
-            input_ids=_taken(self.store.tokens, sources_T),
+            input_ids=_gather(self.store.tokens, sources_T),
             num_padded_tokens=len(place_T),
             loss_denominator=float(loss_denominator),
-            token_type_ids=None if type_ids is None else _taken(type_ids, sources_T),
+            token_type_ids=None if type_ids is None else _gather(type_ids, sources_T),
             position_ids=torch.from_numpy(slots_T % longest),
             cu_seqlens=torch.from_numpy(cu_seqlens),
             slots=torch.from_numpy(slots_T),
             max_seqlen=longest,
-            **self._values_of_rows(rows, lengths, num_samples),
+            **self._row_fields(rows, lengths, num_samples),
         )
 
     def _rows(self, indices: IntArray, num_rows: int | None) -> tuple[IntArray, IntArray, IntArray, int]:
-        """Return the samples with those of filler rows, where each begins, their lengths, and the number of samples."""
+        """Return the samples and filler rows, their starts in the store, their lengths, and the number of samples."""
         num_samples = len(indices)
         num_filler = (num_rows or max(1, num_samples)) - num_samples
         rows = np.concatenate([indices, np.zeros(num_filler, dtype=np.int64)]) if num_filler else indices
-        starts, lengths = np.asarray(self.store.offsets)[rows], self.store.lengths_of(rows)
+        starts, lengths = np.asarray(self.store.offsets)[rows], self.store.lengths_at(rows)
         lengths[num_samples:] = np.minimum(lengths[num_samples:], _FILLER_LENGTH)
         return rows, starts, lengths, num_samples
 
-    def _values_of_rows(self, rows: IntArray, lengths: IntArray, num_samples: int) -> dict[str, Any]:
+    def _row_fields(self, rows: IntArray, lengths: IntArray, num_samples: int) -> dict[str, Any]:
         """Return the fields of a batch that do not depend on its layout."""
         is_sample = np.arange(len(rows)) < num_samples
         return {
@@ -140,7 +140,7 @@ class Collator:
     def _padded(
         flat: npt.NDArray[np.generic], starts: IntArray, lengths: IntArray, value: int, length: int
     ) -> npt.NDArray[np.int64]:
-        flat = np.asarray(flat)  # slices of a memmap are memmaps, each made in Python
+        flat = np.asarray(flat)  # slicing a memmap creates a memmap object for each slice, which is slow
         padded_BS = np.full((len(lengths), length), value, dtype=np.int64)
         lengths = np.minimum(lengths, length)
         for number, (start, count) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
@@ -148,17 +148,17 @@ class Collator:
         return padded_BS
 
 
-def _taken(flat: npt.NDArray[np.generic], places: IntArray) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(flat)[places].astype(np.int64))  # indexing a memmap makes another one
+def _gather(flat: npt.NDArray[np.generic], places: IntArray) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(flat)[places].astype(np.int64))  # an array, as indexing a memmap is slow
 
 
 @dataclass(frozen=True, eq=False)
 class PackedCollator:
-    """Makes packed batches of what another collator makes padded; see `Collate`."""
+    """Packs the padded batches of another collator. See `Collate`."""
 
     padded: Collate
     rounds: bool = False
-    """Whether the number of tokens is rounded up to one of few; see `packing.round_up`."""
+    """Whether to round the number of tokens up, so that few shapes occur; see `packing.round_up`."""
 
     @property
     def store(self) -> TokenStore:
@@ -167,20 +167,20 @@ class PackedCollator:
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         return self.padded.loss_denominator(indices, epoch=epoch)
 
-    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
-        if isinstance(self.padded, Collator) and how.get("length") is None:
-            batch = self.padded.packed(indices, loss_denominator, num_rows=how.get("num_rows"))
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        if isinstance(self.padded, Collator) and options.get("length") is None:
+            batch = self.padded.packed(indices, loss_denominator, num_rows=options.get("num_rows"))
         else:
-            batch = pack(self.padded(indices, loss_denominator, **how))
+            batch = pack(self.padded(indices, loss_denominator, **options))
         return round_up(batch) if self.rounds else batch
 
 
 @dataclass(frozen=True, eq=False)
 class TrainBatches:
-    """The micro-batches of every optimizer step of one rank, as a function of the step: resuming is starting there."""
+    """The micro-batches of each optimizer step of one rank, as a function of the step; so resuming needs no state."""
 
     collator: Collate
-    """Of the training split."""
+    """Collator of the training split."""
     seed: int
     """`run.seed`."""
     global_batch_size: int
@@ -192,16 +192,15 @@ class TrainBatches:
     data_rank: int
     """0 to data_world_size - 1."""
     data_world_size: int
-    """Ranks that see different data."""
+    """Number of data ranks."""
     equal_shapes: bool = False
-    """Give all micro-batches of a step the rows and the length of the largest of them."""
+    """Whether all micro-batches of a step have the same number of rows and the same length."""
     num_buckets: int | None = None
-    """Sort this rank's samples of a step by length before they become micro-batches, and cut each of these into so many
-    parts: little is padded, and the samples of a step stay what they were. None leaves them in their order."""
+    """Parts into which each micro-batch is divided, after this rank's samples of a step are sorted by length. That
+    reduces padding, and does not change the samples of a step. None keeps the order."""
     compare_every: int | None = None
-    """Every so many steps, the first one after so many, micro-batches are random parts of the step, at least two over
-    all ranks, so that their gradients tell the noise scale: nothing is sorted, and where one micro-batch is all there
-    is, it is cut into two."""
+    """Every `compare_every` steps, micro-batches are random parts of the step, at least two over all ranks: from their
+    gradients the noise scale is estimated. So samples are not sorted, and a single micro-batch is divided into two."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -225,7 +224,7 @@ class TrainBatches:
             step: Counted from 0 over all epochs.
         """
         indices = self.indices(step)
-        lengths = self.collator.store.lengths_of(indices)
+        lengths = self.collator.store.lengths_at(indices)
         shares = deal(
             indices,
             lengths,
@@ -246,59 +245,59 @@ class TrainBatches:
         return [self.collator(share, denominator, epoch=epoch, num_rows=num_rows, length=length) for share in shares]
 
     def _in_buckets(self, shares: list[IntArray], num_parts: int) -> list[IntArray]:
-        """Return the samples from the longest to the shortest, in smaller micro-batches; as many on all ranks."""
+        """Return the samples, sorted from the longest to the shortest, in smaller micro-batches."""
         samples = np.concatenate(shares)
-        return self._in_parts(samples[np.argsort(-self.collator.store.lengths_of(samples), kind="stable")], num_parts)
+        return self._in_parts(samples[np.argsort(-self.collator.store.lengths_at(samples), kind="stable")], num_parts)
 
     def _to_compare(self, shares: list[IntArray]) -> list[IntArray]:
-        """Return the samples in their random order, in micro-batches as small as those of other steps or smaller."""
+        """Return the samples in their random order, in micro-batches not larger than those of other steps."""
         num_parts = self.num_buckets or 1
         if self.data_world_size * self.num_micro_steps * num_parts == 1 and not self.equal_shapes:
             num_parts = 2
         return self._in_parts(np.concatenate(shares), num_parts)
 
     def _in_parts(self, samples: IntArray, num_parts: int) -> list[IntArray]:
-        """Return the samples in their order, each micro-batch cut into so many; as many on all ranks."""
+        """Return the samples in order, each micro-batch divided into `num_parts`; the same number on all ranks."""
         size = -(-self.micro_batch_size // min(num_parts, self.micro_batch_size))
         num_batches = -(-self.micro_batch_size * self.num_micro_steps // size)
         return [samples[start : start + size] for start in range(0, size * num_batches, size)]
 
     def _order(self, epoch: int) -> IntArray:
-        """Return the order of an epoch, keeping the last one: making it anew costs what a sort does."""
-        kept: tuple[int, IntArray] | None = self.__dict__.get("_kept")
-        if kept is None or kept[0] != epoch:
-            kept = (epoch, epoch_order(len(self.collator.store), self.seed, epoch))
-            # Around the frozen dataclass: a cache is no part of its value.
-            self.__dict__["_kept"] = kept
-        return kept[1]
+        """Return the order of an epoch; the last order is cached, because it needs a sort."""
+        cached: tuple[int, IntArray] | None = self.__dict__.get("_cached_order")
+        if cached is None or cached[0] != epoch:
+            cached = (epoch, epoch_order(len(self.collator.store), self.seed, epoch))
+            # By `__dict__`, because the dataclass is frozen: a cache is no part of its value.
+            self.__dict__["_cached_order"] = cached
+        return cached[1]
 
 
 def longest_batches(collator: Collate, *, num_samples: int) -> Callable[[int], Batch]:
-    """Return what makes a batch of so many of the longest samples of a split: none that occurs needs more memory.
+    """Return a function from a size to a batch of the longest samples of a split, which needs the most memory.
 
     Args:
-        collator: Of the split.
-        num_samples: Of the whole optimizer step, over all ranks.
+        collator: Collator of the split.
+        num_samples: Samples of the whole optimizer step, over all ranks.
     """
     order = _longest_first(collator.store)
-    # Of a split with fewer samples some are taken twice.
+    # `np.resize` repeats the samples of a split that has too few.
     denominator = collator.loss_denominator(np.resize(order, num_samples), epoch=0)
     return lambda size: collator(np.resize(order, size), denominator, epoch=0)
 
 
 @dataclass(frozen=True, eq=False)
 class EvalBatches:
-    """This rank's batches of an evaluation, each made when it is asked for; `eval_batches` makes it."""
+    """This rank's batches of an evaluation, each made on access; created by `eval_batches`."""
 
     collator: Collate
-    """Of the split."""
+    """Collator of the split."""
     shares: list[IntArray]
     """This rank's samples of each batch."""
     loss_denominator: float
-    """Of the whole split."""
+    """Denominator of the whole split."""
 
     def __len__(self) -> int:
-        """As many on every rank."""
+        """Return the number of batches, which is the same on every rank."""
         return len(self.shares)
 
     def __getitem__(self, number: int) -> Batch:
@@ -308,23 +307,23 @@ class EvalBatches:
         return map(self.__getitem__, range(len(self)))
 
     def step(self, number: int) -> list[Batch]:
-        """Return one batch in a list, as `TrainBatches.step` does several."""
+        """Return a batch in a list, for the same interface as `TrainBatches.step`."""
         return [self[number]]
 
 
 def eval_batches(collator: Collate, *, batch_size: int, data_rank: int = 0, data_world_size: int = 1) -> EvalBatches:
-    """Return this rank's batches of an evaluation: over all ranks, every sample exactly once.
+    """Return this rank's batches of an evaluation; over all ranks, each sample is in exactly one batch.
 
-    Samples go from the longest to the shortest, so that little is padded and the first batch needs the most memory.
-    Every rank gets the same number of batches; where the samples do not suffice, one is filler. The losses of all
-    batches sum to the mean over the split: `loss_denominator` is that of all of it.
+    Samples are sorted from the longest to the shortest: that reduces padding, and the first batch needs the most
+    memory. Every rank gets the same number of batches; a rank without samples left gets a filler batch. The losses of
+    all batches sum to the mean over the split, because `loss_denominator` is that of the whole split.
 
     Args:
-        collator: Of the split.
-        batch_size: Most samples per rank and batch where they are the longest ones of the split; of shorter ones there
-            are as many more as have the same number of tokens, up to 8 times as many.
+        collator: Collator of the split.
+        batch_size: Most samples per rank and batch for the longest samples of the split. Batches of shorter samples
+            have more, up to the same number of tokens and to 8 times as many samples.
         data_rank: 0 to data_world_size - 1.
-        data_world_size: Ranks that see different data.
+        data_world_size: Number of data ranks.
     """
     order = _longest_first(collator.store)
     parts = _eval_parts(order, collator.store, batch_size, data_world_size)
@@ -337,12 +336,12 @@ def _longest_first(store: TokenStore) -> IntArray:
 
 
 def _eval_parts(order: IntArray, store: TokenStore, batch_size: int, data_world_size: int) -> list[IntArray]:
-    """Return the samples of each batch, those of all ranks together; the same on every rank."""
+    """Return the samples of each batch over all ranks; the same on every rank."""
     parts, start = [], 0
     most_tokens = batch_size * max(1, int(store.lengths[order[0]])) if len(order) else 0
     while start < len(order):
-        # The first sample of a part is its longest, to which all of them are padded.
-        most = min(most_tokens // max(1, int(store.lengths[order[start]])), _MOST_MORE * batch_size)
+        # All samples of a part are padded to its first one, which is the longest.
+        most = min(most_tokens // max(1, int(store.lengths[order[start]])), _MAX_ENLARGEMENT * batch_size)
         size = most * data_world_size
         parts.append(order[start : start + size])
         start += size

@@ -1,9 +1,9 @@
-"""Hiding tokens of windows, so that a model learns to find them: which, and what stands in their place.
+"""Hides tokens of windows for masked language models: chooses them, and replaces them by other tokens.
 
-What is drawn is a function of (seed, epoch, window) alone, never of the number of ranks, of accumulation or of what was
-drawn before; in an evaluation of the window alone.
+The random choices depend only on (seed, epoch, window), not on the number of ranks, accumulation or earlier draws; in
+an evaluation, only on the window.
 
-Source: Devlin et al., BERT, NAACL 2019, section 3.1 and appendix C.2, and its create_pretraining_data.py. Floor 3.
+Source: Devlin et al., BERT, NAACL 2019, section 3.1 and appendix C.2, and its create_pretraining_data.py.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,28 +16,28 @@ import torch
 
 from paratune.batch import Batch
 from paratune.data.documents import Tokens, Vocabulary
-from paratune.data.loader import Collator, How, IntArray
+from paratune.data.loader import CollateOptions, Collator, IntArray
 from paratune.data.token_store import TokenStore
 
 IGNORED = -100
-"""Label of a token that is not to be found."""
+"""Label of a token that the model does not predict."""
 MASKED, CHANGED = 0.8, 0.1
-"""Shares of the hidden tokens that become the mask token, and a random one; the others stay, to be found all the
-same."""
+"""Shares of the hidden tokens that are replaced by the mask token, and by a random token; the others are not replaced,
+but predicted too."""
 _STREAM = 2**32 + 1
-"""The seed's random streams of masks; orders of epochs and cuts have others."""
-_EVALUATION = (0, 0, 2**32 + 2)  # three parts, or the key would be that of an order of samples
+"""Random stream of masks; orders of epochs and cuts of splits use other streams."""
+_EVALUATION = (0, 0, 2**32 + 2)  # three parts: with two, the key could be that of an order of samples
 Words = npt.NDArray[np.uint64]
 
 
 def num_hidden(num_maskable: npt.ArrayLike, probability: float) -> IntArray:
-    """Return how many tokens of a window are hidden: max(1, round(probability * n)), of none none.
+    """Return how many tokens of a window are hidden: max(1, round(probability * n)), and 0 for n = 0.
 
-    Half goes to even, as in Python's round, which BERT's own code calls. That code counts [CLS] and [SEP] as well (77
-    of 512 tokens); here only what can be hidden counts (76 of 510).
+    Halves are rounded to even, as by Python's `round`, which BERT's code calls. BERT's code also counts [CLS] and [SEP]
+    (77 of 512 tokens); here n counts only tokens that can be hidden (76 of 510).
 
     Args:
-        num_maskable: Tokens that are not special, of one window or of many.
+        num_maskable: n: tokens of a window that are not special; a number or an array.
         probability: `task.mask_probability`.
     """
     tokens = np.asarray(num_maskable, dtype=np.int64)
@@ -47,71 +47,74 @@ def num_hidden(num_maskable: npt.ArrayLike, probability: float) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class MaskingCollator:
-    """Makes padded batches of windows with hidden tokens; one for each split. See `loader.Collate`."""
+    """Makes padded batches of the windows of a split with hidden tokens. See `loader.Collate`."""
 
     store: TokenStore
     """Windows, from `documents.make_windows`."""
     vocabulary: Vocabulary
     pad_token_id: int
     probability: float = 0.15
-    """Share of the tokens that are hidden."""
+    """Share of hidden tokens."""
     whole_words: bool = False
-    """Hide all tokens of a word, or none."""
+    """Whether to hide all tokens of a word, or none."""
     seed: int = 0
     """`run.seed`; evaluations do not depend on it."""
     _keys: dict[int | None, Words] = field(default_factory=dict)
-    _waiting: dict[tuple[int | None, int], tuple[IntArray, np.random.Philox]] = field(default_factory=dict)
-    """What was drawn for the denominator of a step, by epoch and window, until it is in a batch."""
+    """Philox key by epoch; None for evaluations."""
+    _drawn: dict[tuple[int | None, int], tuple[IntArray, np.random.Philox]] = field(default_factory=dict)
+    """Draws of `loss_denominator`, by epoch and window, until `__call__` uses them."""
 
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
-        """Return the tokens that are hidden in these windows; 1 where there are none, for their loss is 0."""
+        """Return the number of hidden tokens of these windows, at least 1: without hidden tokens the loss is 0 / 1."""
         if not self.whole_words:
-            return float(max(1, num_hidden(self.store.of_rows["num_maskable"][indices], self.probability).sum()))
+            return float(max(1, num_hidden(self.store.row_values["num_maskable"][indices], self.probability).sum()))
         if epoch is None:
             return float(max(1, self._num_evaluated[indices].sum()))
-        self._waiting.clear()
+        # With whole words, the number depends on the draw of each window; this rank keeps its draws for `__call__`.
+        self._drawn.clear()
         total = 0
         for window in indices.tolist():
-            drawn = self._waiting[epoch, window] = self._drawn(window, epoch)
+            drawn = self._drawn[epoch, window] = self._draw(window, epoch)
             total += len(drawn[0])
         return float(max(1, total))
 
     @cached_property
     def _num_evaluated(self) -> IntArray:
-        """How many tokens of each window an evaluation hides, (N,)."""
-        return np.asarray([len(self._drawn(window, None)[0]) for window in range(len(self.store))], dtype=np.int64)
+        """Number of tokens of each window that an evaluation hides, (N,)."""
+        return np.asarray([len(self._draw(window, None)[0]) for window in range(len(self.store))], dtype=np.int64)
 
-    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
         """Return the windows at `indices` as one batch: `labels` is (B, S), `IGNORED` where nothing is hidden."""
         padded = Collator(self.store, None, self.pad_token_id)
-        batch, epoch = padded(indices, loss_denominator, **how), how.get("epoch")
-        ids_BS = batch.input_ids.numpy()  # its own memory: changed in place
+        batch, epoch = padded(indices, loss_denominator, **options), options.get("epoch")
+        ids_BS = batch.input_ids.numpy()  # a view of the batch, changed in place
         labels_BS = np.full_like(ids_BS, IGNORED)
         for row, window in enumerate(indices.tolist()):
-            is_waiting = (epoch, window) in self._waiting
-            places, random = self._waiting.pop((epoch, window)) if is_waiting else self._drawn(window, epoch)
+            is_drawn = (epoch, window) in self._drawn
+            places, random = self._drawn.pop((epoch, window)) if is_drawn else self._draw(window, epoch)
             hidden = ids_BS[row, places]
             labels_BS[row, places] = hidden
-            ids_BS[row, places] = replaced(hidden, self.vocabulary, random)
+            ids_BS[row, places] = replace_hidden(hidden, self.vocabulary, random)
         places_M = np.flatnonzero(labels_BS != IGNORED)
         return replace(batch, labels=torch.from_numpy(labels_BS), label_places=torch.from_numpy(places_M))
 
-    def _drawn(self, window: int, epoch: int | None) -> tuple[IntArray, np.random.Philox]:
-        """Return which places of a window are hidden, ascending, and the random stream behind the draw."""
+    def _draw(self, window: int, epoch: int | None) -> tuple[IntArray, np.random.Philox]:
+        """Return the hidden positions of a window, ascending, and its random stream for `replace_hidden`."""
         if epoch not in self._keys:
             stream = _EVALUATION if epoch is None else (self.seed, epoch, _STREAM)
             self._keys[epoch] = np.random.SeedSequence(stream).generate_state(2, np.uint64).astype(np.uint64)
+        # The window is the highest word of the counter: each window has a stream of its own, 2^192 blocks long.
         random = np.random.Philox(key=self._keys[epoch], counter=np.array([0, 0, 0, window], dtype=np.uint64))
         begin, end = self.store.offsets[window : window + 2].tolist()
         maskable = np.flatnonzero(~self.vocabulary.is_special[self.store.tokens[begin:end]])
-        room = int(num_hidden(len(maskable), self.probability))
+        count = int(num_hidden(len(maskable), self.probability))
         if not self.whole_words:
-            return _smallest(maskable, _words(random, len(maskable)), room), random
-        number_of = np.cumsum(self.store.of_tokens["word_start"][begin:end], dtype=np.int64)[maskable]
-        return _whole_words(maskable, number_of, room, random), random
+            return _smallest(maskable, _raw_words(random, len(maskable)), count), random
+        word_numbers = np.cumsum(self.store.token_values["word_start"][begin:end], dtype=np.int64)[maskable]
+        return _whole_words(maskable, word_numbers, count, random), random
 
 
-def _words(random: np.random.Philox, count: int) -> Words:
+def _raw_words(random: np.random.Philox, count: int) -> Words:
     return np.asarray(random.random_raw(count), dtype=np.uint64)
 
 
@@ -122,63 +125,63 @@ def _smallest(places: IntArray, keys: Words, count: int) -> IntArray:
     return np.sort(places[np.argpartition(keys, count)[:count]])
 
 
-def _whole_words(places: IntArray, number_of: IntArray, room: int, random: np.random.Philox) -> IntArray:
-    """Return the places of words in random order, each that still fits, ascending.
+def _whole_words(places: IntArray, word_numbers: IntArray, count: int, random: np.random.Philox) -> IntArray:
+    """Return the positions of randomly chosen words with at most `count` tokens together, ascending.
 
-    Where not even one fits, the first of that order is taken, so that every window has something to find.
+    Where every word is longer than `count`, one word is chosen, so that every window has hidden tokens.
 
     Args:
-        places: Of maskable tokens.
-        number_of: As many; the word of each.
-        room: Most tokens.
-        random: Gives a key for each word.
+        places: Positions of maskable tokens.
+        word_numbers: The word of each of these tokens.
+        count: Most tokens.
+        random: Stream from which a key for each word is drawn.
     """
     if len(places) == 0:
         return places
-    sizes = np.bincount(number_of)
+    sizes = np.bincount(word_numbers)
     words = np.flatnonzero(sizes)
-    order = words[np.argsort(_words(random, len(words)), kind="stable")]
-    is_taken = np.zeros(len(sizes), dtype=bool)
-    is_taken[order[fitting(sizes[order], room) or [0]]] = True
-    return places[is_taken[number_of]]
+    order = words[np.argsort(_raw_words(random, len(words)), kind="stable")]
+    is_chosen = np.zeros(len(sizes), dtype=bool)
+    is_chosen[order[greedy_fit(sizes[order], count) or [0]]] = True
+    return places[is_chosen[word_numbers]]
 
 
-def fitting(sizes: IntArray, room: int) -> list[int]:
-    """Return which of the things in a row are taken into a room, each that still fits when its turn comes.
+def greedy_fit(sizes: IntArray, room: int) -> list[int]:
+    """Return the indices of a greedy choice: in order, each item that fits into the rest of `room`.
 
     Args:
-        sizes: Of the things, at least 1 each.
-        room: Sum of the sizes that are taken, at most.
+        sizes: Sizes of the items, at least 1 each.
+        room: Largest sum of chosen sizes.
     """
-    taken: list[int] = []
+    chosen: list[int] = []
     at = 0
     while at < len(sizes) and room > 0:
         sums = np.cumsum(sizes[at : at + room])
         count = int(np.searchsorted(sums, room, side="right"))
-        taken += range(at, at + count)
+        chosen += range(at, at + count)
         room -= int(sums[count - 1]) if count else 0
         at += count
         later = np.flatnonzero(sizes[at:] <= room)
         if len(later) == 0:
             break
         at += int(later[0])
-    return taken
+    return chosen
 
 
-def replaced(tokens: Tokens, vocabulary: Vocabulary, random: np.random.Philox) -> Tokens:
-    """Return what stands in the place of hidden tokens: 80% masks, 10% random ordinary tokens, 10% themselves.
+def replace_hidden(tokens: Tokens, vocabulary: Vocabulary, random: np.random.Philox) -> Tokens:
+    """Return the input tokens in place of hidden tokens: 80% mask tokens, 10% random ordinary tokens, 10% unchanged.
 
-    Each is drawn by itself, as in BERT's own code.
+    Each token is drawn independently, as in BERT's code.
     """
-    raw = _words(random, 2 * len(tokens))
-    share = (raw[: len(tokens)] >> np.uint64(11)) * 2.0**-53
+    raw = _raw_words(random, 2 * len(tokens))
+    share = (raw[: len(tokens)] >> np.uint64(11)) * 2.0**-53  # the upper 53 bits as a float in [0, 1)
     others = vocabulary.ordinary[(raw[len(tokens) :] % np.uint64(len(vocabulary.ordinary))).astype(np.int64)]
     return np.where(share < MASKED, vocabulary.mask_id, np.where(share < MASKED + CHANGED, others, tokens))
 
 
 @dataclass(frozen=True, eq=False)
 class QuestionCollator:
-    """Makes padded batches of texts with masks to fill; `documents.make_questions` has the store. See `Collate`."""
+    """Makes padded batches of texts with masks to fill in, from the store of `documents.make_questions`."""
 
     store: TokenStore
     pad_token_id: int
@@ -186,10 +189,10 @@ class QuestionCollator:
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         return float(len(indices))
 
-    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
-        """Return the texts at `indices` as one batch without labels: `asked` says which token is to be filled in."""
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        """Return the texts at `indices` as one batch without labels; `asked` is the position of the mask in its row."""
         padded = Collator(self.store, None, self.pad_token_id)
-        batch = padded(indices, loss_denominator, **how)
+        batch = padded(indices, loss_denominator, **options)
         asked = np.zeros(len(batch.index), dtype=np.int64)
-        asked[: len(indices)] = self.store.of_rows["asked"][indices]
+        asked[: len(indices)] = self.store.row_values["asked"][indices]
         return replace(batch, asked=torch.from_numpy(asked))

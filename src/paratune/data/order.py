@@ -1,6 +1,7 @@
-"""The order of samples: a function of (seed, epoch, global sample index) alone, never of the world size.
+"""The order of samples in an epoch, and which rank gets which samples of a step.
 
-Floor 3, without torch.
+The order depends only on seed, epoch and number of samples, so that runs with other world sizes, micro-batches or
+strategies, and resumed runs, train on the same samples in each step. Imports no torch.
 """
 
 import numpy as np
@@ -12,13 +13,14 @@ IntArray = npt.NDArray[np.int64]
 def random_keys(num_keys: int, seed: int, stream: int) -> npt.NDArray[np.uint64]:
     """Return the first `num_keys` 64-bit words of the random stream of (seed, stream).
 
-    Philox 4x64-10 keyed by NumPy's SeedSequence of both numbers. NumPy keeps the words of a bit generator the same for
-    ever (NEP 19), which it does not promise for `permutation`; so an order can be made again years later.
+    Philox 4x64-10 with the key of NumPy's SeedSequence of both numbers. NumPy promises that the words of a bit
+    generator never change (NEP 19), but not the results of `permutation`: with keys, an order can be reproduced with
+    any later version.
 
     Args:
         num_keys: At least 0; the first keys do not depend on it.
         seed: 0 to 2**32 - 1.
-        stream: Which of the seed's streams, such as the epoch.
+        stream: Number of a random stream of the seed, such as the epoch.
 
     Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011.
     """
@@ -41,7 +43,7 @@ def epoch_order(num_samples: int, seed: int, epoch: int) -> IntArray:
 
 
 def steps_per_epoch(num_samples: int, global_batch_size: int) -> int:
-    """Return the optimizer steps of an epoch; the last one takes what is left, which may be fewer samples."""
+    """Return the optimizer steps of an epoch; the last one may have fewer samples."""
     if num_samples < 1 or global_batch_size < 1:
         raise ValueError(f"{num_samples} samples in batches of {global_batch_size}: both must be at least 1")
     return -(-num_samples // global_batch_size)
@@ -58,12 +60,12 @@ def deal(
 ) -> list[IntArray]:
     """Return this rank's micro-batches of one global batch.
 
-    Ranks get as many samples each, but for one, and about as many tokens. Every rank gets `num_micro_steps`
-    micro-batches; of a last, small batch some are empty, and are run with a filler row.
+    The numbers of samples of two ranks differ by at most one, and their numbers of tokens are similar. Every rank gets
+    `num_micro_steps` micro-batches; in the last step of an epoch some may be empty, and are run with a filler row.
 
     Args:
         indices: (N,), the samples of one global batch in order.
-        lengths: (N,), their tokens.
+        lengths: (N,), tokens of each sample.
         data_rank: 0 to data_world_size - 1.
         data_world_size: Ranks that see different data.
         micro_batch_size: Most samples of one micro-batch.
@@ -83,13 +85,14 @@ def deal(
 
 
 def _places(lengths: IntArray, data_rank: int, data_world_size: int) -> IntArray:
-    """Return which places of a global batch are a rank's.
+    """Return the positions in a global batch of the samples of a rank.
 
-    From the longest to the shortest, samples go in rounds of one for each rank; in each the longest goes to the rank
-    that has the fewest tokens. Rounds stand in the order of their first sample, so that micro-batches are as random as
-    without ranks, and those that ranks run at one time have samples of one length.
+    Samples are sorted from the longest to the shortest and dealt in rounds of one sample for each rank; in a round the
+    longest sample goes to the rank with the fewest tokens. So all ranks have similar numbers of tokens, and the samples
+    of a round, which the ranks compute at the same time, have similar lengths. The rounds are then put into the random
+    order of the global batch (by the earliest sample of each), so that micro-batches stay random.
 
-    Source: Graham, Bounds on multiprocessing timing anomalies, 1969 (longest first, to whoever has least), in rounds.
+    Source: Graham, Bounds on multiprocessing timing anomalies, 1969 (longest first, to the least loaded), in rounds.
     """
     if data_world_size == 1 or len(lengths) == 0:
         return np.arange(len(lengths), dtype=np.int64)
@@ -97,7 +100,8 @@ def _places(lengths: IntArray, data_rank: int, data_world_size: int) -> IntArray
     starts = np.arange(0, len(lengths), data_world_size)
     firsts = np.minimum.reduceat(by_length, starts)
     if len(lengths) % data_world_size:
-        firsts[-1] = len(lengths)  # a round that is not for all stands last: nobody's samples move up by it
+        # A round with fewer samples than ranks is the last: earlier, it would shift the samples of some ranks only.
+        firsts[-1] = len(lengths)
     sizes, num_tokens, own = lengths[by_length].tolist(), [0] * data_world_size, []
     for start in starts.tolist():
         ranks = sorted(range(data_world_size), key=num_tokens.__getitem__)

@@ -1,6 +1,6 @@
-"""Reading a table from wherever the configuration says it is; columns keep the types that the source gives them.
+"""Reads a source of the configuration (file, folder, demo data, hub data set) as an Arrow table.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 import gzip
@@ -18,43 +18,47 @@ import pyarrow.parquet as pq
 from paratune import hub
 from paratune.base.text import listing
 from paratune.base.units import GIB, MIB, format_bytes
-from paratune.config.sources import local_path, split_of
+from paratune.config.sources import local_path, path_and_split
+from paratune.data.conll import parse_conll, parse_conllu
 from paratune.data.text_tables import parse_csv, parse_json, parse_paragraphs, parse_text, parse_tsv
 from paratune.errors import DataError, did_you_mean, require
 
 DEMO = {"sentences": "sentences.csv"}
 """Embedded data sets by name: `demo:sentences`."""
 PARAGRAPHS = "paragraphs"
-"""`corpus.txt#paragraphs`: blank lines are between documents; without it each line is one."""
+"""In `corpus.txt#paragraphs`, blank lines separate documents; without it, each line is a document."""
 MAX_UNPACKED_BYTES = 16 * GIB
-"""Most bytes of an unpacked file: all of it is held in memory, and a bomb of 16 MiB unpacks to as much."""
+"""Largest size of an unpacked file, which is in memory as a whole; a malicious file of 16 MiB can unpack to 16 GiB."""
 MAX_UNPACKED_RATIO = 200
-"""Most bytes for each packed one, past `FREE_UNPACKED_BYTES`: text packs to a third or a tenth, zeros to a
-thousandth."""
+"""Largest ratio of unpacked to packed bytes above `FREE_UNPACKED_BYTES`: text has 3 to 10, zeros have 1000."""
 FREE_UNPACKED_BYTES = GIB
-"""What is unpacked without looking at the ratio; small files of repeated rows pack very well."""
+"""Unpacked size up to which the ratio is not checked: small files of repeated rows have very large ratios."""
 _CHUNK_BYTES = 16 * MIB
 
 
 def read_table(source: str, *, revision: str | None = None) -> pa.Table:
-    """Read a whole table.
+    """Return a whole table.
 
     Args:
-        source: A file (.csv, .tsv, .jsonl, .json, .ndjson, .parquet, .txt, each also .gz; `file.txt#paragraphs` where
-            documents are separated by blank lines), a folder saved by `datasets` (`folder#split` where it holds several
-            splits), `demo:NAME`, or `hub:NAME`, `hub:NAME/CONFIG`, with `@SPLIT` where there are several.
+        source: A file (.csv, .tsv, .jsonl, .json, .ndjson, .parquet, .txt, .conll, .conllu, each also .gz;
+            `file.txt#paragraphs` where documents are separated by blank lines), a folder saved by `datasets`
+            (`folder#split` where it has several splits), `demo:NAME`, or `hub:NAME`, `hub:NAME/CONFIG`, with `@SPLIT`
+            where there are several.
         revision: Commit, tag or branch of a hub data set.
 
     Returns:
-        The table with at least one row. CSV and TSV columns are strings, an empty field is "".
+        The table with at least one row; columns have the types of the source. Columns of CSV and TSV are strings, with
+        "" for empty fields.
 
     Raises:
-        DataError: It is absent, empty, damaged, or of an unknown kind.
-        MissingDependency: A `datasets` folder or hub data set, and `datasets` is not installed.
+        DataError: The source is absent, empty, damaged, or of an unknown kind.
+        MissingDependency: The source needs `datasets`, which is not installed.
     """
     if source.startswith("<") and source.endswith(">"):
         raise DataError(
-            f"data: {source} is still to be filled in; name a file", code="config.placeholder", source=source
+            f"data: {source} is a placeholder; replace it with the name of a file",
+            code="config.placeholder",
+            source=source,
         )
     if source.startswith("hub:"):
         table = _read_hub(source, revision)
@@ -83,14 +87,14 @@ def _read_demo(source: str) -> pa.Table:
 def _read_path(source: str) -> pa.Table:
     whole = local_path(source)
     assert whole is not None
-    path, split = split_of(whole)
+    path, split = path_and_split(whole)
     if not path.exists():
         raise DataError(_absent(path), code="data.not_found")
     return _read_datasets_folder(path, split) if path.is_dir() else _read_file(path, split)
 
 
 def _absent(path: Path) -> str:
-    """Say that a path is not there, and what is near it."""
+    """Return the message for a path that does not exist, with similar names."""
     parent = path.parent
     if not parent.is_dir():
         return f"{path} does not exist; nor does its folder {parent} (working directory: {Path.cwd()})"
@@ -105,15 +109,15 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
     is_paragraphs = kind == ".txt" and split == PARAGRAPHS
     if split is not None and not is_paragraphs:
         raise DataError(
-            f"{path}#{split}: only a folder saved by `datasets` has splits, and a .txt file {PARAGRAPHS}; name the "
-            "file alone",
+            f"{path}#{split}: only folders saved by `datasets` have splits, and only .txt files #{PARAGRAPHS}; name "
+            "the file without #",
             code="data.split_unknown",
             path=path,
             split=split,
         )
     if kind not in PARSERS:
         raise DataError(
-            f"{path}: {kind or 'no suffix'} is not a kind of file that can be read "
+            f"{path}: files with {kind or 'no suffix'} cannot be read "
             f"(allowed: {', '.join(PARSERS)}, each also with .gz)",
             code="data.format",
             path=path,
@@ -128,7 +132,7 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
         raw = _unpacked(path) if is_gzip else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(
-            f"{path} is damaged or not gzip: {error}; fetch or compress it again", code="data.damaged", path=path
+            f"{path} is damaged or not gzip: {error}; download or compress it again", code="data.damaged", path=path
         ) from error
     except OSError as error:
         raise DataError(
@@ -141,30 +145,30 @@ def _read_file(path: Path, split: str | None) -> pa.Table:
 
 
 def _unpacked(path: Path) -> bytes:
-    """Return what a gzip file holds; the packed bytes are read in pieces and not kept."""
+    """Return the unpacked content of a gzip file; raise a DataError above the limit, before memory is full."""
     packed = path.stat().st_size
     limit = min(MAX_UNPACKED_BYTES, max(FREE_UNPACKED_BYTES, MAX_UNPACKED_RATIO * packed))
-    held = io.BytesIO()
+    unpacked = io.BytesIO()
     with gzip.open(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
-            if held.tell() + len(chunk) > limit:
+            if unpacked.tell() + len(chunk) > limit:
                 raise DataError(
-                    f"{path} has {format_bytes(packed)} and unpacks to more than {format_bytes(limit)}, which is more "
-                    "than data of this size would; if it is meant to, unpack it and name the unpacked file",
+                    f"{path} has {format_bytes(packed)} and unpacks to more than {format_bytes(limit)}, which is not "
+                    "plausible for text; if the file is right, unpack it and name the unpacked file",
                     code="data.too_large",
                     path=path,
                 )
-            held.write(chunk)
-    return held.getvalue()  # shares the memory, no copy
+            unpacked.write(chunk)
+    return unpacked.getvalue()  # shares the memory, no copy
 
 
 def _parse_parquet(raw: bytes, source: str) -> pa.Table:
     try:
         table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
-        table.validate(full=True)  # else text that is not UTF-8 is found only when it is used
+        table.validate(full=True)  # otherwise invalid UTF-8 raises only where a text is used
         table.column_names  # noqa: B018 - raises where a name is not UTF-8
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{source} is not a whole Parquet file: {error}", code="data.damaged", source=source) from error
+        raise DataError(f"{source} is damaged or not Parquet: {error}", code="data.damaged", source=source) from error
     return table
 
 
@@ -176,8 +180,10 @@ PARSERS: dict[str, Callable[[bytes, str], pa.Table]] = {
     ".ndjson": parse_json,
     ".parquet": _parse_parquet,
     ".txt": parse_text,
+    ".conll": parse_conll,
+    ".conllu": parse_conllu,
 }
-"""What reads the bytes of a file, by suffix."""
+"""Parser of the bytes of a file by suffix; takes bytes and name, returns a table."""
 
 
 def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
@@ -185,31 +191,31 @@ def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
     if not is_one and not is_several:
         files = sorted(item.name for item in path.iterdir())
         raise DataError(
-            f"{path} is a folder, but not one that `datasets` saved (save_to_disk); name a file in it"
-            f" (it holds {', '.join(files[:8]) or 'nothing'}{', ...' if len(files) > 8 else ''})",
+            f"{path} is a folder that was not saved by `datasets` (save_to_disk); name a file in it"
+            f" (it has: {', '.join(files[:8]) or 'no files'}{', ...' if len(files) > 8 else ''})",
             code="data.format",
             path=path,
         )
     datasets = require("datasets", extra="datasets")
     try:
-        found = datasets.load_from_disk(str(path))
-    except Exception as error:  # whatever a damaged folder makes `datasets` raise
+        dataset = datasets.load_from_disk(str(path))
+    except Exception as error:  # `datasets` raises many kinds for a damaged folder
         raise DataError(f"{path} cannot be read by datasets: {error}", code="data.unreadable", path=path) from error
     if is_one and split is not None:
         raise DataError(
-            f"{path} holds a single split: name it without #{split}", code="data.split_unknown", path=path, split=split
+            f"{path} has a single split; name it without #{split}", code="data.split_unknown", path=path, split=split
         )
-    return _as_table(_pick(found, split, str(path), "#") if is_several else found)
+    return _as_table(_pick(dataset, split, str(path), "#") if is_several else dataset)
 
 
-def _pick(found: Any, split: str | None, source: str, mark: str) -> Any:
-    """Return one split of a dictionary of splits: the named one, or the only one."""
-    names = list(found)
+def _pick(splits: Any, split: str | None, source: str, mark: str) -> Any:
+    """Return the named split, or the only one; `mark` is before the split in a source, for messages."""
+    names = list(splits)
     if split is None and len(names) == 1:
-        return found[names[0]]
+        return splits[names[0]]
     if split is None:
         raise DataError(
-            f"{source} holds {len(names)} splits; name one: {source}{mark}{names[0]} (has: {', '.join(names)})",
+            f"{source} has {len(names)} splits; name one: {source}{mark}{names[0]} (has: {', '.join(names)})",
             code="data.split_unknown",
             source=source,
         )
@@ -220,11 +226,11 @@ def _pick(found: Any, split: str | None, source: str, mark: str) -> Any:
             source=source,
             split=split,
         )
-    return found[split]
+    return splits[split]
 
 
 def _as_table(dataset: Any) -> pa.Table:
-    # Through the format, not `.data`: only this honours rows that were selected or shuffled.
+    # By the format and not by `.data`, which ignores that rows were selected or shuffled.
     table: pa.Table = dataset.with_format("arrow")[:]
     return table
 
@@ -238,28 +244,28 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
             code="data.hub",
             source=source,
         )
-    # One slash can be OWNER/NAME or NAME/CONFIG: both are tried, in this order.
+    # A name with one slash is OWNER/NAME or NAME/CONFIG: both are tried, in this order.
     readings: list[tuple[str, str | None]] = (
         [(name, None)] if len(parts) == 1 else [("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)]
     )
     if len(parts) == 2:
         readings.append((parts[0], parts[1]))
     datasets = require("datasets", extra="datasets")
-    reason = hub.why_not()
+    reason = hub.unreachable_reason()
     problems = []
-    # Its cache gives the latest version that was loaded, whatever the revision.
+    # Offline, `datasets` returns the newest version in its cache and ignores the revision: then nothing is tried.
     for data_set, config in readings if reason is None or revision is None else ():
         try:
             with _offline(datasets, reason is not None):
-                found = datasets.load_dataset(data_set, config, revision=revision)
-        except Exception as error:  # no network, no such name, a broken file: all end here
+                dataset = datasets.load_dataset(data_set, config, revision=revision)
+        except Exception as error:  # for a failed connection, an unknown name, a damaged file
             problems.append(f"{data_set}{' ' + config if config else ''}: {error}")
             continue
-        return _as_table(_pick(found, split or None, source.partition("@")[0], "@"))
+        return _as_table(_pick(dataset, split or None, source.partition("@")[0], "@"))
     if reason is not None:
         raise DataError(
-            f"{source} is on the hub, {'its revision' if revision else 'it'} is not in the cache, and {reason}; save "
-            "it where there is a network (datasets.load_dataset(...).save_to_disk(FOLDER)) and name the folder",
+            f"{source} is on the hub, {'its revision' if revision else 'it'} is not in the cache, and {reason}; on a "
+            "machine with a network, save it (datasets.load_dataset(...).save_to_disk(FOLDER)), and name the folder",
             code="data.hub",
             source=source,
         )
@@ -270,7 +276,7 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
 
 @contextmanager
 def _offline(datasets: Any, is_offline: bool) -> Iterator[None]:
-    """Let `datasets` do as HF_HUB_OFFLINE has it, which it reads once, when it is imported."""
+    """Set the offline mode of `datasets`, which reads HF_HUB_OFFLINE only at import; restore it at the end."""
     before = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = is_offline or before
     try:

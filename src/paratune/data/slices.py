@@ -1,6 +1,6 @@
-"""The values by which a split is sliced: a column of its file, or the number of tokens of each row.
+"""Values by which a split is sliced: a column of its file, or the number of tokens of each row.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,39 +24,39 @@ _NO_VALUE = "(none)"
 
 
 def slice_values(split: Split, names: Sequence[str], *, revision: str | None = None) -> dict[str, Values]:
-    """Return the values of each row of a split by name, in the order of its samples; `label` has none here.
+    """Return the values of each row of a split by name, in the order of its samples; without `label`.
 
     Args:
-        split: Whose files are read again for columns.
+        split: Its files are read again for columns.
         names: Columns, `label` or `length`.
-        revision: Of a dataset on the hub.
+        revision: Revision of a data set of the hub.
 
     Raises:
         DataError: A column is absent, or a column or the label has more than `MAX_SLICES` values.
     """
-    found = column_values(split.samples, split.source, names, revision=revision)
-    return {name: num_tokens(split) if name == LENGTH else found[name] for name in names if name != LABEL}
+    columns = column_values(split.samples, split.source, names, revision=revision)
+    return {name: num_tokens(split) if name == LENGTH else columns[name] for name in names if name != LABEL}
 
 
 def num_tokens(split: Split) -> Values:
-    """Return the tokens of each row before truncation, (N,) int64; of a question, those of all its windows."""
+    """Return the tokens of each row before truncation, (N,) int64; for a question, the sum over its windows."""
     lengths = np.asarray(split.store.full_lengths, dtype=np.int64)
-    if EXAMPLE not in split.store.of_rows:
+    if EXAMPLE not in split.store.row_values:
         return lengths
-    windows = np.asarray(split.store.of_rows[EXAMPLE], dtype=np.int64)
+    windows = np.asarray(split.store.row_values[EXAMPLE], dtype=np.int64)
     return np.bincount(windows, weights=lengths, minlength=split.num_rows).astype(np.int64)
 
 
 def column_values(
     samples: Samples, source: str, names: Sequence[str], *, revision: str | None = None
 ) -> dict[str, Values]:
-    """Return the values of columns by name, in the order of samples; `label` and `length`, which are none, are absent.
+    """Return the values of columns by name, in the order of samples; without `label` and `length`.
 
     Args:
-        samples: Whose files are read again.
-        source: Name of the file, where all are from one.
+        samples: Their files are read again.
+        source: Name of the file, where all samples are from one.
         names: Columns, `label` or `length`.
-        revision: Of a dataset on the hub.
+        revision: Revision of a data set of the hub.
 
     Raises:
         DataError: A column is absent, or a column or the label has more than `MAX_SLICES` values.
@@ -66,24 +66,52 @@ def column_values(
     names = [name for name in names if name not in BUILT_IN]
     if not names:
         return {}
+    values_by_name = _values(samples, source, names, revision=revision)
+    for name, values in values_by_name.items():
+        refuse_many(name, values, source=source)
+    return values_by_name
+
+
+def _values(samples: Samples, source: str, names: Sequence[str], *, revision: str | None) -> dict[str, Values]:
     files = samples.files or (source,)
-    file_of = np.zeros(len(samples), dtype=np.int64) if samples.file_of is None else samples.file_of
-    found = {name: np.empty(len(samples), dtype=object) for name in names}
+    file_index = np.zeros(len(samples), dtype=np.int64) if samples.file_index is None else samples.file_index
+    columns = {name: np.empty(len(samples), dtype=object) for name in names}
     for number, file in enumerate(files):
         table = read_table(file, revision=revision if file.startswith("hub:") else None)
-        places = np.flatnonzero(file_of == number)
+        places = np.flatnonzero(file_index == number)
         for name in names:
-            found[name][places] = column_texts(table, name, samples.rows[places].tolist(), source=file)
-    for name, values in found.items():
-        refuse_many(name, values, source=source)
-    return found
+            columns[name][places] = column_texts(table, name, samples.rows[places].tolist(), source=file)
+    return columns
+
+
+def cluster_numbers(split: Split, column: str | None, *, revision: str | None = None) -> npt.NDArray[np.int64] | None:
+    """Return the cluster of each row of a split, (N,): rows with equal values of a column, or questions about one
+    passage; None where rows are independent.
+
+    Args:
+        split: Whose files are read again for a column.
+        column: Its name; None for the clusters of the task.
+        revision: Of a dataset on the hub.
+
+    Raises:
+        DataError: The column is absent.
+    """
+    samples = split.samples
+    if column is not None:
+        values: Sequence[str] = _values(samples, split.source, [column], revision=revision)[column].tolist()
+    elif samples.answers is not None and samples.text_pairs is not None:
+        values = samples.text_pairs
+    else:
+        return None
+    numbers: dict[str, int] = {}
+    return np.asarray([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
 
 
 def column_texts(table: pa.Table, name: str, rows: Iterable[int], *, source: str) -> list[str]:
-    """Return the values of a column in some rows, as texts; "(none)" where there is none.
+    """Return the values of a column in some rows as texts; "(none)" for null, NaN and blank values.
 
     Raises:
-        DataError: There is no such column.
+        DataError: The column is absent.
     """
     if name not in table.column_names:
         raise DataError(
@@ -98,11 +126,7 @@ def column_texts(table: pa.Table, name: str, rows: Iterable[int], *, source: str
 
 
 def refuse_many(name: str, values: Values, *, source: str) -> None:
-    """Refuse a column with too many values for slices.
-
-    Raises:
-        DataError: It has more than `MAX_SLICES`.
-    """
+    """Raise a DataError where a column has more than `MAX_SLICES` distinct values."""
     count = len(set(values.tolist()))
     if count > MAX_SLICES:
         raise DataError(

@@ -1,6 +1,6 @@
-"""Cutting validation and test parts from the training rows: by share, stratified, or without tearing groups.
+"""Cuts validation and test parts from the training rows: by share, stratified by class, or by whole groups.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 from collections.abc import Sequence
@@ -14,23 +14,23 @@ from paratune.errors import DataError
 
 IntArray = npt.NDArray[np.int64]
 _STREAM = 2**32
-"""The seed's random stream of cuts; epochs have the streams below."""
+"""Random stream of cuts for `random_keys`; epochs use the streams below it."""
 
 
-def cut(
+def split_rows(
     num_rows: int, split: SplitOptions, labels: npt.NDArray[np.generic] | None, groups: Sequence[str] | None
 ) -> dict[str, IntArray]:
     """Return the rows of each part, ascending; every row is in exactly one part.
 
-    The cut depends on `split`, the number of rows, and (stratified) the labels or (grouped) the groups, alone.
-    Sizes are exact: the largest remainders decide on the last rows, per class when stratified. Groups are dealt whole,
-    in random order, each to where it brings the sizes (and, stratified, the class counts) nearest to the shares.
+    The cut depends only on `split`, the number of rows and, for stratified or grouped cuts, the labels or groups.
+    Sizes are exact: the largest remainders get the last rows, per class when stratified. Groups stay whole: in random
+    order, each goes to the part where it brings the sizes (stratified: the class counts) closest to the shares.
 
     Args:
-        num_rows: Rows that are dealt.
-        split: Shares, seed, and what to keep.
-        labels: (num_rows,), class ids; needed to stratify.
-        groups: (num_rows,) names; needed for `group_by`.
+        num_rows: Number of rows.
+        split: Shares, seed, and whether to stratify.
+        labels: (num_rows,), class ids; required to stratify.
+        groups: (num_rows,) names; required for `group_by`.
 
     Returns:
         Rows by part: train, and validation and test where they have a share.
@@ -43,7 +43,7 @@ def cut(
     if split.stratify:
         if labels is None or not np.issubdtype(labels.dtype, np.integer):
             raise DataError(
-                "data.split.stratify needs class labels; leave it out for a numeric target",
+                "data.split.stratify needs class labels; remove it for a numeric target",
                 code="data.split_conflict",
                 key="data.split.stratify",
             )
@@ -70,7 +70,7 @@ def _shares(split: SplitOptions) -> dict[str, float]:
     train = 1.0 - sum(held_out.values())
     if train <= 1e-9:
         raise DataError(
-            f"data.split: validation and test take {1 - train:g} of the rows; nothing is left to train on",
+            f"data.split: the shares of validation and test sum to {1 - train:g}; no row is left for training",
             code="data.split_empty",
             key="data.split",
         )
@@ -89,7 +89,7 @@ def _deal_rows(classes: IntArray, shares: dict[str, float], seed: int) -> IntArr
 
 
 def largest_remainder(total: int, shares: Sequence[float]) -> list[int]:
-    """Return whole numbers that sum to `total` and differ from `total * share` by less than one each.
+    """Return integers that sum to `total` and each differ from `total * share` by less than one.
 
     Hamilton's method; equal remainders go to the earlier share.
     """
@@ -102,26 +102,26 @@ def largest_remainder(total: int, shares: Sequence[float]) -> list[int]:
 
 
 def _deal_groups(classes: IntArray, groups: Sequence[str], shares: dict[str, float], seed: int) -> IntArray:
-    """Return the part of each row; groups are ordered by random keys that belong to their place of first occurrence."""
+    """Return the part of each row. Groups are numbered in order of first occurrence, then shuffled by random keys."""
     numbers: dict[str, int] = {}
     group_of = np.asarray([numbers.setdefault(group, len(numbers)) for group in groups], dtype=np.int64)
     num_groups, num_classes = len(numbers), int(classes.max(initial=0)) + 1
     members = np.zeros((num_groups, num_classes))
     np.add.at(members, (group_of, classes), 1)
     class_sizes = members.sum(axis=0)
-    # Relative to the class, so that a rare one weighs as much as a frequent one.
+    # Shares of each class, not counts: a rare class has the same weight as a frequent one.
     aim = np.asarray(list(shares.values()))[:, None] * np.ones(num_classes)
     members /= class_sizes
-    held = np.zeros((len(shares), num_classes))
+    held_shares = np.zeros((len(shares), num_classes))
     part_of_group = np.empty(num_groups, dtype=np.int64)
     order = np.argsort(random_keys(num_groups, seed, _STREAM), kind="stable")
     for dealt, group in enumerate(order):
-        # The change of the squared distance to the aim, when the group goes to each of the parts.
-        cost = (members[group] * (2 * (held - aim) + members[group])).sum(axis=1)
-        empty = ~held.any(axis=1)
+        # Change of the squared distance to the aim, |h + m - aim|^2 - |h - aim|^2, for each part.
+        cost = (members[group] * (2 * (held_shares - aim) + members[group])).sum(axis=1)
+        empty = ~held_shares.any(axis=1)
         if num_groups - dealt <= int(empty.sum()):
             cost = np.where(empty, cost, np.inf)
         part = int(np.argmin(cost))
         part_of_group[group] = part
-        held[part] += members[group]
+        held_shares[part] += members[group]
     return part_of_group[group_of]

@@ -1,6 +1,6 @@
-"""SQuAD's own JSON layout, versions 1.1 and 2.0, as a table with one row for each question.
+"""Reads SQuAD's JSON layout, versions 1.1 and 2.0, as a table with one row for each question.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import pyarrow as pa
 from paratune.errors import DataError
 
 ANSWERS = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int64()))])
-"""As `datasets` has them: texts and their places of one question."""
+"""Gold answers of a question, in the same layout as in `datasets`."""
 _SCHEMA = pa.schema(
     [
         ("id", pa.string()),
@@ -25,25 +25,27 @@ _SCHEMA = pa.schema(
 
 
 def is_squad(value: Any) -> bool:
-    """Say whether a JSON value has SQuAD's layout: an object whose `data` is a list of articles with paragraphs."""
+    """Return whether a JSON value has SQuAD's layout: an object whose `data` is a list of articles with paragraphs."""
     articles = value.get("data") if isinstance(value, dict) else None
-    return isinstance(articles, list) and any(isinstance(each, dict) and "paragraphs" in each for each in articles)
+    return isinstance(articles, list) and any(
+        isinstance(article, dict) and "paragraphs" in article for article in articles
+    )
 
 
 def is_squad_table(table: pa.Table) -> bool:
-    """Say whether a table is one of `squad_table`."""
+    """Return whether a table has the schema of `squad_table`."""
     return bool(table.schema.equals(_SCHEMA))
 
 
 def squad_table(value: Any, source: str) -> pa.Table:
-    """Return id, title, context, question, answers and is_impossible of each question, null where they are not given.
+    """Return id, title, context, question, answers and is_impossible of each question, null where they are absent.
 
     Raises:
-        DataError: A part is absent or of another type; the text says which.
+        DataError: A required part is absent, or a part has another type.
     """
     rows = list(_questions(value["data"], source))
     if not rows:
-        raise DataError(f"{source} has SQuAD's layout and no question in it", code="data.empty", source=source)
+        raise DataError(f"{source} has SQuAD's layout, but no question", code="data.empty", source=source)
     try:
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
     except UnicodeEncodeError as error:
@@ -76,28 +78,28 @@ def _questions(articles: list[Any], source: str) -> Iterator[dict[str, Any]]:
 def _answers(answers: list[Any] | None, where: str) -> dict[str, list[Any]] | None:
     if answers is None:
         return None
-    found: dict[str, list[Any]] = {"text": [], "answer_start": []}
+    columns: dict[str, list[Any]] = {"text": [], "answer_start": []}
     for number, answer in enumerate(answers):
         here = f"{where}.answers[{number}]"
-        found["text"].append(_part(answer, "text", str, here))
-        found["answer_start"].append(_part(answer, "answer_start", int, here))
-    return found
+        columns["text"].append(_part(answer, "text", str, here))
+        columns["answer_start"].append(_part(answer, "answer_start", int, here))
+    return columns
 
 
 def _part(value: Any, key: str, kind: Any, where: str, *, needed: bool = True) -> Any:
     if not isinstance(value, dict):
         raise DataError(
-            f"{where} is {_shown(value)} and not an object with {key!r}", code="data.squad_layout", where=where, key=key
+            f"{where} is {_shown(value)}, not an object with {key!r}", code="data.squad_layout", where=where, key=key
         )
-    found = value.get(key)
-    if found is None and not needed:
+    part = value.get(key)
+    if part is None and not needed:
         return None
-    # True is an int to Python, and no id or place in a text.
-    if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-        wanted = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
-        state = "is absent" if key not in value else f"is {_shown(found)}"
+    # bool is a subclass of int, but True is no id and no position.
+    if not isinstance(part, kind) or (isinstance(part, bool) and kind is not bool):
+        wanted = " or ".join(expected_type.__name__ for expected_type in (kind if isinstance(kind, tuple) else (kind,)))
+        state = "is absent" if key not in value else f"is {_shown(part)}"
         raise DataError(f"{where}.{key} {state}; expected {wanted}", code="data.squad_layout", where=where, key=key)
-    return found
+    return part
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,6 @@
-"""Parsing CSV, TSV, JSON lines and text strictly: what is malformed is an error with its line, never a shifted column.
+"""Strict parsers of CSV, TSV, JSON lines and text: malformed input is an error with its line, never a shifted column.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 import csv
@@ -27,7 +27,7 @@ def decode(raw: bytes, source: str) -> str:
     """Return UTF-8 text without its byte order mark.
 
     Raises:
-        DataError: It is not UTF-8 (the first bad byte and its line are named), or it is binary.
+        DataError: It is not UTF-8 (the message has the first invalid byte and its line), or it is binary.
     """
     if raw[:2] in _BYTE_ORDER_MARKS:
         raise DataError(
@@ -38,9 +38,9 @@ def decode(raw: bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         if b"\0" in raw:
             raise DataError(
-                f"{source} is a binary file, not the text that its suffix promises", code="data.encoding", source=source
+                f"{source} is a binary file, not a text file as its suffix says", code="data.encoding", source=source
             ) from error
-        # utf-8-sig counts from behind the mark.
+        # The codec utf-8-sig counts from after the byte order mark.
         byte = error.start + (3 if raw.startswith(b"\xef\xbb\xbf") else 0)
         line = raw.count(b"\n", 0, byte) + 1
         raise DataError(
@@ -53,7 +53,7 @@ def decode(raw: bytes, source: str) -> str:
         ) from error
     if "\0" in text:
         raise DataError(
-            f"{source} is a binary file, not the text that its suffix promises", code="data.encoding", source=source
+            f"{source} is a binary file, not a text file as its suffix says", code="data.encoding", source=source
         )
     return text
 
@@ -61,7 +61,7 @@ def decode(raw: bytes, source: str) -> str:
 def parse_csv(raw: bytes, source: str) -> pa.Table:
     """Parse comma-separated values (RFC 4180); every column is a string column.
 
-    The separator is the semicolon where the header line has semicolons and no comma. Blank lines are passed over.
+    The separator is the semicolon where the header line has semicolons and no comma. Blank lines are skipped.
 
     Raises:
         DataError: A row has another number of fields than the header, a quote is misplaced, a column name repeats.
@@ -74,8 +74,8 @@ def parse_csv(raw: bytes, source: str) -> pa.Table:
 def parse_tsv(raw: bytes, source: str) -> pa.Table:
     """Parse tab-separated values; every column is a string column.
 
-    Both kinds of TSV are about: with quoted fields as in CSV, and with quotes that are plain characters. Quotes are
-    unwrapped when the whole file is well-formed that way; else they are plain characters.
+    There are two kinds of TSV: with quoted fields as in CSV, and with quotes as plain characters. Fields are unquoted
+    when the whole file is well-formed as the first kind; otherwise quotes are plain characters.
 
     Raises:
         DataError: As `parse_csv`.
@@ -109,7 +109,7 @@ def _table(text: str, source: str, *, delimiter: str, quoted: bool) -> pa.Table:
             raise DataError(
                 f"{source}, line {line}: {len(record)} fields, but the header has {len(header)} ({listing(header)}); "
                 + (
-                    'a field with a separator or a line break in it must stand in "quotes"'
+                    'a field that contains a separator or a line break must be in "quotes"'
                     if quoted
                     else "a tab is missing or too many"
                 ),
@@ -118,7 +118,7 @@ def _table(text: str, source: str, *, delimiter: str, quoted: bool) -> pa.Table:
                 line=line,
             )
         rows.append(record)
-        if len(rows) == 20_000:  # arrow strings take a third of the memory of Python ones
+        if len(rows) == 20_000:  # Arrow strings need a third of the memory of Python strings
             _flush(rows, chunks)
     _flush(rows, chunks)
     columns = [pa.chunked_array(chunk, type=pa.string()) for chunk in chunks]
@@ -127,7 +127,7 @@ def _table(text: str, source: str, *, delimiter: str, quoted: bool) -> pa.Table:
 
 def _flush(rows: list[list[str]], chunks: list[list[pa.Array]]) -> None:
     for chunk, values in zip(chunks, zip(*rows, strict=True), strict=False):
-        # pa.array would import pandas, which takes half a second, to look whether this is a Series.
+        # pa.array would import pandas (0.5 s) to check whether this is a Series.
         builder = pa.lib.StringBuilder()
         builder.append_values(values)
         chunk.append(builder.finish())
@@ -135,9 +135,9 @@ def _flush(rows: list[list[str]], chunks: list[list[pa.Array]]) -> None:
 
 
 def _records(text: str, source: str, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of its last line, fields) of each record that is not blank."""
+    """Yield (number of the last line, fields) of each record that is not blank."""
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    limit = csv.field_size_limit(sys.maxsize)  # the default refuses texts over 128 KiB
+    limit = csv.field_size_limit(sys.maxsize)  # the default limit is 128 KiB
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
         try:
@@ -146,7 +146,7 @@ def _records(text: str, source: str, delimiter: str, quoted: bool) -> Iterator[t
                     yield reader.line_num, record
         except csv.Error as error:
             raise DataError(
-                f'{source}, line {reader.line_num}: {error}; a quote inside a quoted field is written twice ("")',
+                f'{source}, line {reader.line_num}: {error}; write a quote inside a quoted field twice ("")',
                 code="data.csv",
                 source=source,
                 line=reader.line_num,
@@ -156,16 +156,16 @@ def _records(text: str, source: str, delimiter: str, quoted: bool) -> Iterator[t
 
 
 def parse_json(raw: bytes, source: str) -> pa.Table:
-    """Parse one JSON object a line, one list of objects, or SQuAD's layout; a key that an object lacks is null there.
+    """Parse one JSON object per line, one list of objects, or SQuAD's layout; missing keys of an object become null.
 
-    A list may also stand alone under `data`, as `datasets` reads it with `field="data"`.
+    The list may also be the value of `data` in an object, as `datasets` reads it with `field="data"`.
 
     Returns:
-        The columns. Those with values of several types are strings; where objects or lists are among them, the metadata
-        `NESTED_AT` of the field names the first row that has one.
+        The columns. A column with values of several types has strings; where it has objects or lists, the metadata
+        `NESTED_AT` of its field is the first row with one.
 
     Raises:
-        DataError: A line is not a JSON object, has a key twice, or a part of SQuAD's layout is absent.
+        DataError: A line is not a JSON object, an object has a key twice, or a part of SQuAD's layout is absent.
     """
     text = decode(raw, source)
     whole = _whole_object(text, source)
@@ -198,22 +198,22 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
     for column in columns.values():
         column.extend([None] * (num_rows - len(column)))
     if not columns:
-        raise DataError(f"{source} is empty: it holds no object with columns", code="data.empty", source=source)
-    made = {name: _column(values, f"{source}, column {name}") for name, values in columns.items()}
-    # A column of strings with objects or lists among them holds these as JSON.
-    joined = {name for name, array in made.items() if name in nested_at and pa.types.is_string(array.type)}
+        raise DataError(f"{source} is empty: it has no object with columns", code="data.empty", source=source)
+    arrays = {name: _column(values, f"{source}, column {name}") for name, values in columns.items()}
+    # In a column of strings, objects and lists are JSON texts: `NESTED_AT` marks it, so that they are not used as text.
+    mixed = {name for name, array in arrays.items() if name in nested_at and pa.types.is_string(array.type)}
     fields = [
-        pa.field(name, array.type, metadata={NESTED_AT: nested_at[name]} if name in joined else None)
-        for name, array in made.items()
+        pa.field(name, array.type, metadata={NESTED_AT: nested_at[name]} if name in mixed else None)
+        for name, array in arrays.items()
     ]
-    return pa.Table.from_arrays(list(made.values()), schema=pa.schema(fields))
+    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
 
 def parse_text(raw: bytes, source: str) -> pa.Table:
-    """Parse plain text, a document a line; blank lines are passed over.
+    """Parse plain text with one document per line; blank lines are skipped.
 
     Returns:
-        One column, text: the lines without their ends.
+        One column, text: the lines without line ends.
 
     Raises:
         DataError: As `decode`.
@@ -240,65 +240,52 @@ def _documents(texts: Iterable[str]) -> pa.Table:
 
 
 def _whole_object(text: str, source: str) -> dict[str, Any] | None:
-    """Return the object that the whole text is; None where it is something else, such as an object a line."""
+    """Return the whole text as one object; None where it is something else, such as one object per line."""
     if not text.lstrip().startswith("{"):
         return None
     try:
-        found = json.loads(text, object_pairs_hook=_unique)
+        value = json.loads(text, object_pairs_hook=_unique)
     except _RepeatedKey as error:
-        if text.lstrip().partition("\n")[0].rstrip().endswith("}"):  # an object a line: its line will be named
+        if text.lstrip().partition("\n")[0].rstrip().endswith("}"):  # one object per line: `_lines` reports the line
             return None
         raise DataError(f"{source}: {error}", code="data.json", source=source) from error
     except (RecursionError, ValueError) as error:
         if not isinstance(error, json.JSONDecodeError):
             return None
-        # Of an object a line the first one is whole, and then there is more.
+        # "Extra data" follows a complete object: the text has one object per line.
         if error.msg != "Extra data" and '"paragraphs"' in text:
             raise DataError(
-                f"{source}, line {error.lineno}: not JSON ({error}); it seems to have SQuAD's layout, and is damaged "
-                "or cut off",
+                f"{source}, line {error.lineno}: not JSON ({error}); it looks like SQuAD's layout, but is damaged "
+                "or incomplete",
                 code="data.json",
                 source=source,
             ) from error
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: texts may hold U+2028
-        if not line.strip():
-            continue
-        try:
-            yield f"line {number}", json.loads(line, object_pairs_hook=_unique)
-        except _RepeatedKey as error:
-            raise DataError(
-                f"{source}, line {number}: {error}", code="data.json", source=source, number=number
-            ) from error
-        except (ValueError, RecursionError) as error:
-            raise DataError(
-                f"{source}, line {number}: not JSON ({error}); expected one object a line",
-                code="data.json",
-                source=source,
-                number=number,
-            ) from error
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines, which also splits at U+2028
+        if line.strip():
+            place = f"line {number}"
+            yield place, _load_json(line, f"{source}, {place}", source, "; expected one object per line")
 
 
 def _listed(text: str, source: str) -> Iterator[tuple[str, Any]]:
+    yield from _numbered(_load_json(text, source, source, ""))
+
+
+def _load_json(text: str, where: str, source: str, advice: str) -> Any:
     try:
-        values = json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{source}, line {error.lineno}: not JSON ({error})", code="data.json", source=source
-        ) from error
+        return json.loads(text, object_pairs_hook=_unique)
     except _RepeatedKey as error:
-        raise DataError(f"{source}: {error}", code="data.json", source=source) from error
+        raise DataError(f"{where}: {error}", code="data.json", source=source) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{source}: not JSON that can be read: {error}", code="data.json", source=source) from error
-    yield from _numbered(values)
+        raise DataError(f"{where}: not JSON ({error}){advice}", code="data.json", source=source) from error
 
 
 class _RepeatedKey(ValueError):
-    """An object has a key twice: which of the values is meant cannot be known."""
+    """An object has a key twice, so that its value is ambiguous."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -315,9 +302,9 @@ def _numbered(values: list[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _column(values: list[Any], where: str) -> pa.Array:
-    """Return a column as it is, or as strings where the values are of several types."""
+    """Return values as an Arrow array, as strings where they have several types."""
     try:
-        where.encode()  # the column's name is text as well
+        where.encode()  # raises for an invalid column name, too
         try:
             return pa.array(values)
         except (pa.ArrowException, OverflowError):

@@ -1,6 +1,6 @@
-"""The texts of files one after the other, for what reads them once: Parquet piece by piece, others as tables.
+"""Iterates over the texts of files, for code that reads each text once: Parquet in parts, other files whole.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,18 +15,18 @@ from paratune.data.read import read_table
 from paratune.errors import DataError
 
 _ROWS = 10_000
-"""Of a Parquet file that are in memory at a time."""
+"""Rows of a Parquet file that are in memory at a time."""
 
 
 def iterate_texts(sources: Sequence[str], column: str) -> Iterator[str]:
-    """Yield the texts of a column of files, in order; rows without text are passed over.
+    """Yield the texts of a column of files, in order, without rows that have no text.
 
     Args:
-        sources: As `read_table` takes them.
-        column: The same of all; text files call theirs `text`.
+        sources: Files, as for `read_table`.
+        column: Name of the column in all files; `text` for text files.
 
     Raises:
-        DataError: A file is absent or damaged, has no such column, or it holds no text.
+        DataError: A file is absent or damaged, or the column is absent or does not contain text.
     """
     for source in sources:
         for table in _tables(source):
@@ -42,7 +42,7 @@ def _tables(source: str) -> Iterator[pa.Table]:
     try:
         with pq.ParquetFile(source) as file:
             for batch in file.iter_batches(batch_size=_ROWS):
-                batch.validate(full=True)  # else text that is not UTF-8 is found only when it is used
+                batch.validate(full=True)  # otherwise invalid UTF-8 raises only where a text is used
                 yield pa.Table.from_batches([batch])
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source} is damaged or not Parquet: {error}", code="data.damaged", source=source) from error

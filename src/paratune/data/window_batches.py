@@ -1,6 +1,6 @@
-"""Batches of windows in which answers are looked for.
+"""Makes batches of windows for question answering.
 
-Floor 3. Dimensions: `B` windows.
+Dimension: `B` windows.
 """
 
 from dataclasses import dataclass, replace
@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from paratune.batch import Batch
-from paratune.data.loader import Collator, How, IntArray
+from paratune.data.loader import CollateOptions, Collator, IntArray
 from paratune.data.token_store import TokenStore
 from paratune.data.windows import BOUNDS
 
 
 @dataclass(frozen=True, eq=False)
 class WindowCollator:
-    """A `Collator` of windows, which also says where the context of each is."""
+    """A collator that adds to the batches of another one where the context of each window is. See `loader.Collate`."""
 
     inner: Collator
 
@@ -28,12 +28,12 @@ class WindowCollator:
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         return self.inner.loss_denominator(indices, epoch=epoch)
 
-    def __call__(self, indices: IntArray, loss_denominator: float, **how: Unpack[How]) -> Batch:
-        """Return the windows at `indices` as one batch; see `Collate`."""
-        batch = self.inner(indices, loss_denominator, **how)
-        # A filler row is shorter than the window it is made of, and its answer may not be in it.
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        """Return the windows at `indices` as one batch with `row_bounds`."""
+        batch = self.inner(indices, loss_denominator, **options)
+        # A filler row has only the first tokens of a window: its bounds and labels are set to those, for valid indices.
         bounds = np.tile(np.asarray([0, 0, 1], dtype=np.int64), (len(batch.index), 1))
-        bounds[: len(indices)] = self.store.of_rows[BOUNDS][indices]
+        bounds[: len(indices)] = self.store.row_values[BOUNDS][indices]
         labels = batch.labels
         if labels is not None:
             labels[len(indices) :] = 0

@@ -1,8 +1,8 @@
-"""`paratune doctor`: what this machine has, what would not work on it or in a run, why, and what to do.
+"""`paratune doctor`: checks of this machine, and of a run before it starts, each with the reason and the remedy.
 
-Rests on floors 0 and 1; torch is imported only inside the checks that ask it something. Nothing is changed on the
-machine: a probe of the disk writes a file without a name. docs/howto/doctor.md lists the findings. What is asked of the
-files and the model of a run, which other rooms know how to read, `paratune.commands.doctor` gathers.
+Imports only the two lowest layers; torch is imported inside the checks that need it. Nothing on the machine is changed:
+the test of the disk writes a file without a name. docs/howto/doctor.md lists the findings.
+`paratune.commands.doctor_run` collects the facts about data and model, which need packages of higher layers.
 """
 
 from paratune.doctor.checkup import examine, run

@@ -1,4 +1,4 @@
-"""What the batch script of a job says of how its processes are started."""
+"""Finds the commands in a batch script that start the processes of a run."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ def _srun(before: str = "", behind: str = "") -> re.Pattern[str]:
 
 _SRUN = _srun()
 _NAMES_SRUN = _srun(before="\"'=", behind="\"'")
-"""Also in what a variable is given: LAUNCHER="srun --ntasks-per-node=4"."""
+"""Also in the value of a variable: LAUNCHER="srun --ntasks-per-node=4"."""
 _SHELL = re.compile(r"(?:a|ba|c|da|fi|k|tc|z)?sh")
 _SHELL_SUFFIXES = frozenset({".sh", ".bash", ".slurm", ".sbatch"})
 _MODULES = {
@@ -30,34 +30,34 @@ _MODULES = {
     "accelerate.commands.launch": ["accelerate", "launch"],
     "deepspeed.launcher.runner": ["deepspeed"],
 }
-"""What python -m starts, by the programs that do the same."""
+"""Module of `python -m` -> the program with the same effect."""
 _HOSTS = re.compile(r"-H|--?\w*hostfile")
-"""Options with which deepspeed and accelerate start the run on other nodes too."""
+"""Options of deepspeed and accelerate that start processes on other nodes."""
 MAX_SCRIPT_BYTES = 2**18
 MAX_DEPTH = 3
-"""Scripts that call scripts that call scripts."""
+"""Maximum depth of scripts that call scripts."""
 
 
 @dataclass(frozen=True)
 class ScriptFacts:
-    """What a batch script, and those that it calls, show of how training is started."""
+    """The start of training in a batch script and the scripts that it calls."""
 
     names_srun: bool = False
     plain: tuple[str, int, str] | None = None
-    """The first command that starts training on the node of the batch step: of which script, its line, its words.
+    """The first command that starts training on the node of the batch step: script, line number and words.
 
-    From its program on: what stands before may be a secret (WANDB_API_KEY=...).
+    Without the assignments before the program, which may be secrets (WANDB_API_KEY=...).
     """
     unread: tuple[str, ...] = ()
-    """Scripts that it calls and that could not be read."""
+    """Called scripts that could not be read."""
 
 
-def look_into(script: str, called: Mapping[str, str]) -> ScriptFacts:
-    """Return what a batch script shows.
+def find_start(script: str, called: Mapping[str, str]) -> ScriptFacts:
+    """Return the start of training in a batch script.
 
     Args:
-        script: Its text.
-        called: Texts of the scripts that it calls, by the names that it has for them, as `read_called` gives them.
+        script: Text of the script.
+        called: Name -> text of the called scripts, from `read_called`.
     """
     texts = {"batch script": script, **called}
     plain = (
@@ -80,7 +80,7 @@ def look_into(script: str, called: Mapping[str, str]) -> ScriptFacts:
 
 
 def _starts_training(words: Sequence[str]) -> bool:
-    """Return whether a command, which begins with its program, starts training on the node that it runs on."""
+    """Return whether a command starts training on its own node; its first word is the program."""
     words = _without_python(words)
     if not words or "--help" in words or "--version" in words:
         return False
@@ -91,7 +91,7 @@ def _starts_training(words: Sequence[str]) -> bool:
 
 
 def _without_python(words: Sequence[str]) -> list[str]:
-    """Return a command with the program of the same name in the place of python -m; empty where python runs another."""
+    """Return a command with `python -m MODULE` replaced by its program; an empty list for other modules."""
     if not words or not re.fullmatch(r"python[\d.]*", program_name(words[0])):
         return list(words)
     at = 1
@@ -102,17 +102,17 @@ def _without_python(words: Sequence[str]) -> list[str]:
 
 
 def _calls(script: str) -> dict[str, bool]:
-    """Return the scripts that a script runs, by the words that name them, with whether a shell is to read them."""
-    found: dict[str, bool] = {}
+    """Return name -> whether a shell reads it, for the scripts that a script calls."""
+    calls: dict[str, bool] = {}
     for _, words in commands(script):
         name, by_shell = _called(words[program_at(words) :])
         if name:
-            found[name] = found.get(name, False) or by_shell
-    return found
+            calls[name] = calls.get(name, False) or by_shell
+    return calls
 
 
 def _called(words: Sequence[str]) -> tuple[str, bool]:
-    """Return the script that a command runs, and whether a shell is to read it: bash FILE, source FILE; not ./FILE."""
+    """Return the script that a command runs, and whether a shell reads it: bash FILE, source FILE; not ./FILE."""
     if not words:
         return "", False
     program = _file(words[0])
@@ -126,7 +126,7 @@ def _called(words: Sequence[str]) -> tuple[str, bool]:
 
 
 def _read_by_shell(words: Sequence[str]) -> str:
-    """Return the file behind the options of a shell; empty where it reads a text or its input."""
+    """Return the file after the options of a shell; "" if it reads a string or its input."""
     at = 0
     while at < len(words) and words[at][0] in "-+":
         option = words[at]
@@ -144,32 +144,32 @@ def _file(word: str) -> str:
 
 
 def read_called(script: str, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the texts of scripts that a script calls, and that those call, by the words that name them.
+    """Return name -> text of the scripts that a script calls, directly or indirectly.
 
     Args:
-        script: The text of the first.
-        environ: Whose variables stand in names.
-        folder: The working directory, to which names are relative.
+        script: Text of the first script.
+        environ: Variables for names.
+        folder: Working directory, for relative names.
     """
-    found: dict[str, str] = {}
+    scripts: dict[str, str] = {}
     names = _calls(script)
     for _ in range(MAX_DEPTH):
-        texts = {name: _text(name, environ, folder) for name in names if name not in found}
+        texts = {name: _text(name, environ, folder) for name in names if name not in scripts}
         new = {
             name: text
             for name, text in texts.items()
             if text is not None and (names[name] or _is_for_shell(text, PurePath(name).suffix))
         }
-        found |= new
+        scripts |= new
         names = {}
         for text in new.values():
             for name, by_shell in _calls(text).items():
                 names[name] = names.get(name, False) or by_shell
-    return found
+    return scripts
 
 
 def _is_for_shell(text: str, suffix: str) -> bool:
-    """Return whether a file that is run by its name is a script of a shell, as its first line or its suffix says."""
+    """Return whether a file is a shell script, by its first line or its suffix."""
     first = text.partition("\n")[0]
     if not first.startswith("#!"):
         return not suffix or suffix in _SHELL_SUFFIXES
@@ -177,11 +177,11 @@ def _is_for_shell(text: str, suffix: str) -> bool:
 
 
 def _text(name: str, environ: Mapping[str, str], folder: Path) -> str | None:
-    """Return the text of a script; None where it cannot be read, or is none."""
+    """Return the text of a script; None if it cannot be read or is binary."""
     path = re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda match: environ.get(match[1] or match[2], match[0]), name)
     path = re.sub(r"^~(?=/)", lambda match: environ.get("HOME", match[0]), path)
     try:
-        if not (folder / path).is_file():  # to open a pipe would wait for its other end
+        if not (folder / path).is_file():  # opening a pipe would block
             return None
         with (folder / path).open("rb") as file:
             content = file.read(MAX_SCRIPT_BYTES + 1)
@@ -191,24 +191,24 @@ def _text(name: str, environ: Mapping[str, str], folder: Path) -> str | None:
 
 
 def wrong_rank_line(script: str | None) -> tuple[int, str] | None:
-    """Return the command that gives each node the rank of the batch step's, with the number of its first line.
+    """Return line number and text of a command that gives every node the rank of the batch step.
 
-    `$SLURM_NODEID` is read before srun runs unless it stands in single quotes or after a backslash.
+    The shell expands `$SLURM_NODEID` before srun starts, except in single quotes or after a backslash.
     """
     for number, line in lines(script or ""):
-        started = _SRUN.search(line)
-        if started is None:
+        srun = _SRUN.search(line)
+        if srun is None:
             continue
         bare = re.sub(r"'[^']*'", lambda quoted: "_" * len(quoted[0]), line)
-        if _RANK_OPTION.search(bare, started.end()):
-            return number, " ".join(line[started.start() :].split())
+        if _RANK_OPTION.search(bare, srun.end()):
+            return number, " ".join(line[srun.start() :].split())
     return None
 
 
 def read_in_tasks(command: str) -> str:
-    """Return a command of srun with all that it starts in a shell of each task, which reads the variables there."""
+    """Return a command of srun that runs its program in a shell, which expands the variables in each task."""
     words = command.split(" ")
     first = next((n for n, word in enumerate(words) if n and _PROGRAM.fullmatch(word)), None)
-    if first is None:  # which of the words are srun's own is not known
+    if first is None:  # the options of srun are unknown
         return "srun bash -c '...'"
     return f"{' '.join(words[:first])} bash -c {shlex.quote(' '.join(words[first:]))}"

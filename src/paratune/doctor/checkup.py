@@ -1,4 +1,4 @@
-"""Runs the checks and shows what they find."""
+"""Runs the checks and prints their findings."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -46,18 +46,18 @@ CHECKS: tuple[Check, ...] = (
     installation.check_extension_locks,
     installation.check_compiled,
 )
-"""In the order in which their findings are shown."""
+"""The checks of the machine, in the order of their findings."""
 
-OF_THE_NODES: frozenset[Check] = frozenset(
+NODE_CHECKS: frozenset[Check] = frozenset(
     {
         *(devices.check_cores, devices.check_memory, devices.check_shared_memory, devices.check_gpus),
         *(devices.check_precision, processes.check_hostname, processes.check_loopback),
     }
 )
-"""What says nothing of a run when other machines make it: a login node has no GPU, and little of everything."""
+"""Checks that are skipped when the run is on other machines: a login node has no GPU and few resources."""
 
-OF_SEVERAL: frozenset[Check] = frozenset({processes.check_hostname, processes.check_loopback})
-"""What says nothing of a run of one process without a group, which needs no network."""
+GROUP_CHECKS: frozenset[Check] = frozenset({processes.check_hostname, processes.check_loopback})
+"""Checks that are skipped for a run of one process, which needs no network."""
 
 SETUP_CHECKS: tuple[SetupCheck, ...] = (
     configuration.check_run_folder,
@@ -99,14 +99,14 @@ SETUP_CHECKS: tuple[SetupCheck, ...] = (
     versions.check_shared_room,
     versions.check_environment,
 )
-"""Of a run, whose configuration is right by itself; in the order in which their findings are shown."""
+"""The checks of a run with a valid configuration, in the order of their findings."""
 
 
 def examine(out_folder: Path) -> list[Finding]:
-    """Look at the machine and the installation.
+    """Check the machine and the installation.
 
     Args:
-        out_folder: Where runs would be written; it need not exist and is not made.
+        out_folder: Folder of runs; it need not exist and is not created.
 
     Returns:
         Findings in the order of `CHECKS`.
@@ -115,70 +115,74 @@ def examine(out_folder: Path) -> list[Finding]:
 
 
 def judge(machine: MachineFacts, *, is_elsewhere: bool = False, is_single: bool = False) -> list[Finding]:
-    """Run all checks; one that fails itself becomes a warning, because the others still say something.
+    """Run all checks, and return their findings; a check that raises an exception gives a warning.
 
     Args:
-        machine: This one.
-        is_elsewhere: Whether the run is made on other machines: what is theirs alone is not asked of this one.
-        is_single: Whether the run is one of `strategy: single`.
+        machine: This machine.
+        is_elsewhere: Whether the run is on other machines, which skips the checks of `NODE_CHECKS`.
+        is_single: Whether the run has `strategy.kind: single`, which skips the checks of `GROUP_CHECKS`.
     """
-    left_out = (OF_THE_NODES if is_elsewhere else frozenset()) | (OF_SEVERAL if is_single else frozenset())
-    return _judged([check for check in CHECKS if check not in left_out], machine)
+    skipped = (NODE_CHECKS if is_elsewhere else frozenset()) | (GROUP_CHECKS if is_single else frozenset())
+    return _run_checks([check for check in CHECKS if check not in skipped], machine)
 
 
 def judge_setup(setup: QueuedRun) -> list[Finding]:
-    """Run the checks of a run: all of them when its configuration can be run, else those of its options alone."""
+    """Run all checks of a run, or only those of its options if the configuration is invalid."""
     checks: tuple[SetupCheck, ...] = (configuration.check_options,)
-    return _judged(checks if setup.loaded is None else checks + SETUP_CHECKS, setup)
+    return _run_checks(checks if setup.loaded is None else checks + SETUP_CHECKS, setup)
 
 
-def _judged(checks: Iterable[Callable[[Any], Iterable[Finding]]], what: Any) -> list[Finding]:
+def _run_checks(checks: Iterable[Callable[[Any], Iterable[Finding]]], facts: Any) -> list[Finding]:
     findings: list[Finding] = []
     for check in checks:
         try:
-            findings.extend(check(what))
+            findings.extend(check(facts))
         except Exception as error:
             name = check.__name__.removeprefix("check_")
             findings.append(
-                Finding("check", "warning", f"{name} could not be looked at: {type(error).__name__}: {error}")
+                Finding("check", "warning", f"{name} could not be checked: {type(error).__name__}: {error}")
             )
     return findings
 
 
 def run(json: bool = False, folder: str | Path = "runs") -> int:
-    """Print what `examine` finds.
+    """Print the findings of `examine`.
 
     Args:
         json: One JSON object instead of text: ok, findings, node, versions.
-        folder: Where runs would be written.
+        folder: Folder of runs.
 
     Returns:
         The exit code: 0, or 1 when there is a problem.
     """
-    with looking("Looking at this machine", silent=json):
+    with shown_status("Checking this machine", silent=json):
         machine = describe_machine(Path(folder))
         findings = judge(machine)
-    return tell(findings, machine, as_json=json)
+    return print_findings(findings, machine, as_json=json)
 
 
 @contextmanager
-def looking(what: str, *, silent: bool) -> Iterator[None]:
-    """Show that something is looked at, for as long as it takes."""
+def shown_status(text: str, *, silent: bool) -> Iterator[None]:
+    """Show a status text in the terminal while the block runs."""
     from rich.console import Console
 
     if silent:
         yield
         return
-    with Console(highlight=False).status(what):
+    with Console(highlight=False).status(text):
         yield
 
 
-def tell(findings: list[Finding], machine: MachineFacts, *, as_json: bool) -> int:
+def print_findings(findings: list[Finding], machine: MachineFacts, *, as_json: bool) -> int:
     """Print findings; return the exit code, 1 when one of them is a problem."""
     from rich.console import Console
 
     if as_json:
-        result = {"schema_version": 1, "ok": not _has_problem(findings), "findings": [asdict(one) for one in findings]}
+        result = {
+            "schema_version": 1,
+            "ok": not _has_problem(findings),
+            "findings": [asdict(finding) for finding in findings],
+        }
         print_json({**result, "node": machine.node, "versions": machine.versions}, indent=1)
     else:
         _show(Console(highlight=False), findings)
@@ -194,19 +198,19 @@ def _show(console: Any, findings: list[Finding]) -> None:
     from rich.text import Text
 
     styles = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "bold red"}
-    # Two columns, so that what is wrapped stays beside its level.
+    # Two columns, so that wrapped lines stay next to their level.
     grid = Table.grid(padding=(0, 1))
     for finding in findings:
-        place = "" if finding.where == HERE or finding.where in finding.what else f"{finding.where}: "
+        place = "" if finding.where == HERE or finding.where in finding.fact else f"{finding.where}: "
         repair = (
             f"{finding.line}   ({finding.remedy})"
             if finding.line and finding.remedy
             else finding.line or finding.remedy
         )
-        lines = (plain(place + finding.what), plain(finding.why), repair and plain(f"-> {repair}"))
+        lines = (plain(place + finding.fact), plain(finding.why), repair and plain(f"-> {repair}"))
         grid.add_row(Text(finding.level, styles[finding.level]), Text("\n".join(line for line in lines if line)))
     console.print(grid)
-    counts = {level: sum(one.level == level for one in findings) for level in ("problem", "warning", "note")}
+    counts = {level: sum(finding.level == level for finding in findings) for level in ("problem", "warning", "note")}
     console.print(", ".join(f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items()))
 
 

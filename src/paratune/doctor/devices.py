@@ -1,4 +1,4 @@
-"""What computes, and what holds the data meanwhile: cores, memory, GPUs, and in which precision they are fast."""
+"""Checks of cores, memory, GPUs and the precisions in which they are fast."""
 
 import re
 from collections.abc import Iterator
@@ -11,58 +11,58 @@ from paratune.doctor.finding import Finding, MachineFacts
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 UNSET = "unset OMP_NUM_THREADS"
 LOW_MEMORY_BYTES = 2 * GIB
-"""A process with torch and a small model takes about 1 GiB."""
+"""A process with torch and a small model uses about 1 GiB."""
 LOW_SHM_BYTES = 256 * MIB
-"""Containers get 64 MiB unless told otherwise, which is known to be too little for NCCL and for loader processes."""
+"""Containers have 64 MiB by default, which is too little for NCCL and for loader workers."""
 
 
 def check_cores(machine: MachineFacts) -> Iterator[Finding]:
     logical, usable = machine.node["num_logical_cores"], machine.node["num_usable_cores"]
     model = machine.node["cpu_model"] or "processor of unknown kind"
     threads = machine.environ.get("OMP_NUM_THREADS")
-    some = f"{model}: {format_number(usable)} of {logical} logical cores may be used"
-    if usable is not None and usable == machine.num_affine_cores:  # libraries count these, and start as many threads
-        yield Finding("cores", "ok", some if usable != logical else f"{model}: {format_number(usable)} logical cores")
+    fact = f"{model}: {format_number(usable)} of {logical} logical cores are available"
+    if usable is not None and usable == machine.num_affine_cores:  # libraries start one thread for each of these
+        yield Finding("cores", "ok", fact if usable != logical else f"{model}: {format_number(usable)} logical cores")
     elif usable is not None and logical is not None and usable < logical:
         yield Finding(
             "cores",
             "note" if threads else "warning",
-            some,
-            "Libraries that start a thread for each core that they see would fight for these.",
+            fact,
+            "Libraries that start a thread for each core of the machine would start too many threads.",
             "" if threads else "divided by the processes of the run",
             line="" if threads else f"export OMP_NUM_THREADS={max(1, int(usable))}",
         )
     else:
         yield Finding("cores", "ok", f"{model}: {format_number(usable)} logical cores")
     if threads is not None:
-        yield _judge_threads(threads, usable)
+        yield _threads_finding(threads, usable)
 
 
-def _judge_threads(threads: str, usable: float | None) -> Finding:
-    found = f"OMP_NUM_THREADS={threads}"
+def _threads_finding(threads: str, usable: float | None) -> Finding:
+    fact = f"OMP_NUM_THREADS={threads}"
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", threads.strip()):
-        return Finding("threads", "warning", found, "It is not a whole number, so it is ignored.", line=UNSET)
+        return Finding("threads", "warning", fact, "It is not a whole number, so it is ignored.", line=UNSET)
     if usable is not None and int(threads.split(",")[0]) > max(1, usable):
-        why = f"That is more than the {format_number(usable)} cores that may be used."
+        why = f"That is more than the {format_number(usable)} available cores."
         line = f"export OMP_NUM_THREADS={max(1, int(usable))}"
-        return Finding("threads", "warning", found, why, "divided by the processes of the run", line=line)
+        return Finding("threads", "warning", fact, why, "divided by the processes of the run", line=line)
     if threads.strip() == "1" and usable is not None and usable >= 2:
-        why = "A process then computes on one core: right for one process a core, slow for a single one."
-        return Finding("threads", "note", found, why, "for runs of a single process", line=UNSET)
-    return Finding("threads", "ok", found)
+        why = "Each process uses one core: right for one process per core, slow for a single process."
+        return Finding("threads", "note", fact, why, "for runs of a single process", line=UNSET)
+    return Finding("threads", "ok", fact)
 
 
 def check_memory(machine: MachineFacts) -> Iterator[Finding]:
     total, limit = machine.node["ram_bytes"], machine.node["ram_limit_bytes"]
     available = min(value for value in (hardware.available_memory_bytes(), limit) if value is not None)
-    what = f"memory: {format_bytes(available)} free of {format_bytes(total)}"
+    fact = f"memory: {format_bytes(available)} free of {format_bytes(total)}"
     if limit is not None and limit < total:
-        what += f", and this container may use {format_bytes(limit)}"
+        fact += f", and this container may use {format_bytes(limit)}"
     if available < LOW_MEMORY_BYTES:
-        why = "A process that trains a small model takes about 1 GiB; the system kills what takes too much."
-        yield Finding("memory", "warning", what, why, "run fewer processes, or close other programs")
+        why = "A process that trains a small model uses about 1 GiB; the system kills processes that use too much."
+        yield Finding("memory", "warning", fact, why, "run fewer processes, or close other programs")
     else:
-        yield Finding("memory", "ok", what)
+        yield Finding("memory", "ok", fact)
 
 
 def check_shared_memory(machine: MachineFacts) -> Iterator[Finding]:
@@ -70,19 +70,19 @@ def check_shared_memory(machine: MachineFacts) -> Iterator[Finding]:
     if not folder.is_dir():
         return
     total = hardware.describe_storage(folder)["total_bytes"]
-    what = f"/dev/shm: {format_bytes(total)}"
+    fact = f"/dev/shm: {format_bytes(total)}"
     if total is not None and total < LOW_SHM_BYTES:
-        why = "Processes on one machine exchange tensors through it; when it is full they die with a bus error."
-        remedy = "start the container so, or with --ipc=host"
-        yield Finding("shared_memory", "warning", what, why, remedy, line="--shm-size=1g")
+        why = "Processes on one machine exchange tensors through it; when it is full, they fail with a bus error."
+        remedy = "option of the container; or --ipc=host"
+        yield Finding("shared_memory", "warning", fact, why, remedy, line="--shm-size=1g")
     else:
-        yield Finding("shared_memory", "ok", what)
+        yield Finding("shared_memory", "ok", fact)
 
 
 def check_torch(machine: MachineFacts) -> Iterator[Finding]:
     if machine.node["gpus"] is None:
-        why = "One of its libraries is missing or does not fit this machine."
-        remedy = "which names it"
+        why = "A library of torch is missing or incompatible."
+        remedy = "prints the error"
         yield Finding(
             "torch_import", "problem", "torch cannot be imported", why, remedy, line="python -c 'import torch'"
         )
@@ -97,49 +97,45 @@ def check_gpus(machine: MachineFacts) -> Iterator[Finding]:
         size = format_bytes(gpu["memory_bytes"])
         yield Finding("gpu", "ok", f"GPU {number}: {gpu['name']}, {size}, capability {gpu['capability']}{link}")
     if any(set(gpu["link"].split("+")) & {"SYS", "NODE", "PHB"} for gpu in gpus if gpu["link"]):
-        why = "Some pairs exchange gradients through the processor, which is slow for strategies that shard weights."
-        remedy = "nvidia-smi topo -m shows which; choose GPUs that are linked with CUDA_VISIBLE_DEVICES"
-        yield Finding("gpu_link", "note", "not all GPUs reach each other directly", why, remedy)
+        why = "Some pairs exchange gradients through the CPU, which is slow for strategies that shard weights."
+        remedy = "nvidia-smi topo -m shows the links; select linked GPUs with CUDA_VISIBLE_DEVICES"
+        yield Finding("gpu_link", "note", "not all GPUs are linked directly", why, remedy)
     if not gpus:
-        yield _judge_no_gpu(machine)
+        yield _no_gpu_finding(machine)
 
 
-def _judge_no_gpu(machine: MachineFacts) -> Finding:
+def _no_gpu_finding(machine: MachineFacts) -> Finding:
     if not NVIDIA_DRIVER.exists():
-        return Finding("gpu", "note", "no GPU: runs use the processor")
+        return Finding("gpu", "note", "no GPU: runs use the CPU")
     environ = machine.environ
     if "SLURM_JOB_ID" in environ and not any(environ.get(name) for name in ("SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")):
-        what, line = "this machine has a GPU, and Slurm gave this job none", "#SBATCH --gres=gpu:1"
-        return Finding("gpu", "note", what, "Runs use the processor.", "to use one", line=line)
+        fact, line = "this machine has a GPU, and the Slurm job has none", "#SBATCH --gres=gpu:1"
+        return Finding("gpu", "note", fact, "Runs use the CPU.", "to use one", line=line)
     if machine.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1", "none", "NoDevFiles"):
-        what = f"GPUs are hidden by CUDA_VISIBLE_DEVICES={machine.environ['CUDA_VISIBLE_DEVICES']}"
-        return Finding("gpu", "note", what, "", "to use them", line="unset CUDA_VISIBLE_DEVICES")
+        fact = f"GPUs are hidden by CUDA_VISIBLE_DEVICES={machine.environ['CUDA_VISIBLE_DEVICES']}"
+        return Finding("gpu", "note", fact, "", "to use them", line="unset CUDA_VISIBLE_DEVICES")
     torch_version = machine.versions["torch"] or "n/a"
-    what = f"there is an NVIDIA driver, but torch {torch_version} sees no GPU"
-    why = (
-        "torch is a build for processors, the driver is too old for it, or the devices are not let into the container."
-    )
-    return Finding("gpu", "problem", what, why, "nvidia-smi; then install a build of torch that fits the driver")
+    fact = f"there is an NVIDIA driver, and torch {torch_version} finds no GPU"
+    why = "torch is a build for CPUs, the driver is too old for it, or the container has no access to the devices."
+    return Finding("gpu", "problem", fact, why, "run nvidia-smi; then install a build of torch for this driver")
 
 
 def check_precision(machine: MachineFacts) -> Iterator[Finding]:
     old = list(dict.fromkeys(gpu["name"] for gpu in machine.node["gpus"] or [] if float(gpu["capability"]) < 8))
     if old:
-        why = "GPUs below capability 8.0 have no bf16 units and compute it slowly."
-        what = f"no fast bf16 on {', '.join(old)}"
-        yield Finding("bf16_gpu", "note", what, why, "or fp32", line="precision: fp16")
+        why = "GPUs below capability 8.0 have no bf16 units and are slow in it."
+        fact = f"no fast bf16 on {', '.join(old)}"
+        yield Finding("bf16_gpu", "note", fact, why, "or fp32", line="precision: fp16")
     elif machine.node["gpus"]:
-        yield Finding("bf16_gpu", "ok", "the GPUs compute bf16 fast")
+        yield Finding("bf16_gpu", "ok", "the GPUs are fast in bf16")
     if machine.node["gpus"]:
         return
     flags = machine.node["cpu_flags"]
     if flags is None:
-        yield Finding("bf16_cpu", "note", "whether this processor computes bf16 fast is not known", "", "measure both")
+        yield Finding("bf16_cpu", "note", "it is unknown whether this CPU is fast in bf16", "", "measure both")
     elif hardware.BF16_FLAGS & set(flags):
         which = " and ".join(flag for flag in flags if flag in hardware.BF16_FLAGS)
-        yield Finding("bf16_cpu", "ok", f"this processor has {which}: bf16 may pay; measure it against fp32")
+        yield Finding("bf16_cpu", "ok", f"this CPU has {which}: bf16 may be faster than fp32; measure both")
     else:
-        why = "Without amx_bf16 or avx512_bf16 matrix products are some 5 times slower in bf16 and 300 times in fp16."
-        yield Finding(
-            "bf16_cpu", "note", "this processor has no fast bf16", why, "precision: fp32, which is the default"
-        )
+        why = "Without amx_bf16 or avx512_bf16 matrix products are about 5 times slower in bf16 and 300 times in fp16."
+        yield Finding("bf16_cpu", "note", "this CPU has no fast bf16", why, "precision: fp32, which is the default")

@@ -1,13 +1,14 @@
-"""Can the run be started as it is: the reasons of `config.feasibility` as findings, with the lines that repair them."""
+"""Checks whether the run can start: the reasons of `config.feasibility` as findings, with lines that repair them."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from paratune.config.feasibility.reason import Reason
-from paratune.config.feasibility.rules import why_not
+from paratune.config.feasibility.rules import reasons_against
 from paratune.config.feasibility.target import Ranks, Target
 from paratune.config.feasibility.words import error, text
+from paratune.config.task_sections import cuts_windows
 from paratune.config.tracker_sections import PACKAGES
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import QueuedRun, has_bf16
@@ -32,38 +33,38 @@ FINDING_CODES = {
     "precision.needs_newer_gpu": "precision_gpu",
     "data.too_few_rows": "too_few_rows",
 }
-"""Code of the finding where it is not that of the reason."""
+"""Code of a reason -> code of its finding, if they differ."""
 _WHY = {
-    "device.too_few_gpus": "Two processes would share one GPU, and NCCL refuses that (`Duplicate GPU detected`).",
-    "precision.needs_gpu": "A CPU computes it some 300 times slower, or not at all.",
+    "device.too_few_gpus": "Two processes would share one GPU, which NCCL does not allow (`Duplicate GPU detected`).",
+    "precision.needs_gpu": "A CPU is about 300 times slower in it, or does not support it.",
     "strategy.single_group": "One group over all processes is zero3.",
 }
 
 
 def check_feasible(setup: QueuedRun) -> Iterator[Finding]:
-    """Yield every reason why training would refuse the run, or that the number of processes is right."""
+    """Yield a problem for every reason why the run cannot start, and confirm the number of processes."""
     start, world_size = setup.start, setup.start.world_size
-    found = reasons(setup)
-    for reason in found:
-        where = start.said_by if reason.code == "device.too_few_gpus" else setup.where(reason.keys[0])
+    run_reasons = reasons(setup)
+    for reason in run_reasons:
+        where = start.source if reason.code == "device.too_few_gpus" else setup.where(reason.keys[0])
         yield Finding(
             FINDING_CODES.get(reason.code, reason.code),
             "problem",
             text(reason),
-            _WHY.get(reason.code, f"Every process ends with exit code {error([reason]).exit_code}, after the queue."),
+            _WHY.get(reason.code, f"Every process ends with exit code {error([reason]).exit_code}."),
             where=where,
             line=_LINES.get(reason.code, _no_line)(setup, reason.facts, reason.keys[0]),
         )
-    if not any(FINDING_CODES.get(reason.code) in ("world_size", "batch_share") for reason in found):
-        what = f"{world_size} process{'es' * (world_size > 1)} on {start.num_nodes} node{'s' * (start.num_nodes > 1)}"
-        yield Finding("world_size", "ok", what, where=start.said_by)
+    if not any(FINDING_CODES.get(reason.code) in ("world_size", "batch_share") for reason in run_reasons):
+        fact = f"{world_size} process{'es' * (world_size > 1)} on {start.num_nodes} node{'s' * (start.num_nodes > 1)}"
+        yield Finding("world_size", "ok", fact, where=start.source)
 
 
 def reasons(setup: QueuedRun) -> tuple[Reason, ...]:
-    """Return why the run cannot be made, as far as is known before it starts."""
+    """Return the known reasons why the run cannot start."""
     config, train = setup.config, setup.data.split("train") if setup.data else None
-    has_rows = train is not None and config.task.kind not in ("mlm", "qa")  # what is trained on there is windows
-    return why_not(
+    has_rows = train is not None and not cuts_windows(config.task)
+    return reasons_against(
         config,
         setup.traits,
         _target(setup),
@@ -86,7 +87,7 @@ def _target(setup: QueuedRun) -> Target | None:
             is_tf32_disabled=not start.is_elsewhere and environ.get("NVIDIA_TF32_OVERRIDE") == "0",
         )
     if setup.config.device != "cpu" and start.gpus_per_node:
-        return None  # the job has GPUs that nothing describes
+        return None  # the GPUs of the job are unknown
     return Target(is_cpu=True, description="the run computes on the CPU")
 
 
@@ -110,17 +111,17 @@ def _start_line(setup: QueuedRun, num_processes: int) -> str:
 
 
 def tasks_line(setup: QueuedRun, num_gpus: int) -> str:
-    """Return the line that starts a process for each GPU of a machine."""
-    if setup.start.said_by.startswith("SLURM"):
+    """Return the line that starts one process for each GPU of a machine."""
+    if setup.start.source.startswith("SLURM"):
         return f"#SBATCH --ntasks-per-node={num_gpus}"
-    if setup.start.said_by == "WORLD_SIZE":
+    if setup.start.source == "WORLD_SIZE":
         return f"torchrun --nproc-per-node={num_gpus} --no-python paratune train {setup.path}"
     return _start_line(setup, num_gpus)
 
 
 def _stages_line(setup: QueuedRun, facts: Facts, key: str) -> str:
-    most = facts["num_blocks"] // facts["chunks"]
-    return f"strategy.stages: {most}" if most >= 2 else "strategy.kind: ddp"
+    num_stages = facts["num_blocks"] // facts["chunks"]
+    return f"strategy.stages: {num_stages}" if num_stages >= 2 else "strategy.kind: ddp"
 
 
 def _groups_line(setup: QueuedRun, facts: Facts, key: str) -> str:
@@ -160,4 +161,4 @@ _LINES: Mapping[str, Callable[[QueuedRun, Facts, str], str]] = {
     "precision.tf32_disabled": lambda setup, facts, key: "unset NVIDIA_TF32_OVERRIDE",
     "data.too_few_rows": lambda setup, facts, key: _start_line(setup, facts["most"]),
 }
-"""The line that repairs each; empty where no single line does."""
+"""Code of a reason -> the line that repairs it; "" without such a line."""

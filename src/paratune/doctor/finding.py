@@ -1,4 +1,4 @@
-"""What the doctor's checks take and give."""
+"""Input and output of the checks: facts about the machine, and findings."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -12,39 +12,38 @@ Level = Literal["ok", "note", "warning", "problem"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of a check."""
 
     code: str
-    """Short fixed name, for scripts; several findings may share one."""
+    """Short stable name, for scripts; several findings may have the same."""
     level: Level
     """ok; note: good to know; warning: works, but slowly or not always; problem: something will not work."""
-    what: str
-    """What was found."""
+    fact: str
+    """What was found, in words."""
     why: str = ""
     """Why it matters."""
     remedy: str = ""
-    """What to do about it."""
+    """What to do."""
     where: str = HERE
-    """Where it was found: a line of a file, an option, a variable, or this machine."""
+    """A line of a file, an option, a variable, or this machine."""
     line: str = ""
-    """The line that repairs it, as it is typed: `key: value` of the configuration, or a command of the shell. Empty
-    where no single line does."""
+    """The line that repairs it: `key: value` of the configuration, or a shell command; "" without such a line."""
 
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What the checks judge; gathered once, so that each check is a function of plain values."""
+    """Facts about this machine; collected once, so that each check is a function of plain values."""
 
     node: Mapping[str, Any]
-    """As `hardware.describe_node` gives it."""
+    """From `hardware.describe_node`."""
     versions: Mapping[str, str | None]
-    """As `hardware.package_versions` gives it."""
+    """From `hardware.package_versions`."""
     out_folder: Path
     cache_folder: Path
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     home: Path = field(default_factory=Path.home)
     num_affine_cores: int | None = None
-    """Cores that the system lets this process run on, whatever a container's quota leaves of them; None if unknown."""
+    """Cores in the CPU affinity of this process, before the quota of a container; None if unknown."""
 
 
 Check = Callable[[MachineFacts], Iterable[Finding]]

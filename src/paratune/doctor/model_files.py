@@ -1,13 +1,15 @@
-"""Is the model there, whole, of safe files, and of a kind that learns in the precision asked for on these devices."""
+"""Checks of the model: complete and safe files, tokenizer, precision, memory of its states."""
 
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from paratune.base.units import format_bytes
+from paratune.config.check_train import frozen
 from paratune.config.feasibility.layers import DECODER_START
 from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
 from paratune.config.plain import one_line
+from paratune.config.sections import Config
 from paratune.doctor.feasible import FP16_HOSTILE
 from paratune.doctor.finding import Finding
 from paratune.doctor.installation import is_offline
@@ -20,49 +22,49 @@ def check_model(setup: QueuedRun) -> Iterator[Finding]:
         return
     where = setup.where("model.name")
     if model.is_on_hub:
-        yield from _judge_cache(setup, model, where)
+        yield from _cache_findings(setup, model, where)
     elif model.error:
         line = f"model.name: {model.nearest}" if model.nearest else ""
-        remedy = "" if line else "name a folder that save_pretrained wrote, or a model of the hub"
+        remedy = "" if line else "name a folder from save_pretrained, or a model of the hub"
         yield Finding("model_absent", "problem", model.error, "Training needs it.", remedy, where, line)
     else:
-        yield from _judge_folder(model, where)
+        yield from _folder_findings(model, where)
     if model.needs_code and not setup.config.model.trust_remote_code:
-        what = f"{model.name} contains Python code, which does not run unless you allow it"
-        why = "transformers has no such model; the code can do all that you can: read it first."
-        yield Finding("model_code", "problem", what, why, "", where, "model.trust_remote_code: true")
+        fact = f"{model.name} contains Python code, which does not run unless you allow it"
+        why = "transformers has no such model. The code can do everything that you can do: read it first."
+        yield Finding("model_code", "problem", fact, why, "", where, "model.trust_remote_code: true")
     if model.lacks_decoder_start:
-        what = f"the config.json of {model.name} ({model.model_type}) has no {DECODER_START}"
-        why = "The input of its decoder begins with that token; training refuses the model."
+        fact = f"the config.json of {model.name} ({model.model_type}) has no {DECODER_START}"
+        why = "The input of its decoder begins with that token; training fails without it."
         line = f"model.overrides: {one_line({**setup.config.model.overrides, DECODER_START: 0})}"
-        yield Finding("decoder_start", "problem", what, why, "", where, line)
+        yield Finding("decoder_start", "problem", fact, why, "", where, line)
 
 
-def _judge_cache(setup: QueuedRun, model: ModelFacts, where: str) -> Iterator[Finding]:
+def _cache_findings(setup: QueuedRun, model: ModelFacts, where: str) -> Iterator[Finding]:
     offline = setup.start.no_network or is_offline(setup.machine.environ)
-    fetch = f"hf download {shlex.quote(model.name)}"
-    remedy = "where there is a network; or carry all of it over with paratune bundle"
-    why = "The machines that train may not ask the hub, so the run ends before its first step."
+    command = f"hf download {shlex.quote(model.name)}"
+    remedy = "on a machine with a network; or copy all files with paratune bundle"
+    why = "The machines of the run have no access to the hub, so the run ends before its first step."
     if model.folder is None:
-        what = f"{model.name} is on the hub and not in the cache"
+        fact = f"{model.name} is on the hub and not in the cache"
         if offline:
-            yield Finding("cache_absent", "problem", what, why, remedy, where, fetch)
+            yield Finding("cache_absent", "problem", fact, why, remedy, where, command)
         else:
-            yield Finding("cache_absent", "note", what, "It is fetched when the run starts.", "", where, fetch)
+            yield Finding("cache_absent", "note", fact, "The run downloads it at its start.", "", where, command)
         return
-    lacking = [*model.missing, *(name for name, _ in model.damaged)]
-    if lacking and offline:
-        what = f"the cache of {model.name} lacks {', '.join(lacking)} ({model.folder})"
-        yield Finding("cache_incomplete", "problem", what, why, remedy, where, fetch)
-    elif lacking:
-        what = f"the cache of {model.name} lacks {', '.join(lacking)}"
-        yield Finding("cache_incomplete", "note", what, "It is fetched when the run starts.", "", where, fetch)
+    absent = [*model.missing, *(name for name, _ in model.damaged)]
+    if absent and offline:
+        fact = f"the cache of {model.name} lacks {', '.join(absent)} ({model.folder})"
+        yield Finding("cache_incomplete", "problem", fact, why, remedy, where, command)
+    elif absent:
+        fact = f"the cache of {model.name} lacks {', '.join(absent)}"
+        yield Finding("cache_incomplete", "note", fact, "The run downloads it at its start.", "", where, command)
     else:
         yield Finding("model", "ok", f"{model.name} is in the cache of the hub", where=where)
 
 
 def safetensors_line(pickle: Path) -> str:
-    """Return the line of shell that saves weights as safetensors beside their pickle, those of a head as well."""
+    """Return the shell command that saves the weights of a pickle as safetensors in the same folder."""
     safe = pickle.with_name("model.safetensors")
     code = (
         "import torch; from safetensors.torch import save_file; "
@@ -72,36 +74,36 @@ def safetensors_line(pickle: Path) -> str:
     return f"python -c {shlex.quote(code)}"
 
 
-def _judge_folder(model: ModelFacts, where: str) -> Iterator[Finding]:
-    is_sound = True
+def _folder_findings(model: ModelFacts, where: str) -> Iterator[Finding]:
+    is_intact = True
     for name, reason in model.damaged:
-        is_sound = False
+        is_intact = False
         line = "git lfs pull" if "LFS" in reason else ""
         remedy = f"in {model.folder}" if line else "copy it again"
-        what = f"{model.folder}/{name} {reason}"
-        yield Finding("model_damaged", "problem", what, "The model cannot be loaded.", remedy, where, line)
+        fact = f"{model.folder}/{name} {reason}"
+        yield Finding("model_damaged", "problem", fact, "The model cannot be loaded.", remedy, where, line)
     if model.pickles and model.folder is not None:
-        is_sound = False
-        what = f"{model.folder} has its weights in {', '.join(model.pickles)}, and not in safetensors"
-        why = "It is a pickle, which can run any code when it is read (CVE-2025-32434, CVE-2026-24747); none is read."
-        remedy, line = "where you trust it", safetensors_line(model.folder / model.pickles[0])
-        yield Finding("model_pickle", "problem", what, why, remedy, where, line)
+        is_intact = False
+        fact = f"{model.folder} has its weights in {', '.join(model.pickles)}, and not in safetensors"
+        why = "Reading a pickle can run any code (CVE-2025-32434, CVE-2026-24747); paratune reads none."
+        remedy, line = "if you trust it", safetensors_line(model.folder / model.pickles[0])
+        yield Finding("model_pickle", "problem", fact, why, remedy, where, line)
     if model.missing:
-        is_sound = False
-        what = f"{model.folder} lacks {', '.join(model.missing)}"
-        yield Finding("model_incomplete", "problem", what, "The model cannot be loaded.", "copy it again", where)
+        is_intact = False
+        fact = f"{model.folder} lacks {', '.join(model.missing)}"
+        yield Finding("model_incomplete", "problem", fact, "The model cannot be loaded.", "copy it again", where)
     if not model.has_tokenizer:
-        is_sound = False
-        what = f"{model.folder} has no tokenizer"
-        why, line = "Texts cannot be read without it.", "model.tokenizer: FOLDER_OF_THE_TOKENIZER"
+        is_intact = False
+        fact = f"{model.folder} has no tokenizer"
+        why, line = "Training needs it.", "model.tokenizer: FOLDER_OF_THE_TOKENIZER"
         yield Finding(
-            "tokenizer_absent", "problem", what, why, "name the folder of the one it was trained with", where, line
+            "tokenizer_absent", "problem", fact, why, "name the folder of the tokenizer of its training", where, line
         )
     elif model.tokenizer_error is not None:
-        is_sound = False
-        why = "Texts cannot be read without it, or every word would be unknown."
+        is_intact = False
+        why = "Without it every word would be unknown."
         yield Finding("tokenizer_unusable", "problem", model.tokenizer_error, why, "copy it again", where)
-    if is_sound:
+    if is_intact:
         yield Finding("model", "ok", f"{model.name}: {_size(model)}", where=where)
 
 
@@ -114,7 +116,7 @@ def check_vocabulary(setup: QueuedRun) -> Iterator[Finding]:
     model = setup.model
     if model is None or model.num_tokens is None or model.vocab_size is None or model.num_tokens <= model.vocab_size:
         return
-    what = f"the tokenizer has {model.num_tokens} tokens and {model.name} {model.vocab_size} embeddings"
+    fact = f"the tokenizer has {model.num_tokens} tokens and {model.name} {model.vocab_size} embeddings"
     why = "A token without an embedding ends a run on a GPU with `device-side assert triggered`."
     if setup.config.model.from_scratch:
         where, line = setup.where("model.overrides"), ""
@@ -123,12 +125,12 @@ def check_vocabulary(setup: QueuedRun) -> Iterator[Finding]:
         where, line, remedy = (
             setup.where("model.tokenizer"),
             "model.tokenizer: null",
-            "that is the one beside the model",
+            "this uses the tokenizer of the model",
         )
     else:
         where, line = setup.where("model.name"), ""
-        remedy = "set model.tokenizer to the tokenizer it was trained with"
-    yield Finding("vocabulary", "problem", what, why, remedy, where, line)
+        remedy = "set model.tokenizer to the tokenizer of its training"
+    yield Finding("vocabulary", "problem", fact, why, remedy, where, line)
 
 
 def check_half_precision(setup: QueuedRun) -> Iterator[Finding]:
@@ -136,42 +138,41 @@ def check_half_precision(setup: QueuedRun) -> Iterator[Finding]:
     can_bf16 = bool(setup.gpus) and all(has_bf16(gpu) is not False for gpu in setup.gpus)
     kind = setup.model.model_type if setup.model else None
     if precision == "fp16" and kind in FP16_HOSTILE:
-        what = f"models of the type {kind} have been reported to overflow in fp16"
-        why = "The loss is not a number from some step on, or the model silently learns nothing."
+        fact = f"models of the type {kind} have been reported to overflow in fp16"
+        why = "The loss becomes NaN, or the model learns nothing without an error."
         line = "precision: bf16" if can_bf16 else "precision: fp32"
-        yield Finding("fp16_model", "problem", what, why, "docs/explanation/precision.md has the reports", where, line)
+        yield Finding("fp16_model", "problem", fact, why, "docs/explanation/precision.md has the reports", where, line)
     if precision != "bf16":
         return
     flags = None if setup.start.is_elsewhere else setup.machine.node["cpu_flags"]
     if not setup.gpus and flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags):
-        what = "bf16 is set, and this processor has no bf16 units"
-        why = "Matrix products are some 5 times slower than in fp32."
-        yield Finding("bf16_device", "warning", what, why, "", where, "precision: fp32")
+        fact = "bf16 is set, and this CPU has no bf16 units"
+        why = "Matrix products are about 5 times slower than in fp32."
+        yield Finding("bf16_device", "warning", fact, why, "", where, "precision: fp32")
+
+
+def _trains_a_part(config: Config) -> bool:
+    """Return whether some weights have no gradients and states."""
+    return any(frozen(config).values()) or config.model.adapter is not None
 
 
 def check_states_fit(setup: QueuedRun) -> Iterator[Finding]:
     count, traits = setup.model.num_parameters if setup.model else None, setup.traits
     sizes = [gpu["memory_bytes"] for gpu in setup.gpus if gpu["memory_bytes"]]
-    if count is None or traits is None or not sizes or traits.states_on == "cpu" or setup.config.train.freeze_encoder:
+    if count is None or traits is None or not sizes or traits.states_on == "cpu" or _trains_a_part(setup.config):
         return
     ranks, numbers = setup.start.world_size, adam_bytes(8 if setup.config.precision == "fp64" else 4)
     num_shards = shard_count(traits, ranks, setup.start.processes_per_node)
-    whole = model_state_bytes(count, numbers=numbers).total
-    held = model_state_bytes(count, shards=traits.shards, num_shards=num_shards, numbers=numbers).total
-    what = (
-        f"weights, gradients and optimizer states take {format_bytes(held)} on each GPU of {format_bytes(min(sizes))}"
-    )
-    if held > min(sizes):
-        why = "They do not fit before a single activation is kept: memory runs out in the first step."
+    unsharded = model_state_bytes(count, numbers=numbers).total
+    per_gpu = model_state_bytes(count, shards=traits.shards, num_shards=num_shards, numbers=numbers).total
+    fact = f"the model states need {format_bytes(per_gpu)} on each GPU of {format_bytes(min(sizes))}"
+    if per_gpu > min(sizes):
+        why = "They do not fit, even without activations: memory runs out in the first step."
         line = traits.fully_sharded_by or "" if ranks > 1 else ""
-        remedy = f"shard them over {max(2, -(-whole // min(sizes)))} processes or more"
+        remedy = f"shard them over {max(2, -(-unsharded // min(sizes)))} processes or more"
         if traits.offload_option is not None:
             remedy += f"; or offload (strategy.{traits.offload_option}: true)"
-        yield Finding("states_too_large", "problem", what, why, remedy, setup.where("strategy.kind"), line)
-    elif "gradients" in traits.shards and not traits.cuts_blocks and whole * 4 < min(sizes) and ranks > 1:
-        why = (
-            "Unsharded they would leave three quarters of the memory free, so sharding saves memory that is not "
-            "needed and "
-            "pays for it with communication."
-        )
-        yield Finding("sharding_needless", "note", what, why, "", setup.where("strategy.kind"), "strategy.kind: ddp")
+        yield Finding("states_too_large", "problem", fact, why, remedy, setup.where("strategy.kind"), line)
+    elif "gradients" in traits.shards and not traits.cuts_blocks and unsharded * 4 < min(sizes) and ranks > 1:
+        why = "Without sharding, three quarters of the memory stay free, and there is less communication."
+        yield Finding("sharding_needless", "note", fact, why, "", setup.where("strategy.kind"), "strategy.kind: ddp")

@@ -1,6 +1,6 @@
-"""What the checks of one run judge: its configuration, files and model, how it is started, and what the tools say.
+"""Facts about a run for the checks: configuration, data, model, start, and facts from tools.
 
-All of it is gathered before, so that each check is a function of plain values.
+They are collected before the checks, so that each check is a function of plain values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,66 +12,66 @@ from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
-from paratune.config.traits import Traits, traits_of
+from paratune.config.traits import Traits, strategy_traits
 from paratune.doctor.finding import Finding, MachineFacts
 from paratune.hardware.devices import DEVICES
 
 
 @dataclass(frozen=True)
 class SourceError:
-    """A file of the configuration that cannot be trained on as it is."""
+    """A problem of a data file."""
 
     kind: str
-    """file: it cannot be read; column: it lacks one; label: values that are no labels of the task; value: the rest."""
+    """file: unreadable; column: a column is missing; label: values that are not labels of the task; value: the rest."""
     key: str
-    """The option that it is about, such as data.train or data.columns.text."""
+    """The option with the problem, such as data.train or data.columns.text."""
     message: str
     line: str = ""
-    """The line that repairs it, where it can be said."""
+    """The line that repairs it; "" if unknown."""
 
 
 @dataclass(frozen=True)
 class SplitFacts:
-    """What is in a part of the data."""
+    """Facts about a split."""
 
     name: str
     source: str
     num_rows: int
     fingerprint: str
-    """Of texts and labels in their order: equal for the same rows."""
+    """Of texts and labels in order: equal for the same rows."""
     num_dropped: Mapping[str, int] = field(default_factory=dict)
-    """Rows that lack something, by what they lack."""
+    """Name of a missing value -> number of dropped rows."""
     labels: Mapping[str, int] | None = None
-    """Rows of each class; None where there are no classes."""
+    """Number of rows of each class; None for tasks without classes."""
     label_counts_rows: bool = False
     """Whether the numeric target is the number of the row."""
     num_conflicting: int = 0
-    """Rows whose text also occurs with another label."""
+    """Number of rows whose text also occurs with another label."""
     share_truncated: float | None = None
-    """Of a sample of the rows; None where nothing is truncated for the task."""
+    """Share of truncated rows in a sample; None for tasks without truncation."""
     p95_length: int | None = None
-    """Tokens below which 95 of 100 samples are."""
+    """95th percentile of the number of tokens."""
 
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What is in the files of a configuration."""
+    """Facts about the data of a configuration."""
 
     splits: tuple[SplitFacts, ...] = ()
     overlaps: tuple[tuple[str, str, int, int], ...] = ()
-    """First split, second split, rows of the second whose text is in the first, all rows of the second."""
+    """First split, second split, rows of the second with a text of the first, all rows of the second."""
     errors: tuple[SourceError, ...] = ()
     id_columns: tuple[tuple[str, str, str], ...] = ()
-    """Columns of texts that hold names of rows and not texts: the option, the file, and an example."""
+    """Text columns that contain ids instead of texts: option, file, example."""
     text_columns: tuple[str, ...] = ()
-    """Columns of the training file that hold texts of several words."""
+    """Columns of the training file with texts of several words."""
     max_length: int | None = None
     model_limit: int | None = None
-    """Most tokens that the model takes."""
+    """Maximum number of tokens of the model."""
     too_large: tuple[str, ...] = ()
-    """Files that were not looked into, with their sizes in words."""
+    """Files that were not read, with their sizes."""
     on_hub: tuple[tuple[str, str], ...] = ()
-    """Data sets of the hub, which were not looked into either: the option and the name."""
+    """Data sets of the hub, which were not read: option and name."""
 
     def split(self, name: str) -> SplitFacts | None:
         return next((split for split in self.splits if split.name == name), None)
@@ -79,65 +79,65 @@ class DataFacts:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What is known of the model without loading it."""
+    """Facts about the model; its weights are not loaded."""
 
     name: str
     folder: Path | None = None
-    """Where its files are: the folder that is named, or that of the hub's cache."""
+    """Folder of its files: a local one, or one in the cache of the hub."""
     is_on_hub: bool = False
     error: str | None = None
-    """Why nothing is known, in words."""
+    """Why the model was not found, in words."""
     nearest: str = ""
-    """Of a folder that is not there: the one beside it whose name is nearest."""
+    """The sibling with the most similar name, for a missing folder."""
     missing: tuple[str, ...] = ()
-    """Files that it lacks."""
+    """Missing files."""
     damaged: tuple[tuple[str, str], ...] = ()
-    """Files that are not what their names say, and why."""
+    """Damaged files with the reason."""
     pickles: tuple[str, ...] = ()
-    """Weights in a format that is never read, where there are no others."""
+    """Weights as pickles, which are never read, if there are no others."""
     has_tokenizer: bool = True
-    """Whether the tokenizer's files are there."""
+    """Whether the files of the tokenizer exist."""
     tokenizer_error: str | None = None
-    """Why the tokenizer cannot be loaded from them; None where it can, or that was not tried."""
+    """Why the tokenizer cannot be loaded; None if it can, or was not loaded."""
     model_type: str | None = None
     vocab_size: int | None = None
     num_tokens: int | None = None
-    """Of the tokenizer: its largest id, plus 1."""
+    """The largest id of the tokenizer, plus 1."""
     num_layers: int | None = None
     labels: tuple[str, ...] = ()
-    """Names of the classes that the model was trained for, in their order; none where they say nothing."""
+    """Names of the classes of the model, in order; empty for LABEL_0, LABEL_1, ..."""
     needs_code: bool = False
-    """Whether it brings Python code of its own."""
+    """Whether it contains Python code."""
     lacks_decoder_start: bool = False
-    """Whether it has a decoder and names no token with which that starts."""
+    """Whether it has a decoder without a start token."""
     num_parameters: int | None = None
 
 
 @dataclass(frozen=True)
 class Start:
-    """How the run will be started."""
+    """The start of a run: nodes, processes and resources."""
 
     num_nodes: int = 1
     processes_per_node: int = 1
     gpus_per_node: int | None = None
-    """That the job gets on each node; None where nothing says it."""
-    said_by: str = "--nproc"
-    """What says so, for messages."""
+    """On each node of the job; None if unknown."""
+    source: str = "--nproc"
+    """Source of these values, for messages."""
     needs_srun: bool = False
-    """Whether the processes are started by Slurm."""
+    """Whether Slurm starts the processes."""
     no_network: bool = False
-    """Whether the machines that train reach no hub."""
+    """Whether the machines of the run have no network."""
     time_limit_s: float | None = None
     gpu_type: str | None = None
-    """As the site calls its GPUs."""
+    """Name of the GPUs in the site file."""
     cores_per_node: int | None = None
-    """That the job gets on each node; None where nothing says it."""
+    """On each node of the job; None if unknown."""
     is_elsewhere: bool = False
-    """Whether the run is made on other machines than this one: those of a site."""
+    """Whether the run is on other machines: those of a site."""
     brings_software: bool = False
-    """Whether modules, an image or lines of the site give the run programs that this machine's PATH may lack."""
+    """Whether modules, an image or commands of the site may add programs to the PATH."""
     unfit: tuple[tuple[str, str, str, str], ...] = ()
-    """What of the site's profile is not so here: a kind (folder or partition), the option, what was found, the line."""
+    """Folders and partitions of the site that do not exist here: kind, option, fact, line."""
 
     @property
     def world_size(self) -> int:
@@ -146,61 +146,61 @@ class Start:
 
 @dataclass(frozen=True)
 class Probes:
-    """What tools and the system said; None for what could not be asked."""
+    """Facts from tools and the system; None if unknown."""
 
     driver: str | None = None
     """Version of NVIDIA's driver."""
     driver_cuda: str | None = None
-    """Newest CUDA that the driver knows, from the heading of nvidia-smi."""
+    """Newest CUDA version of the driver, from the heading of nvidia-smi."""
     capabilities: tuple[str, ...] = ()
-    """Compute capabilities of all GPUs of this machine, such as "8.6", from nvidia-smi: torch may see none of them."""
+    """Compute capabilities of all GPUs of this machine, such as "8.6", also without torch."""
     torch_cuda: str | None = None
-    """CUDA that torch was built with; None for a build for processors."""
+    """CUDA version of the build of torch; None for a CPU build."""
     torch_nccl: str | None = None
-    """NCCL that torch was built with."""
+    """NCCL version of the build of torch."""
     loaded_nccl: str | None = None
-    """NCCL that this process has loaded with torch, as it says itself."""
+    """NCCL version that this process has loaded with torch."""
     torch_archs: tuple[str, ...] = ()
-    """Architectures that torch's kernels were compiled for, such as sm_80."""
+    """Architectures of the kernels of torch, such as sm_80."""
     topology: str | None = None
-    """Text of `nvidia-smi topo -m`."""
+    """Output of `nvidia-smi topo -m`."""
     gpu_processes: Mapping[int, int] = field(default_factory=dict)
-    """Bytes of each GPU that other processes hold."""
+    """Bytes of each GPU that other processes use."""
     nvcc: str | None = None
     """Version of the CUDA compiler."""
     tools: Mapping[str, str] = field(default_factory=dict)
-    """Path of each program that was looked for and found."""
+    """Program -> path."""
     batch_script: str | None = None
-    """Text of the script of the job that this is in; None outside of one, and where there is none, as with salloc."""
+    """Text of the batch script of the current job; None outside a job, and for salloc."""
     called_scripts: Mapping[str, str] = field(default_factory=dict)
-    """Texts of the scripts that it calls, by the names that it has for them; those that can be read."""
+    """Name -> text of the readable scripts that it calls."""
     interfaces: tuple[str, ...] | None = None
     """Network interfaces of this machine."""
     port_is_free: Callable[[int], bool] = lambda _port: True
     resolve: Callable[[str], list[str]] = lambda _name: ["127.0.0.1"]
     run_storage: Mapping[str, Any] = field(default_factory=dict)
-    """Of the run folder, as `hardware.describe_storage` gives it."""
+    """`hardware.describe_storage` of the run folder."""
     cache_storage: Mapping[str, Any] = field(default_factory=dict)
-    """Of the folder for tokens."""
+    """`hardware.describe_storage` of the cache."""
     run_bytes_per_s: float | None = None
-    """At which a file in the run folder is written."""
+    """Speed of writing a file in the run folder."""
     data_bytes_per_s: Mapping[str, float] = field(default_factory=dict)
-    """At which each data file is read."""
+    """Data file -> speed of reading it."""
     free_files: int | None = None
-    """Files that may still be made where the run folder is."""
+    """Number of files that can still be created in the run folder."""
     quota_free_bytes: int | None = None
-    """What the quota leaves there."""
+    """Free bytes of the quota of the run folder."""
     clock_skew_s: float | None = None
-    """By how much the clock of the run folder's file system is ahead of this machine's."""
+    """Seconds by which the clock of the file system of the run folder is ahead of this machine."""
     node_skew_s: Mapping[str, float] = field(default_factory=dict)
-    """By how much the clock of each other node is ahead of this one's."""
+    """Node -> seconds by which its clock is ahead of this machine."""
     run_state: str | None = None
-    """What the run folder holds already: finished, unfinished or foreign; None for nothing."""
+    """State of the run folder: finished, unfinished or foreign; None if it is new."""
     damaged_checkpoint: str | None = None
-    """Name of the newest checkpoint in the run folder, where it is not whole."""
+    """Name of the newest checkpoint in the run folder if it is incomplete."""
     shm_bytes: int | None = None
     user_site: tuple[str, ...] = ()
-    """Packages of ~/.local that hide those of the environment."""
+    """Packages in ~/.local that hide those of the environment."""
 
 
 @dataclass(frozen=True)
@@ -223,11 +223,11 @@ class QueuedRun:
 
     @property
     def traits(self) -> Traits | None:
-        """Of the strategy; None for a class of the user's own, whose code is not run to look at it."""
-        return traits_of(self.config.strategy.kind, strategy_options(self.config.strategy))
+        """Traits of the strategy; None for a class of the user, whose code is not run here."""
+        return strategy_traits(self.config.strategy.kind, strategy_options(self.config.strategy))
 
     def where(self, key: str) -> str:
-        """Return the line that sets an option, or that none does."""
+        """Return the line that sets an option, or a note that no line does."""
         origin = self.loaded.origin.get(key, "default") if self.loaded is not None else "default"
         return f"{self.path} ({key} is not given)" if origin == "default" else origin
 

@@ -1,4 +1,4 @@
-"""The commands of a shell script: its lines, cut where one command ends, and the words of each."""
+"""Splits a shell script into commands and words."""
 
 import itertools
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_LINE_CHARACTERS = 4096
-"""Longer lines, with those that a backslash continues, hold data; they are not cut into commands."""
+"""Longer lines, including continuation lines, are data and are not split into commands."""
 _MASKED = re.compile(
     r"\\."
     r"|(?P<comment>(?<!\S)#.*)"
@@ -15,12 +15,12 @@ _MASKED = re.compile(
     r"|\(\(.*?(?:\)\)|\Z)"  # x=$((1 << 3))
     r"|\b\w++\+?=\([^)]*+(?:\)|\Z)"  # COMMAND=(torchrun x), an array
 )
-"""What the shell does not read as commands. Each alternative ends with the line at the latest: none is tried twice."""
+"""Text that contains no commands. Each alternative also matches at the end of the line, so that none backtracks."""
 _BETWEEN = re.compile(
     r"&&|\|\||(?<![>&])&(?![>\d])|[;|(`]|\)(?=[\s;]|$)"
     r"|(?<!\S)(?:[{}!]|then|do|else|elif|if|while|until)(?!\S)"
 )
-"""What stands between two commands."""
+"""Separators of commands."""
 _HERE = re.compile(r"(?<!<)<<(?!<)-?")
 _HERE_WORD = re.compile(r"\s*(?:(?P<quote>[\"'])(?P<quoted>.*?)(?P=quote)|\\?(?P<word>[^\s\"'\\;&|<>()]+))")
 _WORD = re.compile(r"\S+")
@@ -29,13 +29,13 @@ _ASSIGNMENT = re.compile(r"\w+\+?=")
 
 @dataclass(frozen=True)
 class _Prefix:
-    """A program that runs the command behind its options, in the same place."""
+    """A program that runs the command after its options, on the same node."""
 
     with_word: frozenset[str] = frozenset()
     """Options whose value is the next word."""
     subcommand: str | None = None
     num_operands: int = 0
-    """Words between options and command."""
+    """Number of words between options and command."""
 
 
 def _prefix(with_word: str = "", subcommand: str | None = None, num_operands: int = 0) -> _Prefix:
@@ -68,27 +68,27 @@ _PREFIXES = {
 
 
 def lines(script: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a script without its comments, those that a backslash continues as one, with their numbers."""
-    begun, parts = 0, list[str]()
+    """Yield number and text of the lines of a script, without comments, and with continuation lines joined."""
+    first, parts = 0, list[str]()
     for number, line in enumerate(script.splitlines(), start=1):
         if not parts and line.lstrip().startswith("#"):
             continue
-        begun = begun if parts else number
+        first = first if parts else number
         if line.endswith("\\"):
             parts.append(line[:-1])
             continue
-        yield begun, "".join([*parts, line])
+        yield first, "".join([*parts, line])
         parts = []
     if parts:
-        yield begun, "".join(parts)
+        yield first, "".join(parts)
 
 
 def commands(script: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the words of each command of a script, quotes included, with the number of its line."""
-    ends_here = list[str]()  # what follows << is text, up to the line that ends it
+    """Yield the line number and the words, with quotes, of each command of a script."""
+    delimiters = list[str]()  # of open here-documents
     for number, line in lines(script):
-        if ends_here:
-            ends_here = ends_here[1:] if line.strip() == ends_here[0] else ends_here
+        if delimiters:
+            delimiters = delimiters[1:] if line.strip() == delimiters[0] else delimiters
             continue
         if len(line) > MAX_LINE_CHARACTERS:
             continue
@@ -96,16 +96,16 @@ def commands(script: str) -> Iterator[tuple[int, list[str]]]:
         cuts = [(0, 0), *(match.span() for match in _BETWEEN.finditer(bare)), (len(line), len(line))]
         for (_, begin), (end, _) in itertools.pairwise(cuts):
             yield number, [line[slice(*word.span())] for word in _WORD.finditer(bare, begin, end)]
-        words = (_HERE_WORD.match(line, started.end()) for started in _HERE.finditer(bare))
-        ends_here = [(word["quoted"] or word["word"] or "").strip() for word in words if word]
+        words = (_HERE_WORD.match(line, operator.end()) for operator in _HERE.finditer(bare))
+        delimiters = [(word["quoted"] or word["word"] or "").strip() for word in words if word]
 
 
-def _mask(found: re.Match[str]) -> str:
-    return (" " if found["comment"] else "_") * len(found[0])
+def _mask(match: re.Match[str]) -> str:
+    return (" " if match["comment"] else "_") * len(match[0])
 
 
 def program_at(words: Sequence[str]) -> int:
-    """Return which word of a command names its program, behind assignments and what runs it in the same place."""
+    """Return the index of the program of a command, after assignments and programs such as `nohup` and `env`."""
     at = 0
     while at < len(words):
         if _ASSIGNMENT.match(words[at]):

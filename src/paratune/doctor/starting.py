@@ -1,10 +1,10 @@
-"""Will the processes be started as many as they must be, on devices of their own, and find each other."""
+"""Checks of the start: number of processes and GPUs, Slurm, environment variables, addresses and ports."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paratune.doctor.batch_script import look_into, read_in_tasks, wrong_rank_line
+from paratune.doctor.batch_script import find_start, read_in_tasks, wrong_rank_line
 from paratune.doctor.feasible import tasks_line
 from paratune.doctor.finding import Finding, Level
 from paratune.doctor.processes import can_listen
@@ -14,7 +14,7 @@ from paratune.processes.launcher import has_own_gpu
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 LOCAL_FILESYSTEMS = frozenset({"btrfs", "ext3", "ext4", "overlay", "xfs", "zfs"})
 DEFAULT_PORT = "29500"
-"""That torchrun and accelerate take when none is given: two jobs on one node take the same."""
+"""Default of torchrun and accelerate, which is the same for two jobs on one node."""
 
 
 def check_devices(setup: QueuedRun) -> Iterator[Finding]:
@@ -23,25 +23,25 @@ def check_devices(setup: QueuedRun) -> Iterator[Finding]:
     if config.device == "cpu" or num_gpus == 0:
         return
     if start.processes_per_node < num_gpus and start.world_size > 1:
-        what = f"{start.processes_per_node} processes on each node, and {num_gpus} GPUs"
-        why = "The others stand idle, and are paid for."
-        yield Finding("gpus_idle", "warning", what, why, "", start.said_by, tasks_line(setup, num_gpus))
+        fact = f"{start.processes_per_node} processes on each node, and {num_gpus} GPUs"
+        why = "Some GPUs are idle."
+        yield Finding("gpus_idle", "warning", fact, why, "", start.source, tasks_line(setup, num_gpus))
     elif start.world_size == 1 and num_gpus > 1:
-        what, why = f"one process, and {num_gpus} GPUs", "The others stand idle."
+        fact, why = f"one process, and {num_gpus} GPUs", "The other GPUs are idle."
         yield Finding(
-            "gpus_idle", "note", what, why, "with strategy.kind: ddp", start.said_by, tasks_line(setup, num_gpus)
+            "gpus_idle", "note", fact, why, "with strategy.kind: ddp", start.source, tasks_line(setup, num_gpus)
         )
 
 
 def check_site(setup: QueuedRun) -> Iterator[Finding]:
-    for kind, option, what, line in setup.start.unfit:
-        where = f"{setup.start.said_by}: {option}"
+    for kind, option, fact, line in setup.start.unfit:
+        where = f"{setup.start.source}: {option}"
         if kind == "partition":
-            why = "Slurm refuses the job (`invalid partition specified`)."
-            yield Finding("site_partition", "problem", what, why, "", where, line)
+            why = "Slurm rejects the job (`invalid partition specified`)."
+            yield Finding("site_partition", "problem", fact, why, "", where, line)
         else:
-            why = "The job ends in its first second, after it has waited in the queue."
-            yield Finding("site_folder", "problem", what, why, "" if line else "make it, or name another", where, line)
+            why = "The job waits in the queue and fails at its start."
+            yield Finding("site_folder", "problem", fact, why, "" if line else "create or rename it", where, line)
 
 
 def check_visible(setup: QueuedRun) -> Iterator[Finding]:
@@ -49,82 +49,82 @@ def check_visible(setup: QueuedRun) -> Iterator[Finding]:
     count = setup.start.processes_per_node
     if (
         setup.start.is_elsewhere
-        or has_own_gpu(setup.machine.environ)  # srun shows each task its own alone
+        or has_own_gpu(setup.machine.environ)  # srun shows only its own GPU to each task
         or visible is None
         or visible in ("", "-1")
         or setup.config.device == "cpu"
         or not setup.machine.node["gpus"]
     ):
         return
-    named = [word for word in visible.split(",") if word.strip()]
+    devices = [word for word in visible.split(",") if word.strip()]
     where = f"CUDA_VISIBLE_DEVICES={visible}"
-    if len(set(named)) < len(named):
-        what, why = "a GPU is named twice", "CUDA then shows no GPU."
-        others = list(dict.fromkeys(named))
+    if len(set(devices)) < len(devices):
+        fact, why = "a GPU is listed twice", "CUDA then finds no GPU."
+        others = list(dict.fromkeys(devices))
         line = f"export CUDA_VISIBLE_DEVICES={','.join(others)}"
         line = line if len(others) >= count else "unset CUDA_VISIBLE_DEVICES"
-        yield Finding("visible_twice", "problem", what, why, "", where, line)
-    elif len(named) < count:
-        what = f"{count} processes on this machine may see {len(named)} GPUs"
-        why = "Processes without a GPU of their own end with `invalid device ordinal`."
-        yield Finding("visible_too_few", "problem", what, why, "", where, "unset CUDA_VISIBLE_DEVICES")
+        yield Finding("visible_twice", "problem", fact, why, "", where, line)
+    elif len(devices) < count:
+        fact = f"{count} processes on this machine see {len(devices)} GPUs"
+        why = "Processes without their own GPU fail with `invalid device ordinal`."
+        yield Finding("visible_too_few", "problem", fact, why, "", where, "unset CUDA_VISIBLE_DEVICES")
 
 
 def check_slurm(setup: QueuedRun) -> Iterator[Finding]:
     environ, start = setup.machine.environ, setup.start
     in_job, in_step = "SLURM_JOB_ID" in environ, "SLURM_PROCID" in environ and "SLURM_STEP_ID" in environ
     if start.needs_srun and "srun" not in setup.probes.tools:
-        what, why = "there is no srun on this machine", "The processes of the job are started by it."
-        yield Finding("no_srun", "problem", what, why, "", "PATH", "module load slurm")
+        fact, why = "there is no srun on this machine", "It starts the processes of the job."
+        yield Finding("no_srun", "problem", fact, why, "", "PATH", "module load slurm")
     if in_job and not in_step and start.num_nodes > 1:
         yield from _check_srun(setup)
     ranks = {name: environ[name] for name in ("RANK", "SLURM_PROCID") if name in environ}
     yield from _check_node_rank(setup, in_step)
     is_one_each = environ.get("SLURM_NTASKS") == environ.get("WORLD_SIZE")
-    # torchrun gives ranks in an order of its own.
+    # torchrun orders ranks differently.
     is_given = in_step and is_one_each and "TORCHELASTIC_RUN_ID" not in environ
     if len(ranks) == 2 and is_given and ranks["RANK"] != ranks["SLURM_PROCID"]:
-        what = f"RANK={ranks['RANK']}, and in Slurm this is task {ranks['SLURM_PROCID']}"
-        why = "Two processes may take the same rank, and wait for each other for ever."
+        fact = f"RANK={ranks['RANK']}, and the Slurm task is {ranks['SLURM_PROCID']}"
+        why = "Two processes may have the same rank, and wait for each other for ever."
         line = "unset RANK LOCAL_RANK WORLD_SIZE"
-        yield Finding("rank_differs", "problem", what, why, "srun's own are then taken", "RANK", line)
+        yield Finding("rank_differs", "problem", fact, why, "then those of srun apply", "RANK", line)
 
 
 def _check_srun(setup: QueuedRun) -> Iterator[Finding]:
-    """Say that srun is missing where a script shows it, and that it is needed where none shows how the run starts."""
+    """Yield a problem if the script starts the run without srun, and a note if the script does not show the start."""
     start, script = setup.start, setup.probes.batch_script
-    seen = look_into(script or "", setup.probes.called_scripts)
-    if seen.names_srun:
+    commands = find_start(script or "", setup.probes.called_scripts)
+    if commands.names_srun:
         return
-    what = f"the job has {start.num_nodes} nodes, and this is its batch step, which runs on the first alone"
+    fact = f"the job has {start.num_nodes} nodes, and this is its batch step, which runs only on the first one"
     why = (
-        "Without srun all processes are started on the first node, SLURM_NODEID is 0 for each of them, and the others "
-        "wait for ever."
+        "Without srun all processes start on the first node, where SLURM_NODEID is 0, and wait for ever for the other "
+        "nodes."
     )
     line = f"srun --ntasks-per-node={start.processes_per_node} paratune train {setup.path}"
     level: Level = "note"
     where = "SLURM_JOB_ID without SLURM_STEP_ID"
-    if seen.plain is not None:
-        name, number, command = seen.plain
-        level, where, what = "problem", f"{name}, line {number}", f"{what}: {command}"
-    elif script is not None:  # in a shell of salloc there is none
-        unread = f", and {', '.join(seen.unread)} could not be read" if seen.unread else ""
-        what = f"{what}; its script names no srun and does not show what starts the run{unread}"
-    yield Finding("srun_forgotten", level, what, why, "", where, line)
+    if commands.plain is not None:
+        name, number, command = commands.plain
+        level, where, fact = "problem", f"{name}, line {number}", f"{fact}: {command}"
+    elif script is not None:  # a shell of salloc has no script
+        unread = f", and {', '.join(commands.unread)} could not be read" if commands.unread else ""
+        fact = f"{fact}; its script has no srun and does not show the command that starts the run{unread}"
+    yield Finding("srun_forgotten", level, fact, why, "", where, line)
 
 
 def _check_node_rank(setup: QueuedRun, in_step: bool) -> Iterator[Finding]:
     environ = setup.machine.environ
     why = (
-        "$SLURM_NODEID is replaced by the shell of the batch step, which is node 0, before srun starts the tasks: "
-        "every node takes itself for the first."
+        "The shell of the batch step, on node 0, expands $SLURM_NODEID before srun starts the tasks: every node has "
+        "NODE_RANK 0."
     )
     if in_step and environ.get("NODE_RANK") not in (None, environ.get("SLURM_NODEID")):
-        what = f"NODE_RANK={environ['NODE_RANK']}, and in Slurm this is node {environ.get('SLURM_NODEID')}"
+        fact = f"NODE_RANK={environ['NODE_RANK']}, and the Slurm node is {environ.get('SLURM_NODEID')}"
         line = "srun bash -c 'NODE_RANK=$SLURM_NODEID ...'"
-        yield Finding("node_rank", "problem", what, why, "with single quotes", "NODE_RANK", line)
-    elif setup.start.num_nodes > 1 and (found := wrong_rank_line(setup.probes.batch_script)) is not None:
-        number, text = found
+        yield Finding("node_rank", "problem", fact, why, "with single quotes", "NODE_RANK", line)
+    elif setup.start.num_nodes > 1 and (numbered_line := wrong_rank_line(setup.probes.batch_script)) is not None:
+        number, text = numbered_line
         line = read_in_tasks(text)
         where = f"batch script, line {number}"
         yield Finding("node_rank", "problem", f"{text} outside of single quotes", why, "", where, line)
@@ -133,38 +133,38 @@ def _check_node_rank(setup: QueuedRun, in_step: bool) -> Iterator[Finding]:
 def check_variables(setup: QueuedRun) -> Iterator[Finding]:
     environ = setup.machine.environ
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-    given = [name for name in names if name in environ]
-    if given and len(given) < len(names):
-        what = f"{', '.join(given)} without {', '.join(name for name in names if name not in given)}"
-        why = "They are left over from a launcher; training refuses to guess the rest (exit code 5)."
-        yield Finding("launcher_variables", "problem", what, why, "", "environment", f"unset {' '.join(given)}")
+    present = [name for name in names if name in environ]
+    if present and len(present) < len(names):
+        fact = f"{', '.join(present)} without {', '.join(name for name in names if name not in present)}"
+        why = "They come from an earlier launcher; training fails without the others (exit code 5)."
+        yield Finding("launcher_variables", "problem", fact, why, "", "environment", f"unset {' '.join(present)}")
     for name in INTERFACES:
         value = environ.get(name)
-        # What a login node has says nothing of the nodes.
+        # The interfaces of a login node differ from those of the nodes.
         if value is None or setup.probes.interfaces is None or setup.start.is_elsewhere:
             continue
-        names_one = _names_all if name.startswith("GLOO") else _names_one
-        if names_one(value, setup.probes.interfaces):
+        is_valid = _all_exist if name.startswith("GLOO") else _any_matches
+        if is_valid(value, setup.probes.interfaces):
             continue
-        has = [each for each in setup.probes.interfaces if each != "lo"] or list(setup.probes.interfaces)
-        what = f"{name}={value}, and this machine has {', '.join(setup.probes.interfaces)}"
+        external = [interface for interface in setup.probes.interfaces if interface != "lo"]
+        fact = f"{name}={value}, and this machine has {', '.join(setup.probes.interfaces)}"
         why = "The processes do not find each other (`Unable to find address for`, `No socket interface found`)."
-        yield Finding("interface", "problem", what, why, "", name, f"export {name}={has[0]}")
+        yield Finding("interface", "problem", fact, why, "", name, f"export {name}={(external or ['lo'])[0]}")
 
 
-def _names_all(value: str, interfaces: tuple[str, ...]) -> bool:
-    """Return whether a value names interfaces in gloo's way: whole names, all of which must be there."""
-    return all(each in interfaces for each in value.split(","))
+def _all_exist(value: str, interfaces: tuple[str, ...]) -> bool:
+    """Return whether all interfaces of a value exist; gloo compares whole names."""
+    return set(value.split(",")) <= set(interfaces)
 
 
-def _names_one(value: str, interfaces: tuple[str, ...]) -> bool:
-    """Return whether a value names an interface, in NCCL's way.
+def _any_matches(value: str, interfaces: tuple[str, ...]) -> bool:
+    """Return whether a value matches an interface by the rules of NCCL.
 
-    Beginnings of names; "=" before them for whole names, "^" or "^=" for all others (its manual, NCCL_SOCKET_IFNAME).
+    Prefixes of names; "=" for whole names, "^" or "^=" for all others (manual of NCCL, NCCL_SOCKET_IFNAME).
     """
     rest = value.removeprefix("^")
     names = tuple(rest.removeprefix("=").split(","))
-    matched = {each for each in interfaces if (each in names if rest.startswith("=") else each.startswith(names))}
+    matched = {name for name in interfaces if (name in names if rest.startswith("=") else name.startswith(names))}
     return bool(set(interfaces) - matched if value.startswith("^") else matched)
 
 
@@ -174,46 +174,46 @@ def check_meeting(setup: QueuedRun) -> Iterator[Finding]:
     if address is not None and start.num_nodes > 1:
         line = 'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
         if address in ("localhost", "127.0.0.1", "::1"):
-            what = f"MASTER_ADDR={address}, and the run has {start.num_nodes} nodes"
-            why = "Each node waits for the others on itself."
-            yield Finding("master_is_local", "problem", what, why, "", "MASTER_ADDR", line)
+            fact = f"MASTER_ADDR={address}, and the run has {start.num_nodes} nodes"
+            why = "Each node waits for the others at its own address."
+            yield Finding("master_is_local", "problem", fact, why, "", "MASTER_ADDR", line)
         elif not setup.probes.resolve(address):
-            what, why = f"MASTER_ADDR={address} does not resolve here", "The processes do not find each other."
-            yield Finding("master_unknown", "problem", what, why, "", "MASTER_ADDR", line)
+            fact, why = f"MASTER_ADDR={address} does not resolve here", "The processes do not find each other."
+            yield Finding("master_unknown", "problem", fact, why, "", "MASTER_ADDR", line)
     if port is None:
         return
     if not re.fullmatch(r"\d+", port) or not 0 < int(port) < 65536:
-        what, why = f"MASTER_PORT={port} is not a port", "The processes do not find each other."
-        yield Finding("port_wrong", "problem", what, why, "", "MASTER_PORT", "unset MASTER_PORT")
+        fact, why = f"MASTER_PORT={port} is not a port", "The processes do not find each other."
+        yield Finding("port_wrong", "problem", fact, why, "", "MASTER_PORT", "unset MASTER_PORT")
     elif _would_listen(setup, address) and not setup.probes.port_is_free(int(port)):
-        what = f"port {port} is in use on this machine"
+        fact = f"port {port} is in use on this machine"
         why = (
-            "Another job has it (`EADDRINUSE`, `address already in use`), or this job connects to the "
+            "Another job uses it (`EADDRINUSE`, `address already in use`), or this job connects to the "
             "processes of that job."
         )
-        yield Finding("port_taken", "problem", what, why, "", "MASTER_PORT", f"export MASTER_PORT={_other_port(setup)}")
+        yield Finding("port_taken", "problem", fact, why, "", "MASTER_PORT", f"export MASTER_PORT={_other_port(setup)}")
     elif port == DEFAULT_PORT and "SLURM_JOB_ID" in environ:
-        what, why = f"MASTER_PORT={port}, the default", "Two jobs on one node take the same port."
+        fact, why = f"MASTER_PORT={port}, the default", "Two jobs on one node use the same port."
         line = f"export MASTER_PORT={_other_port(setup)}"
-        yield Finding("port_shared", "warning", what, why, "a different port for each job", "MASTER_PORT", line)
+        yield Finding("port_shared", "warning", fact, why, "a different port for each job", "MASTER_PORT", line)
 
 
 def _would_listen(setup: QueuedRun, address: str | None) -> bool:
-    """Return whether rank 0, which listens on the port, is to be on this machine, and nothing listens for it yet."""
+    """Return whether this process is rank 0, which will listen on the port of this machine."""
     environ = setup.machine.environ
-    if "TORCHELASTIC_RUN_ID" in environ or environ.get("RANK", "0") != "0":  # torchrun itself has the port
+    if "TORCHELASTIC_RUN_ID" in environ or environ.get("RANK", "0") != "0":  # torchrun itself listens on the port
         return False
-    return address is None or any(can_listen(each) for each in setup.probes.resolve(address))
+    return address is None or any(map(can_listen, setup.probes.resolve(address)))
 
 
 def _other_port(setup: QueuedRun) -> int:
-    """Return a port that follows from the job's number, as Slurm's users make them, and that is free."""
+    """Return a free port that depends on the number of the job."""
     first = int(re.sub(r"\D", "", setup.machine.environ.get("SLURM_JOB_ID", "")) or 0) % 20000 + 20000
     return next((port for port in range(first, first + 100) if setup.probes.port_is_free(port)), first)
 
 
 def check_switched_off(setup: QueuedRun) -> Iterator[Finding]:
-    """Switches that a hang was once worked around with, and that cost speed ever since."""
+    """Check for variables that once worked around a hang, and that reduce the speed."""
     reasons = {
         "NCCL_P2P_DISABLE": "GPUs then exchange gradients through the host's memory",
         "NCCL_SHM_DISABLE": "processes of one machine then exchange gradients over sockets",
@@ -225,30 +225,30 @@ def check_switched_off(setup: QueuedRun) -> Iterator[Finding]:
         if setup.machine.environ.get(name) == "1" and (name != "NCCL_IB_DISABLE" or setup.start.num_nodes > 1):
             yield Finding("nccl_switched_off", "warning", f"{name}=1", f"{why}.", "", name, f"unset {name}")
     if setup.machine.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
-        why = "The host waits for each kernel: good for finding an error, several times slower for training."
+        why = "The host waits for each kernel: it helps to find an error, and makes training several times slower."
         line = "unset CUDA_LAUNCH_BLOCKING"
         yield Finding("launch_blocking", "warning", "CUDA_LAUNCH_BLOCKING=1", why, "", "CUDA_LAUNCH_BLOCKING", line)
 
 
 def check_nodes_share(setup: QueuedRun) -> Iterator[Finding]:
-    """What several nodes, or this machine and those of the site, must see alike."""
+    """Check whether all nodes can read the run folder and the cache."""
     if setup.start.num_nodes < 2 and not setup.start.is_elsewhere:
         return
     folder, cache = setup.machine.out_folder, setup.machine.cache_folder
     if is_local(setup.probes.run_storage):
-        what = f"the run folder {folder} is on a disk of this node ({setup.probes.run_storage['filesystem']})"
-        why = "The others do not see it: after a requeue the first node may be another one, without the checkpoints."
+        fact = f"the run folder {folder} is on a disk of this node ({setup.probes.run_storage['filesystem']})"
+        why = "Other nodes cannot read it: after a requeue, the first node may be another one, without the checkpoints."
         where, line = setup.where("run.folder"), "run.folder: FOLDER_THAT_ALL_NODES_SHARE"
-        # A server's own disks look local to the machine that shares them.
+        # On the file server itself, shared disks look local.
         level: Level = "warning" if setup.start.is_elsewhere else "problem"
-        yield Finding("run_folder_local", level, what, why, "", where, line)
+        yield Finding("run_folder_local", level, fact, why, "", where, line)
     if is_local(setup.probes.cache_storage):
-        what = f"tokens are kept in {cache}, on a disk of this node"
+        fact = f"the cache of tokens {cache} is on a disk of this node"
         why = "Every node tokenizes all data, in each new job; training starts when all nodes have finished."
         where, line = setup.where("data.cache_dir"), "data.cache_dir: FOLDER_THAT_ALL_NODES_SHARE"
-        yield Finding("cache_local", "note", what, why, "", where, line)
+        yield Finding("cache_local", "note", fact, why, "", where, line)
 
 
 def is_local(storage: Mapping[str, Any]) -> bool:
-    """Return whether other machines do not see a file system, as its kind or its type says."""
+    """Return whether the kind or type of a file system shows that it is local."""
     return storage.get("kind") in ("memory", "nvme", "ssd", "hdd") or storage.get("filesystem") in LOCAL_FILESYSTEMS

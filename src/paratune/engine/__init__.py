@@ -1,1 +1,1 @@
-"""The training loop and what it calls: optimizer, clocks, evaluations, checkpoints, records of steps."""
+"""The training loop and its parts: optimizer, clocks, evaluations, checkpoints, events of steps."""

@@ -1,8 +1,8 @@
-"""Find the largest micro-batch that fits into memory, by trying; all ranks try the same sizes and agree on each.
+"""Finds the largest micro-batch that fits in memory by trials; all ranks try the same sizes and agree on each result.
 
-What is tried on is thrown away: model and strategy are made anew for the training, which therefore begins with the
-weights, the optimizer states and the random numbers that it would have begun with otherwise. docs/howto/memory.md says
-how a rank that runs out alone cannot leave the others waiting.
+The trials do not change the training: model and strategy are made again afterwards, so weights, optimizer states and
+random numbers are the same as without trials. docs/howto/memory.md describes why the other ranks never wait for a rank
+that runs out of memory.
 """
 
 import gc
@@ -25,21 +25,21 @@ from paratune.precision import Precision
 from paratune.strategies.protocol import Strategy, loss_scale_of
 
 CPU_SHARE = 0.8
-"""Of the memory that is available on a host: what is left keeps it out of swap and away from the OOM killer."""
+"""The share of the available memory of a host that is used; the rest avoids swapping and the OOM killer."""
 GPU_SHARE = 0.9
-"""Of a GPU's memory, that a prediction may count on: fragments take the rest."""
+"""The share of a GPU's memory that a prediction may use; fragmentation takes the rest."""
 
 
 @dataclass(frozen=True)
 class ProbedSize:
-    """What came of one size, on the rank that was worst off."""
+    """The result of one size on the rank with the least memory to spare."""
 
     size: int
     fits: bool
     needs_bytes: int | None
-    """Peak of the process: measured, or predicted from the smaller sizes; None when it ran out."""
+    """Peak memory of the process: measured, or predicted from smaller sizes; None if memory ran out."""
     room_bytes: int | None
-    """What the process may have altogether, or what a prediction may count on of it."""
+    """The memory that the process may use or, for a prediction, `Meter.usable_share` of it."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +48,28 @@ class FittingSize:
 
     size: int
     reason: str
-    """Why it is this one, with the numbers."""
+    """Why this size was chosen, with the numbers."""
     probes: tuple[ProbedSize, ...]
 
 
 class RanOutInCollective(Exception):
-    """A rank ran out of memory where others wait for it; it has to end, so that they end."""
+    """A rank ran out of memory while others wait for it; its process must end so that the others end too."""
 
     def __init__(self, size: int, smaller: int | None) -> None:
         super().__init__(f"{size} samples")
         self.size = size
         self.smaller = smaller
-        """The largest size that fitted, if any did."""
+        """The largest size that fitted, if any."""
 
 
 class Meter(Protocol):
     """Measures a process's memory on a device."""
 
-    counted_on: float
-    """Share of `room` that a prediction may count on."""
+    usable_share: float
+    """The share of `room` that a prediction may use."""
 
     def begin(self) -> None:
-        """Measure the peak from here on."""
+        """Start a new measurement of the peak."""
         ...
 
     def peak(self) -> int | None: ...
@@ -77,14 +77,14 @@ class Meter(Protocol):
     def now(self) -> int | None: ...
 
     def room(self) -> int | None:
-        """Return how much memory the process may have altogether."""
+        """Return how much memory the process may use in total."""
         ...
 
 
 class GpuMeter:
     """PyTorch's allocator on a GPU. See `Meter`."""
 
-    counted_on = GPU_SHARE
+    usable_share = GPU_SHARE
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -108,7 +108,7 @@ class GpuMeter:
 class HostMeter:
     """Resident memory on a host that `num_processes` of the run share. See `Meter`."""
 
-    counted_on = 1.0
+    usable_share = 1.0
 
     def __init__(self, num_processes: int) -> None:
         self._room = (self.now() or 0) + int(CPU_SHARE * hardware.available_memory_bytes() / num_processes)
@@ -124,7 +124,7 @@ class HostMeter:
         return hardware.resident_memory_bytes()
 
     def room(self) -> int:
-        # As it was before the first probe: what other ranks take meanwhile is theirs by this very division.
+        # The value before the first probe: the division among processes already accounts for the other ranks.
         return self._room
 
 
@@ -132,18 +132,18 @@ def make_meter(device: torch.device, num_local_processes: int) -> Meter:
     """Return the meter of `device`.
 
     Args:
-        device: Where the model computes.
+        device: The device of the model.
         num_local_processes: Processes of the run on this machine.
     """
     return GpuMeter(device) if device.type == "cuda" else HostMeter(num_local_processes)
 
 
 def search(candidates: Sequence[int], fits: Callable[[int], bool]) -> int | None:
-    """Return the largest candidate that fits, asking few: by doubling until one does not fit, then by bisection.
+    """Return the largest candidate that fits, with few trials: by doubling until one does not fit, then by bisection.
 
     Args:
-        candidates: Ascending, at least one; each that is smaller than one that fits, fits.
-        fits: Asked at most once for each.
+        candidates: At least one, ascending; all candidates below one that fits also fit.
+        fits: Called at most once for each candidate.
     """
     low, high, index = -1, len(candidates), 0
     while index < high:
@@ -161,36 +161,36 @@ def search(candidates: Sequence[int], fits: Callable[[int], bool]) -> int | None
 
 @dataclass
 class Prober:
-    """Tries sizes on a prepared strategy that is thrown away afterwards."""
+    """Tries sizes on a prepared strategy that is discarded afterwards."""
 
     strategy: Strategy
     traits: Traits
-    """Of the strategy, under its options."""
+    """The traits of the strategy with its options."""
     model: BatchModel
-    """The one that the strategy was prepared with."""
+    """The model with which the strategy was prepared."""
     precision: Precision
     device: torch.device
-    worst: Callable[[int], Batch]
-    """Makes a batch of so many of the longest samples."""
+    longest: Callable[[int], Batch]
+    """Makes a batch of the given number of longest samples."""
     share: int
     """Samples of a rank per optimizer step."""
     meter: Meter
 
     def __post_init__(self) -> None:
         self._points: list[tuple[int, int]] = []
-        """Sizes that ran here, and their peaks."""
+        """Sizes that this rank has run, and their peaks."""
         self._idle: int | None = None
         self._fitted: int | None = None
         self._most_micro_batches = 2
         self._per_sample: float | None = None
-        """Bytes of a sample, as far as earlier probes tell."""
+        """Bytes per sample according to earlier probes; None before them."""
         self.probes: list[ProbedSize] = []
 
     def warm_up(self) -> None:
-        """Take one step with the smallest batches, so that optimizer states exist from here on. Collective."""
+        """Run one step with the smallest batches, so that optimizer states exist. Collective."""
         num_micro_batches = min(self.share, self.traits.num_micro_batches)
         norm = self._run_together(1, num_micro_batches)
-        # In fp16 the first steps may be left out, and then LAMB has no states yet; each one halves the scale.
+        # In fp16 the first steps may be skipped, and then LAMB has no states yet; each skipped step halves the scale.
         while (scale := loss_scale_of(self.strategy)) is not None and not bool(torch.isfinite(norm)):
             check_loss_scale(float(scale))
             norm = self._run_together(1, num_micro_batches)
@@ -201,16 +201,16 @@ class Prober:
         """Try a size on all ranks. Collective.
 
         Raises:
-            RanOutInCollective: This rank ran out in a pass that it shares with others.
+            RanOutInCollective: This rank ran out of memory in a pass with collectives.
         """
         is_alone = self.traits.backward_is_local
         needs, room = self._predicted(size), self.meter.room()
-        limit = None if room is None else int(self.meter.counted_on * room)
-        # A GPU says itself that it is full, and where nobody waits that is the exact answer. A host is never asked for
-        # more than it has, and other ranks are never left waiting in a pass that one cannot finish.
-        is_guarded = self.device.type != "cuda" or not is_alone
-        wanted = not is_guarded or needs is None or limit is None or needs <= limit
-        if not self._agree(size, wanted, needs, limit).fits:
+        limit = None if room is None else int(self.meter.usable_share * room)
+        # A GPU raises an error when it is full, which is exact, but only safe if no other rank waits in the pass. On a
+        # host, and in passes with collectives, a size is run only if the prediction fits.
+        needs_prediction = self.device.type != "cuda" or not is_alone
+        is_tried = not needs_prediction or needs is None or limit is None or needs <= limit
+        if not self._agree(size, is_tried, needs, limit).fits:
             return False
         self.meter.begin()
         ran = self._run_alone(size) if is_alone else self._run_shared(size)
@@ -222,16 +222,16 @@ class Prober:
         return probe.fits
 
     def begin(self, most_micro_batches: int) -> None:
-        """Try sizes with at most so many micro-batches per step from here on.
+        """Start a series of trials with at most this number of micro-batches per step.
 
-        From the second micro-batch of a step on there are gradients beside the activations: under sharding those of the
-        whole model.
+        From the second micro-batch of a step on, gradients use memory next to the activations: with sharding those of
+        the whole model.
         """
         self._per_sample = self._slope()
         self._points, self._most_micro_batches = [], most_micro_batches
 
     def _predicted(self, size: int) -> int | None:
-        """Return the peak that the sizes before let expect: memory is a constant and so much for each sample."""
+        """Return the peak predicted from smaller sizes: a constant plus the same amount for each sample."""
         slope = self._slope()
         if slope is None:
             return None
@@ -239,7 +239,7 @@ class Prober:
         return high if size < large else high + math.ceil(slope * (size - large))
 
     def _slope(self) -> float | None:
-        """Return the bytes that each further sample takes; None before anything ran."""
+        """Return the bytes of a further sample; None before the first run."""
         if not self._points:
             return None
         if len(self._points) == 1 and self._per_sample is not None:
@@ -250,7 +250,7 @@ class Prober:
 
     def _run_shared(self, size: int) -> bool:
         try:
-            # A schedule holds the activations of as many micro-batches as it wants: all that there will be.
+            # The schedule of a pipeline keeps activations of several micro-batches, so all of them are run.
             num_micro = self.share // size
             if self.traits.ranks_per_replica == 1:
                 num_micro = min(self._most_micro_batches, num_micro)
@@ -262,18 +262,18 @@ class Prober:
         return True
 
     def _run_together(self, size: int, num_micro_batches: int) -> Tensor:
-        batch = self.worst(size).to(self.device)
-        self.strategy.forward_backward([batch] * num_micro_batches, _unclocked)
+        batch = self.longest(size).to(self.device)
+        self.strategy.forward_backward([batch] * num_micro_batches, _no_clock)
         return self.strategy.optimizer_step(None)
 
     def _run_alone(self, size: int) -> bool:
-        """Run the model itself, without the strategy, which would meet the other ranks; return whether it fits."""
+        """Run the model without the strategy and so without collectives; return whether it fits."""
         module = self.model
         assert isinstance(module, nn.Module)
         module.train()
         fits = True
         try:
-            batch = self.worst(size).to(self.device)
+            batch = self.longest(size).to(self.device)
             for _ in range(min(self._most_micro_batches, self.share // size)):
                 with self.precision.autocast(self.device):
                     outputs: Tensor = self.model(batch)
@@ -288,40 +288,40 @@ class Prober:
         return fits
 
     def _agree(self, size: int, fits: bool, needs: int | None, room: int | None) -> ProbedSize:
-        """Return what holds on the rank that is worst off; all ranks get the same. Collective."""
+        """Return the result of the rank with the least memory to spare; the same on all ranks. Collective."""
         own = torch.tensor([[float(fits), -1.0 if needs is None else needs, -1.0 if room is None else room]]).double()
         ranks = self.strategy.reduce(own, "concat").tolist()
-        worst = min(ranks, key=lambda rank: (rank[0], -rank[1] / rank[2] if rank[2] > 0 else 0.0))
-        needs_bytes, room_bytes = (None if value < 0 else int(value) for value in worst[1:])
-        probe = ProbedSize(size, bool(worst[0]), needs_bytes, room_bytes)
+        tightest = min(ranks, key=lambda rank: (rank[0], -rank[1] / rank[2] if rank[2] > 0 else 0.0))
+        needs_bytes, room_bytes = (None if value < 0 else int(value) for value in tightest[1:])
+        probe = ProbedSize(size, bool(tightest[0]), needs_bytes, room_bytes)
         self.probes = [other for other in self.probes if other.size != size] + [probe]
         return probe
 
 
 def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> FittingSize | None:
-    """Return the largest size that fits on every rank, the same on all of them; None when none does. Collective.
+    """Return the largest size that fits on every rank, the same on all ranks; None if no size fits. Collective.
 
     Args:
-        prober: Not warmed up yet.
+        prober: A prober that is not warmed up yet.
         candidates: Ascending sizes.
 
     Raises:
-        RanOutInCollective: This rank ran out in a pass that it shares with others.
+        RanOutInCollective: This rank ran out of memory in a pass with collectives.
     """
     devices = [prober.device] if prober.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         prober.warm_up()
-        size = _search_both_ways(prober, candidates)
+        size = _search_size(prober, candidates)
     if size is None:
         return None
     return FittingSize(size, explain(size, prober.probes, prober.share), tuple(prober.probes))
 
 
-def _search_both_ways(prober: Prober, candidates: Sequence[int]) -> int | None:
+def _search_size(prober: Prober, candidates: Sequence[int]) -> int | None:
     """Return the largest size that fits: a rank's whole share as one micro-batch, or the largest part of it.
 
-    Memory grows with the micro-batch, but for the step to the whole share, which needs no accumulated gradients. A part
-    fits beside accumulated gradients only if it fits without them.
+    A larger micro-batch needs more memory, except that the whole share needs no memory for accumulated gradients. So
+    the first search is without accumulation, and the second, among the sizes that fitted, with accumulation.
     """
     if prober.traits.ranks_per_replica > 1:
         return search(candidates, prober.fits)
@@ -334,7 +334,7 @@ def _search_both_ways(prober: Prober, candidates: Sequence[int]) -> int | None:
 
 
 def explain(size: int, probes: Sequence[ProbedSize], share: int) -> str:
-    """Return why it is this size: what it needs, and what the next one that was tried would need."""
+    """Return the reason for a size: its memory, and the memory of the next larger size that was tried."""
     chosen = next(probe for probe in probes if probe.size == size)
     fits = f"{size} fits ({format_bytes(chosen.needs_bytes)} of {format_bytes(chosen.room_bytes)})"
     if size == share:
@@ -345,8 +345,8 @@ def explain(size: int, probes: Sequence[ProbedSize], share: int) -> str:
     if failed.needs_bytes is None:
         return f"{fits}, {failed.size} does not: it ran out of memory"
     room = format_bytes(failed.room_bytes)
-    return f"{fits}, {failed.size} does not: it would need {format_bytes(failed.needs_bytes)}, and {room} can be had"
+    return f"{fits}, {failed.size} does not: it would need {format_bytes(failed.needs_bytes)} of {room}"
 
 
-def _unclocked(phase: str) -> AbstractContextManager[None]:
+def _no_clock(phase: str) -> AbstractContextManager[None]:
     return nullcontext()

@@ -1,4 +1,4 @@
-"""What happens between steps: evaluations that find the best model, and checkpoints that keep the run."""
+"""Evaluates and saves between steps: evaluations find the best model, checkpoints make the run resumable."""
 
 import logging
 import shutil
@@ -22,12 +22,13 @@ from paratune.errors import CheckpointError, coded
 from paratune.metrics.scores import import_scorers
 from paratune.models.files import saved_weights
 from paratune.records import MODEL_FOLDER
+from paratune.records.evaluations import evaluation_text
 from paratune.strategies.protocol import Strategy
 
 log = logging.getLogger(__name__)
 Scores = dict[str, float | None]
 Weights = tuple[Callable[[str], Tensor], Sequence[str]]
-"""What reads a tensor by its name, and the names; see `protocol.State.load`."""
+"""A function that reads a tensor by its name, and the names; see `protocol.State.load`."""
 T = TypeVar("T")
 MODEL_PREFIX = "model/"
 
@@ -43,44 +44,47 @@ class RunKeeper:
         model: BatchModel,
         device: torch.device,
         checkpoints: Path,
-        batches_of: Callable[[str], tuple[int, Iterator[Batch]]],
+        split_batches: Callable[[str], tuple[int, Iterator[Batch]]],
         score: Callable[[str, Evaluation], Scores],
         is_better: Callable[[str, float | None, float | None, float], bool],
         recorder: Recorder,
         stop: StopRequest,
         display: Display,
+        num_steps: int,
         steps_per_epoch: int,
-        begins: Callable[[str], None] = lambda doing: None,
+        set_activity: Callable[[str], None] = lambda doing: None,
     ) -> None:
-        """Put together what evaluating and saving need.
+        """Create the keeper of a run.
 
         Args:
-            config: Its sections evaluate and checkpoint decide.
-            strategy: Runs forward passes and gives the states.
-            model: Gives the loss.
-            device: Where batches go.
+            config: Its sections `evaluate` and `checkpoint` are used.
+            strategy: Runs forward passes and has the states.
+            model: Computes the loss.
+            device: The device to which batches are moved.
             checkpoints: Folder of the checkpoints of this run.
-            batches_of: Number of batches, and this rank's batches, of a split by its name.
+            split_batches: Returns the number of this rank's batches of a split, and the batches.
             score: Metrics of a split by its name, the loss among them.
             is_better: Whether a metric's new value is better than its old one by at least the given difference.
             recorder: Gets the events.
-            stop: Asked between batches.
+            stop: Checked between batches.
             display: Shows the progress of an evaluation.
+            num_steps: Steps of the run.
             steps_per_epoch: For the epoch in events.
-            begins: Told what is done from now on; that is what memory has run out in, should it.
+            set_activity: Called with the current activity of the process.
         """
-        self._begins = begins
+        self._set_activity = set_activity
         self._config = config
         self._strategy = strategy
         self._model = model
         self._device = device
         self._checkpoints = checkpoints
-        self._batches_of = batches_of
+        self._split_batches = split_batches
         self._score = score
         self._is_better = is_better
         self._recorder = recorder
         self._stop = stop
         self._display = display
+        self._num_steps = num_steps
         self._steps_per_epoch = steps_per_epoch
         self._is_writer = strategy.layout.rank == 0
         self._last: tuple[int, Evaluation] | None = None
@@ -94,29 +98,32 @@ class RunKeeper:
         progress.evaluated_step = progress.step
         seconds = time.perf_counter() - begin
         progress.seconds["evaluate"] += seconds
-        self._recorder.add(
-            "evaluation",
-            step=progress.step,
-            epoch=progress.step / self._steps_per_epoch,
-            split="validation",
-            scores=scores,
-            num_samples=len(evaluation.outputs),
-            time_s=round(seconds, 4),
-            is_best=is_best,
-        )
+        event = {
+            "step": progress.step,
+            "epoch": progress.step / self._steps_per_epoch,
+            "split": "validation",
+            "scores": scores,
+            "num_samples": len(evaluation.outputs),
+            "time_s": round(seconds, 4),
+            "is_best": is_best,
+        }
+        self._recorder.add("evaluation", **event)
         if is_best:
             self._save_best(progress)
+        if self._is_writer:
+            metric = self._config.evaluate.best
+            log.info("%s", evaluation_text(event, num_steps=self._num_steps, metric=metric, best=progress.best))
 
     def import_scorers(self, progress: Progress) -> None:
-        """Import what computes scores, late, so that training begins sooner; its time is that of a start."""
+        """Import the libraries for scores, late, so that training starts sooner; the time counts as start-up."""
         begin = time.perf_counter()
         import_scorers(self._config.task.kind)
         progress.seconds["startup"] += time.perf_counter() - begin
 
     def evaluate_split(self, split: str) -> tuple[Evaluation, Scores]:
-        """Evaluate the model as it is on a split. Collective."""
-        self._begins("evaluating")
-        num_batches, batches = self._batches_of(split)
+        """Evaluate the current model on a split. Collective."""
+        self._set_activity("evaluating")
+        num_batches, batches = self._split_batches(split)
         with self._display.bar(f"evaluate {split}", num_batches) as bar:
             evaluation = evaluate(
                 self._strategy,
@@ -126,11 +133,11 @@ class RunKeeper:
                 should_stop=lambda: self._stop.was_agreed(self._strategy),
                 on_batch=bar.update,
             )
-        self._stop.settle()  # a signal that came in the last batch is asked for again
+        self._stop.settle()  # a signal during the last batch is seen by the next check
         return evaluation, self._score(split, evaluation)
 
     def evaluation_at(self, step: int) -> Evaluation | None:
-        """Return the validation outputs of that step when they are still at hand."""
+        """Return the validation outputs of a step, if they are still in memory."""
         return self._last[1] if self._last is not None and self._last[0] == step else None
 
     def save(self, progress: Progress, reason: Reason) -> None:
@@ -153,14 +160,14 @@ class RunKeeper:
         )
 
     def load_best(self, progress: Progress) -> int:
-        """Load the weights of the best evaluation, when one is kept; return the step that the model is now from.
+        """Load the weights of the best evaluation, if `evaluate.best` is set; return the step of the weights.
 
-        Where their snapshot is damaged or missing, they are taken from the checkpoint of that step, or from the model
-        that the run wrote before. Where there is none, those of the last step are kept, and the event log says so.
-        Collective.
+        If their snapshot is damaged or missing, they are read from the checkpoint of that step, or from the model that
+        the run wrote before. If there is none of these, the weights of the last step stay, and the event log records
+        it. Collective.
 
         Raises:
-            CheckpointError: They are there, and a rank cannot read them.
+            CheckpointError: The weights exist, but a rank cannot read them.
         """
         if progress.best is None or progress.best["step"] == progress.step:
             return progress.step
@@ -168,16 +175,18 @@ class RunKeeper:
         reasons: list[str] = []
         for find in (self._snapshot, self._checkpoint, self._written_model):
             weights, reason, is_unreadable = _try_to_find(find, step, progress.step)
+            # The maxima of x and of -x over ranks: whether any rank has no weights, and whether no rank has them.
             is_lost = torch.tensor([float(weights is None), -float(weights is None), float(is_unreadable)])
-            anywhere, everywhere, unreadable = self._strategy.reduce(is_lost, "max").tolist()
-            if unreadable or anywhere != -everywhere:
+            on_any, on_all, unreadable = self._strategy.reduce(is_lost, "max").tolist()
+            # All ranks must take the same source, because loading is collective.
+            if unreadable or on_any != -on_all:
                 raise CheckpointError(
                     f"the weights of the best evaluation, of step {step}, cannot be read by all ranks "
-                    f"({reason or 'here they can'}); look at the file system, then continue with --resume",
+                    f"({reason or 'this rank can'}); check the file system, then continue with --resume",
                     code="checkpoint.unreadable",
                     step=step,
                 )
-            if not anywhere:
+            if not on_any:
                 assert weights is not None
                 self._strategy.state().load(*weights)
                 return step
@@ -210,7 +219,7 @@ class RunKeeper:
             return False
         value = scores[metric]
         old = progress.best["value"] if progress.best else None
-        # The best is the best by any margin; `min_delta` says only how much of a gain renews the patience.
+        # Any improvement makes a new best; `min_delta` is only the improvement that resets the patience.
         is_gain = self._is_better(metric, value, old, self._config.evaluate.min_delta)
         progress.num_without_gain = 0 if is_gain else progress.num_without_gain + 1
         patience = self._config.evaluate.patience
@@ -228,20 +237,21 @@ class RunKeeper:
         progress.seconds["checkpoint"] += time.perf_counter() - begin
 
     def _write(self, folder: Path, prefix: str, progress: Progress) -> int:
-        """Write the tensors under `prefix`; when the writer fails, every rank raises."""
-        self._begins("writing a checkpoint")
+        """Write the tensors under `prefix`; if the writer fails, every rank raises."""
+        self._set_activity("writing a checkpoint")
         error: CheckpointError | None = None
         num_bytes = 0
         try:
             num_bytes = checkpoint.save(
                 folder,
-                self._told(self._strategy.state().tensors(prefix)),
+                self._with_heartbeats(self._strategy.state().tensors(prefix)),
                 progress.as_dict(),
                 step=progress.step,
                 is_writer=self._is_writer,
             )
         except CheckpointError as problem:
             error = problem
+        # Only rank 0 writes, so only it sees a full disk; without this the other ranks would train on alone.
         failed = self._strategy.reduce(torch.tensor([0.0 if error is None else 1.0]), "max")
         if error is not None:
             raise error
@@ -251,10 +261,10 @@ class RunKeeper:
             )
         return num_bytes
 
-    def _told(self, tensors: Iterable[T]) -> Iterator[T]:
-        """Yield the same; each is a sign that writing goes on."""
+    def _with_heartbeats(self, tensors: Iterable[T]) -> Iterator[T]:
+        """Yield the same items; each one is a sign of progress for the hang watchdog."""
         for tensor in tensors:
-            self._begins("writing a checkpoint")
+            self._set_activity("writing a checkpoint")
             yield tensor
 
     def _drop_old_best(self, progress: Progress) -> None:
@@ -263,7 +273,7 @@ class RunKeeper:
         for folder in checkpoint.list_checkpoints(self._checkpoints):
             best = checkpoint.read_progress(folder).get("best")
             step = best.get("step") if isinstance(best, dict) else None
-            if isinstance(step, int):  # of a damaged checkpoint it may be anything
+            if isinstance(step, int):  # in a damaged checkpoint it may be anything
                 wanted.add(step)
         for folder in self._checkpoints.glob("best_*"):
             number = folder.name.removeprefix("best_")
@@ -272,19 +282,19 @@ class RunKeeper:
 
 
 def _try_to_find(find: Callable[[int, int], Weights], step: int, last: int) -> tuple[Weights | None, str | None, bool]:
-    """Return weights, or why there are none, and whether they may be there all the same; nothing is raised."""
+    """Return weights, or the reason why there are none, and whether they may exist; raise nothing."""
     try:
         return find(step, last), None, False
     except checkpoint.UnreadableError as error:
         return None, str(error), True
     except CheckpointError as error:
         return None, str(error), False
-    except Exception as error:  # the other ranks wait for this one's answer
+    except Exception as error:  # the other ranks wait for the result of this rank
         return None, f"{type(error).__name__}: {error}", True
 
 
 def _weights_in(folder: Path) -> Weights:
-    """Return how to read the weights of a checkpoint, and their names.
+    """Return a function that reads the weights of a checkpoint, and their names.
 
     Raises:
         CheckpointError: It is missing or damaged.

@@ -1,6 +1,6 @@
-"""LAMB: Adam's step, its length for each weight matrix in proportion to the matrix.
+"""LAMB: Adam's step, with a length that is proportional to the norm of each weight matrix.
 
-A matrix may lie whole in this process or as a shard of FSDP2 (a `DTensor`), whose norms are those of the whole matrix.
+This process may have the whole matrix or a shard of FSDP2 (a `DTensor`); norms are those of the whole matrix.
 """
 
 import math
@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 PART_NUMBERS = 2**22
-"""Parameters are updated together up to this many numbers, so that the room for it does not grow with the model."""
+"""Parameters with at most this many numbers are updated together, so that the memory of an update is bounded."""
 
 
 class Lamb(Optimizer):
@@ -25,10 +25,11 @@ class Lamb(Optimizer):
         r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)
         x = x - lr |x| / |r + decay x| (r + decay x)
 
-    The trust ratio |x| / |r + decay x| is one number a parameter. It is 1 where one of the two norms is 0, and in
-    groups with `adapts: False`, as of biases and norms: the paper leaves both open, its authors' code decides them so.
+    The trust ratio |x| / |r + decay x| is one number for each parameter. It is 1 if one of the two norms is 0, and in
+    groups with `adapts: False`, such as biases and norms. The paper does not define these cases; this follows its
+    authors' code.
 
-    `step` makes the updates in the place of the gradients, which are gone after it.
+    `step` overwrites the gradients with the updates.
 
     Source: You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes, ICLR 2020
         (arXiv:1904.00962), algorithm 2; google-research/albert, lamb_optimizer.py (`exclude_from_layer_adaptation`).
@@ -43,11 +44,11 @@ class Lamb(Optimizer):
         weight_decay: float = 0.01,
         adapts: bool = True,
     ) -> None:
-        """Take the parameters, whole or sharded.
+        """Create the optimizer for parameters that are whole or sharded.
 
         Args:
-            params: Parameters, or groups of them that may have values of their own for what follows.
-            lr: Learning rate; that of the paper is relative to the length of each matrix.
+            params: Parameters, or groups of them, which may have their own values of the other arguments.
+            lr: Learning rate, relative to the norm of each matrix.
             betas: Decay rates of both moments, at least 0 and below 1.
             eps: Added to the root of the second moment.
             weight_decay: The paper's lambda.
@@ -58,7 +59,7 @@ class Lamb(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update all parameters that have a gradient. Collective where they are sharded."""
+        """Update all parameters that have a gradient. Collective if they are sharded."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -74,9 +75,9 @@ class Lamb(Optimizer):
         return loss
 
     def _gradients_to_updates(self, parameters: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
-        """Advance the moments and put r + decay x in the place of each gradient."""
+        """Update the moments, and overwrite each gradient with r + decay x."""
         beta1, beta2 = group["betas"]
-        states = [self._state_of(parameter) for parameter in parameters]
+        states = [self._parameter_state(parameter) for parameter in parameters]
         weights, gradients = _locals(parameters), _locals(_gradients(parameters))
         first, second = (_locals([state[name] for state in states]) for name in ("exp_avg", "exp_avg_sq"))
         torch._foreach_lerp_(first, gradients, 1 - beta1)
@@ -91,32 +92,32 @@ class Lamb(Optimizer):
         torch._foreach_mul_(updates, group["weight_decay"])
         torch._foreach_addcdiv_(updates, first, denominators, [1 / (1 - beta1**t) for t in steps])
 
-    def _state_of(self, parameter: nn.Parameter) -> dict[str, Any]:
-        """Return the states, those of AdamW by name; the count of steps on the host, where it is read in each step."""
+    def _parameter_state(self, parameter: nn.Parameter) -> dict[str, Any]:
+        """Return the states under AdamW's names; the step count is on the host, which reads it in each step."""
         state: dict[str, Any] = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        elif state["step"].device.type != "cpu":  # as a checkpoint was loaded
+        elif state["step"].device.type != "cpu":  # after a checkpoint was loaded
             state["step"] = state["step"].cpu()
         return state
 
 
 def _multiply_by_trust_ratios(parameters: Sequence[nn.Parameter]) -> None:
-    """Multiply what lies in the place of each gradient by |x| over its own norm."""
+    """Multiply each update, which is stored in the gradient, by |x| over its own norm."""
     if not parameters:
         return
     updates = _gradients(parameters)
-    of_weights, of_updates = whole_norms([*parameters, *updates]).chunk(2)
-    ratios = torch.where((of_weights > 0) & (of_updates > 0), of_weights / of_updates, 1.0)
+    weight_norms, update_norms = whole_norms([*parameters, *updates]).chunk(2)
+    ratios = torch.where((weight_norms > 0) & (update_norms > 0), weight_norms / update_norms, 1.0)
     torch._foreach_mul_(_locals(updates), list(ratios.unbind()))
 
 
 def whole_norms(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the Euclidean norm of each tensor, (len(tensors),), on their device. Collective where they are sharded.
+    """Return the Euclidean norm of each tensor, (len(tensors),), on their device. Collective if they are sharded.
 
     Args:
-        tensors: At least one; all on one device. Of a sharded one the norm is that of the whole, the same on all ranks.
+        tensors: At least one, all on one device. The norm of a sharded tensor is that of the whole tensor on all ranks.
     """
     norms = torch.stack(torch._foreach_norm(_locals(tensors)))
     sharded: dict[Any, list[int]] = defaultdict(list)
@@ -124,7 +125,7 @@ def whole_norms(tensors: Sequence[Tensor]) -> Tensor:
         if isinstance(tensor, DTensor):
             sharded[tensor.device_mesh, tensor.placements].append(number)
     for (mesh, placements), numbers in sharded.items():
-        # Shards that are offloaded lie on the host, and ranks meet on the device. In float64 no square is too large.
+        # Offloaded shards are on the host, but the all-reduce is on the device. In float64 no square overflows.
         squares = norms[numbers].to(mesh.device_type, torch.float64).square()
         for dimension, placement in enumerate(placements):
             if placement.is_shard():
@@ -134,16 +135,16 @@ def whole_norms(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _in_parts(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Yield the parameters in turn, as many at a time as hold PART_NUMBERS; at least one."""
+    """Yield the parameters in lists with at most PART_NUMBERS numbers; a larger parameter has a list of its own."""
     part: list[nn.Parameter] = []
-    held = 0
+    num_values = 0
     for parameter in parameters:
         size = parameter.to_local().numel() if isinstance(parameter, DTensor) else parameter.numel()
-        if part and held + size > PART_NUMBERS:
+        if part and num_values + size > PART_NUMBERS:
             yield part
-            part, held = [], 0
+            part, num_values = [], 0
         part.append(parameter)
-        held += size
+        num_values += size
     if part:
         yield part
 
@@ -153,5 +154,5 @@ def _gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 
 
 def _locals(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return what this rank holds of each, sharing its memory."""
+    """Return this rank's part of each tensor, without a copy."""
     return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]

@@ -1,6 +1,6 @@
 """The training loop: get batch, forward and backward, optimizer, log; between steps evaluate and save.
 
-Nothing here knows which strategy, task or device it runs.
+The loop has no branch on the strategy or the task.
 """
 
 import time
@@ -25,12 +25,12 @@ from paratune.strategies.protocol import Strategy
 
 Reason = Literal["scheduled", "signal"]
 PARTS = ("startup", "tokenize", "evaluate", "checkpoint", "total")
-"""What `Progress` keeps the time of, besides the steps, which have their own."""
+"""Parts of a run whose time is in `Progress`; the event log has the time of steps."""
 
 
 @dataclass
 class Progress:
-    """What the loop has to know to go on after an interruption; saved with every checkpoint."""
+    """State of the loop from which a run is resumed; saved with every checkpoint."""
 
     step: int = 0
     """Optimizer steps taken."""
@@ -42,26 +42,25 @@ class Progress:
     """Evaluations since the best one."""
     is_stopped_early: bool = False
     num_interruptions: int = 0
-    """Times that the run was gone on with."""
+    """Times that the run was resumed."""
     num_lost_events: int = 0
     """Damaged lines of event logs that were deleted when the run was resumed."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Time of this session and those before it in start-up, tokenization, evaluations and checkpoints; in total, of
-    those before it (see `total_s`)."""
+    """Seconds of `PARTS` in this session and earlier ones; `total` counts only earlier ones (see `total_s`)."""
     saved_step: int = 0
     """Step of the last checkpoint."""
     began: float = field(default_factory=time.perf_counter, init=False, compare=False)
-    """When this session did; of no use to another process, and not saved."""
+    """Start of this session on the clock of this process; not saved."""
 
     def __post_init__(self) -> None:
         self.seconds = {**dict.fromkeys(PARTS, 0.0), **self.seconds}
 
     def total_s(self) -> float:
-        """Return the seconds of all sessions so far; what one lost after its last checkpoint is not in it."""
+        """Return the seconds of all sessions so far, without the time that a session lost after its last checkpoint."""
         return self.seconds["total"] + time.perf_counter() - self.began
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds, with the seconds up to now."""
+        """Return the values for a checkpoint, with the seconds up to now."""
         values = asdict(self)
         del values["began"]
         return {**values, "seconds": {**self.seconds, "total": self.total_s()}}
@@ -71,7 +70,7 @@ class Keeper(Protocol):
     """Evaluates and saves for the loop; see `paratune.engine.keeper`."""
 
     def evaluate(self, progress: Progress) -> None:
-        """Evaluate, and note in `progress` whether it was the best, and whether to stop early."""
+        """Evaluate, and record in `progress` the best evaluation and whether to stop early."""
         ...
 
     def save(self, progress: Progress, reason: Reason) -> None:
@@ -81,7 +80,7 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class Loop:
-    """All that a training needs, put together by `paratune.train`."""
+    """Everything that the training loop uses; `paratune.training` builds it."""
 
     strategy: Strategy
     optimizer: OptimizerFactory
@@ -101,14 +100,14 @@ class Loop:
     noise: NoiseMeter
     profiler: StepProfiler
     saves_when_stopped: bool = True
-    """Whether a signal is answered with a checkpoint; a run of a few steps, which is only to be timed, begins anew."""
+    """Whether a signal causes a checkpoint; a probe, which has only a few steps, starts again instead."""
     shrink: Callable[[int, BaseException], bool] = lambda step, error: False
-    """Called when memory ran out in the gradients of a step (counted from 1): whether `batches` now gives that step
-    again, in smaller micro-batches."""
+    """Called if memory runs out in the gradients of a step (counted from 1). If it returns True, `batches` repeats that
+    step with smaller micro-batches; otherwise the error is raised."""
 
 
 def run(loop: Loop, progress: Progress) -> None:
-    """Train until the last step, or until evaluations stop getting better.
+    """Train until the last step, or until evaluations no longer improve (early stopping).
 
     Raises:
         Stopped: A signal came; a checkpoint was written.
@@ -134,7 +133,7 @@ def _run(loop: Loop, progress: Progress) -> None:
         try:
             _step(loop, progress)
         except NotFiniteError:
-            loop.recorder.flush()  # the steps that led to it; all ranks come here alike
+            loop.recorder.flush()  # the steps before it; every rank raises, so the collective is complete
             raise
         if loop.stop.was_agreed(loop.strategy):
             save_and_stop(loop, progress)
@@ -166,9 +165,10 @@ def _step(loop: Loop, progress: Progress) -> None:
 
 
 def _gradients(loop: Loop, progress: Progress) -> tuple[Tensor, Sequence[Batch]]:
-    """Get the batch and run forward and backward; where memory runs out, again as often as it can be made smaller."""
+    """Get the batch and run forward and backward; repeat with smaller micro-batches while memory runs out."""
     clock, strategy = loop.clock, loop.strategy
     while True:
+        # In each attempt, so that the dropout masks of a repeated step do not depend on the failed attempt.
         seed_step(loop.seed, progress.step, strategy.layout.rank)
         try:
             with clock("get_batch"):
@@ -178,7 +178,7 @@ def _gradients(loop: Loop, progress: Progress) -> tuple[Tensor, Sequence[Batch]]
         except Exception as error:
             if not is_out_of_memory(error) or not loop.shrink(progress.step + 1, error):
                 raise
-        # Here, where the error is gone: its traceback held the activations.
+        # After the except block: until its end, the traceback of the error keeps the activations alive.
         micro_batches = []
         loop.optimizer.clear_gradients()
         if loop.device.type == "cuda":
@@ -187,7 +187,7 @@ def _gradients(loop: Loop, progress: Progress) -> tuple[Tensor, Sequence[Batch]]
 
 
 def _pause(loop: Loop, progress: Progress) -> None:
-    """Evaluate and save if this step is one for it; a resumed run does here what it was interrupted in."""
+    """Evaluate and save if due after this step; a resumed run first does here what was interrupted."""
     evaluate = loop.evaluation_due(progress.step) and progress.evaluated_step < progress.step
     save = loop.checkpoint_due(progress.step) and progress.saved_step < progress.step
     if not (evaluate or save):
@@ -206,23 +206,23 @@ def _pause(loop: Loop, progress: Progress) -> None:
 
 
 def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
-    """End the run in good order after a signal, with a checkpoint of this step, if it saves any.
+    """Stop the run after a signal, with a checkpoint of this step unless `saves_when_stopped` is False.
 
     Raises:
         Stopped: Always.
     """
     loop.recorder.flush()
     if not loop.saves_when_stopped:
-        loop.recorder.add("stop", step=progress.step, signal=loop.stop.said())
+        loop.recorder.add("stop", step=progress.step, signal=loop.stop.signal_name())
         raise Stopped(
-            f"stopped by {loop.stop.said()} after step {progress.step}; a probe saves nothing: start it again",
+            f"stopped by {loop.stop.signal_name()} after step {progress.step}; a probe saves nothing: start it again",
             code="stopped.signal",
             step=progress.step,
         )
-    # A checkpoint of this step that is there already holds all of it; writing it again could only lose it.
+    # An existing checkpoint of this step is complete; writing it again could only damage it.
     if progress.saved_step < progress.step:
         loop.keeper.save(progress, "signal")
-    signal = loop.stop.said()
+    signal = loop.stop.signal_name()
     loop.recorder.add("stop", step=progress.step, signal=signal)
     is_trained = progress.step >= loop.num_steps or progress.is_stopped_early
     rest = "all steps are done: --resume evaluates and writes the model" if is_trained else "--resume continues from it"

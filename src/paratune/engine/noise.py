@@ -1,6 +1,6 @@
-"""The gradient noise scale of a run: every so many steps, the squared norms of the micro-batches' gradients.
+"""Measures the gradient noise scale of a run: squared norms of the gradients of micro-batches, in every N-th step.
 
-docs/explanation/measuring.md says what it means; `paratune.records.efficiency` has the formulas.
+docs/explanation/measuring.md explains it; `paratune.records.efficiency` has the formulas.
 """
 
 import math
@@ -20,43 +20,43 @@ class NoiseSample:
     """This rank's part of the sums of one step."""
 
     parts_squared_norm: Tensor | None
-    """sum |g_i|^2 over the weights of this rank, a float64 scalar on the device; None where none had a gradient."""
+    """sum |g_i|^2 over the weights of this rank, a float64 scalar on the device; None without a gradient."""
     weights_squared: float
-    """sum (b_i / B)^2; ranks of one replica share it."""
+    """sum (b_i / B)^2, divided by the number of ranks of a replica."""
     num_samples: float
-    """Of this rank; ranks of one replica share them."""
+    """Samples of this rank, divided by the number of ranks of a replica."""
 
     def parts(self) -> list[float]:
-        """Return what is summed over ranks; waits for the device."""
+        """Return the values that are summed over ranks; waits for the device."""
         norm = 0.0 if self.parts_squared_norm is None else float(self.parts_squared_norm)
         return [norm, self.weights_squared, self.num_samples]
 
 
 class NoiseMeter:
-    """Samples every `every`-th step of a run."""
+    """Measures every `every`-th step of a run."""
 
     def __init__(self, strategy: Strategy, every: int | None, reason: str | None = None) -> None:
-        """Find out whether the strategy can be watched.
+        """Create the meter, and check whether the strategy can measure its gradients.
 
         Args:
-            strategy: Prepared.
-            every: Steps from one sample to the next; None for none.
-            reason: Why there can be none, where that is known already.
+            strategy: A prepared strategy.
+            every: Steps between measurements; None measures nothing.
+            reason: Why nothing can be measured, if this is already known.
         """
         self._strategy = strategy
         self._every = every
         self._taken: NoiseSample | None = None
         self.reason = "measure.noise_scale_every is null" if every is None else reason or self._why_not()
-        """Why no step is sampled; None where some are."""
+        """Why no step is measured; None if some are."""
 
     @contextmanager
     def watching(self, step: int, micro_batches: Sequence[Batch]) -> Iterator[None]:
-        """Sample a step, counted from 1, if it is one for it, while its gradients are computed."""
+        """Measure a step, counted from 1, if it is due, while its gradients are computed in the block."""
         self._taken = None
         if self._every is None or self.reason is not None or step % self._every:
             yield
             return
-        assert isinstance(self._strategy, WatchesGradients), "there is a reason otherwise"
+        assert isinstance(self._strategy, WatchesGradients), "otherwise self.reason is not None"
         with self._strategy.watch_gradients() as watch:
             yield
             squared_norm = watch.squared_norm()
@@ -69,7 +69,7 @@ class NoiseMeter:
         )
 
     def take(self) -> NoiseSample | None:
-        """Return what was sampled of the step that was watched last; None where it was none."""
+        """Return the sample of the last step; None if it was not measured."""
         taken, self._taken = self._taken, None
         return taken
 
@@ -85,13 +85,13 @@ class NoiseMeter:
 
 
 def noise_event(parts: Sequence[float], grad_norm: float) -> dict[str, float] | None:
-    """Return `noise_scale` of a step's event; None where the step tells nothing, such as one that was skipped.
+    """Return `noise_scale` of a step's event; None if the step gives no estimate, such as a skipped step.
 
     Args:
         parts: `NoiseSample.parts`, summed over ranks.
-        grad_norm: Of the whole step, before clipping.
+        grad_norm: Gradient norm of the whole step, before clipping.
     """
     if not math.isfinite(grad_norm):
         return None
-    found = noise_estimates(GradientSums(grad_norm**2, *parts))
-    return None if found is None else {"trace": found[0], "squared_norm": found[1]}
+    estimates = noise_estimates(GradientSums(grad_norm**2, *parts))
+    return None if estimates is None else {"trace": estimates[0], "squared_norm": estimates[1]}

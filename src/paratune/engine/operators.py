@@ -1,4 +1,4 @@
-"""What a profile shows of a rank: operators and kernels that take its time, how idle its device is, and the trace."""
+"""Summarises a profile of a rank: its slowest operators and kernels, the idle time of its device, and the trace."""
 
 import gzip
 import logging
@@ -16,10 +16,11 @@ from paratune.metrics.intervals import Interval, intersection, length, union
 from paratune.records import profile_file
 
 NUM_ROWS = 20
-"""Operators, and kernels, that are written down."""
+"""Number of operators, and of kernels, that are recorded."""
 _NAME_LENGTH = 160
-"""Of a kernel's name, whose template arguments can take thousands of characters."""
+"""Longest name: template arguments of a kernel can have thousands of characters."""
 _COPIES = ("Memcpy", "Memset")
+NOTHING_PROFILED = "the session ended before a step after the warm-up was profiled"
 log = logging.getLogger(__name__)
 
 
@@ -29,16 +30,16 @@ class Total(NamedTuple):
     name: str
     calls: int
     self_host_us: float
-    """Without the operators that it calls."""
+    """Time of the operator on the host without the operators that it calls."""
     host_us: float
     self_device_us: float
-    """In its own kernels; of a kernel, its own time."""
+    """Time of the operator's own kernels, or of the kernel itself."""
     on_device: bool = False
-    """Whether it is a kernel or a copy, and not an operator."""
+    """True for a kernel or a copy, False for an operator."""
 
 
-def totals_of(profiled: profile) -> list[Total]:
-    """Return what a profile that has ended saw, by name, without ranges that are only marked."""
+def operator_totals(profiled: profile) -> list[Total]:
+    """Return the totals of a finished profile by name, without ranges that only mark a time."""
     return [
         Total(
             event.key,
@@ -61,43 +62,44 @@ def operator_values(
     kernels: Iterable[Interval],
     has_device: bool,
 ) -> dict[str, Any]:
-    """Return what an event `profile` says of operators and kernels, in ms.
+    """Return the fields of an event `profile` about operators and kernels, in ms.
 
     Args:
-        totals: Of all names.
+        totals: Totals of all operators and kernels.
         window: The time that was profiled, in microseconds.
-        host: In which the host ran something, in microseconds.
-        kernels: Of kernels and copies on the device; they may overlap.
+        host: Times in which the host ran an operator, in microseconds.
+        kernels: Times of kernels and copies on the device; they may overlap.
         has_device: Whether there is a device whose kernels the profiler can see.
 
     Returns:
-        `host_ms` and `device_ms`, in which the host runs operators, and the device kernels or copies; `num_kernels`
-        without copies; `operators` and `kernels`: those that take most, operators by the host's or the device's own
-        time. What is of the device is None without one, and where none of its kernels was seen.
+        `host_ms` and `device_ms`, in which the host ran operators, and the device kernels or copies; `num_kernels`
+        without copies; `operators` and `kernels`: the slowest ones, operators by their own time on the host or on the
+        device. Values of the device are None without a device, and if the profiler saw none of its kernels.
     """
     all_totals = list(totals)
-    operators = [each for each in all_totals if not each.on_device]
-    on_device = [each for each in all_totals if each.on_device]
+    operators = [total for total in all_totals if not total.on_device]
+    on_device = [total for total in all_totals if total.on_device]
     is_seen = has_device and bool(on_device)
-    by_host = sorted(operators, key=lambda each: -each.self_host_us)[:NUM_ROWS]
-    by_device = sorted(operators, key=lambda each: -each.self_device_us)[: NUM_ROWS if is_seen else 0]
+    by_host = sorted(operators, key=lambda total: -total.self_host_us)[:NUM_ROWS]
+    by_device = sorted(operators, key=lambda total: -total.self_device_us)[: NUM_ROWS if is_seen else 0]
+    num_kernels = sum(total.calls for total in on_device if not total.name.startswith(_COPIES))
     return {
         "host_ms": _ms(host, window),
         "device_ms": _ms(kernels, window) if is_seen else None,
-        "num_kernels": sum(each.calls for each in on_device if not each.name.startswith(_COPIES)) if is_seen else None,
+        "num_kernels": num_kernels if is_seen else None,
         "operators": [
             {
-                "name": each.name[:_NAME_LENGTH],
-                "calls": each.calls,
-                "self_host_ms": each.self_host_us / 1000,
-                "host_ms": each.host_us / 1000,
-                "self_device_ms": each.self_device_us / 1000 if is_seen else None,
+                "name": total.name[:_NAME_LENGTH],
+                "calls": total.calls,
+                "self_host_ms": total.self_host_us / 1000,
+                "host_ms": total.host_us / 1000,
+                "self_device_ms": total.self_device_us / 1000 if is_seen else None,
             }
-            for each in dict.fromkeys([*by_host, *(each for each in by_device if each.self_device_us > 0)])
+            for total in dict.fromkeys([*by_host, *(total for total in by_device if total.self_device_us > 0)])
         ],
         "kernels": [
-            {"name": each.name[:_NAME_LENGTH], "calls": each.calls, "device_ms": each.self_device_us / 1000}
-            for each in sorted(on_device, key=lambda each: -each.self_device_us)[: NUM_ROWS if is_seen else 0]
+            {"name": total.name[:_NAME_LENGTH], "calls": total.calls, "device_ms": total.self_device_us / 1000}
+            for total in sorted(on_device, key=lambda total: -total.self_device_us)[: NUM_ROWS if is_seen else 0]
         ],
     }
 
@@ -107,9 +109,9 @@ def _ms(intervals: Iterable[Interval], window: Sequence[Interval]) -> float:
 
 
 def write_trace(profiled: profile, folder: Path, rank: int) -> str | None:
-    """Write the trace of a profile, whole or not at all, for chrome://tracing and Perfetto; return the file's name.
+    """Write the trace of a profile atomically, for chrome://tracing and Perfetto; return the file's name.
 
-    A trace is not worth a run: where it cannot be written, that is logged, and None is returned.
+    If it cannot be written, this is logged, None is returned, and the run continues.
     """
     name = profile_file(rank)
     try:
@@ -140,20 +142,19 @@ def profile_summary(profiles: Iterable[Mapping[str, Any]], reason: str | None) -
 
     Args:
         profiles: The last `profile` event of each rank of the session, in the order of ranks.
-        reason: Why there is none, where that is known.
+        reason: Why there is no profile, if known.
     """
-    ranks = [each for each in profiles if "operators" in each]
+    ranks = [event for event in profiles if "operators" in event]
     keys = ("num_steps", "wall_ms_per_step", "host_ms_per_step", "device_ms_per_step", "idle_share")
     if not ranks:
         unknown = dict.fromkeys((*keys, "num_kernels_per_step", "trace"))
-        why = reason or "the session ended before a step behind the warm-up was profiled"
-        return {**unknown, "operators": [], "kernels": [], "reason": why}
-    num_steps = sum(each["num_steps"] for each in ranks)
+        return {**unknown, "operators": [], "kernels": [], "reason": reason or NOTHING_PROFILED}
+    num_steps = sum(event["num_steps"] for event in ranks)
     wall_ms, host_ms, device_ms, num_kernels = (
-        _sum([each[key] for each in ranks]) for key in ("wall_ms", "host_ms", "device_ms", "num_kernels")
+        _sum([event[key] for event in ranks]) for key in ("wall_ms", "host_ms", "device_ms", "num_kernels")
     )
     return {
-        "num_steps": min(each["num_steps"] for each in ranks),
+        "num_steps": min(event["num_steps"] for event in ranks),
         "wall_ms_per_step": None if wall_ms is None else wall_ms / num_steps,
         "host_ms_per_step": None if host_ms is None else host_ms / num_steps,
         "device_ms_per_step": None if device_ms is None else device_ms / num_steps,

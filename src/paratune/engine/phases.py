@@ -1,8 +1,8 @@
-"""The clock of the training loop: how long each phase of a step took, and what was left over.
+"""Clocks of the training loop: the time of each phase of a step, and the rest of the step.
 
-Two clocks with one interface. On a CPU work is done when a call returns, so the host's clock tells the truth. On a GPU
-the host runs ahead: CUDA events are put into the stream instead and read later, so that measuring never waits for the
-device inside a step. docs/explanation/measuring.md says what the figures mean.
+Two clocks have one interface. On a CPU the work is finished when a call returns, so the host's clock is right. On a GPU
+the host is ahead of the device: CUDA events are recorded in the stream and read later, so that a measurement never
+waits for the device inside a step. docs/explanation/measuring.md explains the figures.
 """
 
 import time
@@ -14,39 +14,39 @@ from typing import Protocol
 
 import torch
 
-from paratune.hangs.pulse import Pulse
+from paratune.hangs.progress import RankProgress
 from paratune.records import PHASES
 
 SCHEDULE = "schedule"
-"""What a pipeline puts around its passes; see `PhaseClock`."""
+"""The name with which a pipeline measures all its passes together; see `PhaseClock`."""
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Times of one step in milliseconds; `phases_ms` holds the four phases and `other`, and sums to `wall_ms`."""
+    """Times of one step in milliseconds; `phases_ms` has the four phases and `other`, whose sum is `wall_ms`."""
 
     phases_ms: dict[str, float]
     wall_ms: float
     get_batch_host_ms: float
-    """All of the host's time in get_batch, also what the device did not have to wait for."""
+    """The host's whole time in get_batch, including the part in which the device was busy."""
     schedule_ms: float | None = None
-    """A pipeline's schedule from its first forward pass to its last backward pass, of all stages; None without one."""
+    """Time from the first forward pass to the last backward pass of all stages of a pipeline; None without one."""
     bubble_ms: float | None = None
-    """The part of it in which this rank computed nothing: it sent, received or waited."""
+    """The part of `schedule_ms` in which this rank computed nothing: it sent, received or waited."""
 
 
 class PhaseClock(Protocol):
     """`with clock("forward"): ...` inside a step; `end_step` closes it."""
 
     def __call__(self, phase: str) -> AbstractContextManager[None]:
-        """Add the time of the block to `phase`; may be entered many times a step.
+        """Add the time of the block to `phase`, which may be entered many times in a step.
 
-        `schedule` is no phase of its own: it is put around forward and backward passes, to learn what is between them.
+        `schedule` is not a phase: it contains the forward and backward passes of a pipeline and the time between them.
         """
         ...
 
     def restart(self) -> None:
-        """Begin a step here: what went before (an evaluation, a checkpoint) is not part of it."""
+        """Start a step now, so that the time before (an evaluation, a checkpoint) is not part of it."""
         ...
 
     def end_step(self) -> None:
@@ -54,12 +54,12 @@ class PhaseClock(Protocol):
         ...
 
     def take(self) -> list[StepTimes]:
-        """Return the steps that ended since the last call; waits for the device."""
+        """Return the steps since the last call; waits for the device."""
         ...
 
 
 class HostPhaseClock:
-    """Phases by the host's monotonic clock, for devices that work synchronously."""
+    """Measures phases with the host's monotonic clock, for synchronous devices."""
 
     def __init__(self) -> None:
         self._spent = dict.fromkeys(PHASES, 0.0)
@@ -88,7 +88,7 @@ class HostPhaseClock:
         now = time.perf_counter()
         phases_ms = {name: 1000 * seconds for name, seconds in self._spent.items()}
         wall_ms = 1000 * (now - self._begin)
-        schedule_ms, bubble_ms = (None, None) if self._schedule is None else (1000 * each for each in self._schedule)
+        schedule_ms, bubble_ms = (None, None) if self._schedule is None else (1000 * s for s in self._schedule)
         self._ended.append(_with_other(phases_ms, wall_ms, phases_ms["get_batch"], schedule_ms, bubble_ms))
         self._spent = dict.fromkeys(PHASES, 0.0)
         self._schedule = None
@@ -100,7 +100,7 @@ class HostPhaseClock:
 
 
 class _HostPhase(AbstractContextManager[None]):
-    """Adds the time of a block to the seconds of a phase; a class, because a generator takes twice as long."""
+    """Adds the time of a block to the seconds of a phase. A class, because a generator takes twice as long."""
 
     __slots__ = ("_begin", "_phase", "_spent")
 
@@ -116,18 +116,18 @@ class _HostPhase(AbstractContextManager[None]):
 
 @dataclass
 class _CudaStep:
-    """Events of one step, as they were put into the stream."""
+    """The events of one step that were recorded in the stream."""
 
     begin: torch.cuda.Event
     end: torch.cuda.Event | None = None
     intervals: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = field(default_factory=list)
     schedule: tuple[torch.cuda.Event, torch.cuda.Event, range] | None = None
-    """Begin, end, and which of the intervals lie between."""
+    """Begin, end, and the indices of the intervals in between."""
     get_batch_host_s: float = 0.0
 
 
 class CudaClock:
-    """Phases by CUDA events; `get_batch` is the part of the host's time that the device stood idle for."""
+    """Measures phases with CUDA events; `get_batch` is the part of the host's time in which the device was idle."""
 
     def __init__(self) -> None:
         self._step = _CudaStep(_event())
@@ -169,13 +169,13 @@ class CudaClock:
 
 
 class WatchedClock:
-    """A clock that also tells which phase is entered and left, for who watches that the run gets on."""
+    """A clock that also reports the current phase to the hang watchdog."""
 
-    def __init__(self, clock: PhaseClock, pulse: Pulse) -> None:
-        self._clock, self._pulse = clock, pulse
+    def __init__(self, clock: PhaseClock, progress: RankProgress) -> None:
+        self._clock, self._progress = clock, progress
 
     def __call__(self, phase: str) -> AbstractContextManager[None]:
-        return _WatchedPhase(self._pulse, self._clock(phase), phase)
+        return _WatchedPhase(self._progress, self._clock(phase), phase)
 
     def restart(self) -> None:
         self._clock.restart()
@@ -188,16 +188,16 @@ class WatchedClock:
 
 
 class _WatchedPhase(AbstractContextManager[None]):
-    """Times a block, and tells the pulse of its begin and its end."""
+    """Measures a block, and reports its phase."""
 
-    __slots__ = ("_before", "_phase", "_pulse", "_timed")
+    __slots__ = ("_before", "_phase", "_progress", "_timed")
 
-    def __init__(self, pulse: Pulse, timed: AbstractContextManager[None], phase: str) -> None:
-        self._pulse, self._timed, self._phase = pulse, timed, phase
+    def __init__(self, progress: RankProgress, timed: AbstractContextManager[None], phase: str) -> None:
+        self._progress, self._timed, self._phase = progress, timed, phase
 
     def __enter__(self) -> None:
-        self._before = self._pulse.phase
-        self._pulse.enter(self._phase)
+        self._before = self._progress.phase
+        self._progress.enter_phase(self._phase)
         self._timed.__enter__()
 
     def __exit__(
@@ -206,11 +206,11 @@ class _WatchedPhase(AbstractContextManager[None]):
         try:
             self._timed.__exit__(kind, error, trace)
         finally:
-            self._pulse.enter(self._before)
+            self._progress.enter_phase(self._before)
 
 
 def make_clock(device: torch.device) -> PhaseClock:
-    """Return the clock that fits `device`."""
+    """Return the clock for `device`."""
     return CudaClock() if device.type == "cuda" else HostPhaseClock()
 
 
@@ -221,7 +221,7 @@ def _event() -> torch.cuda.Event:
 
 
 def _read(step: _CudaStep) -> StepTimes:
-    """Turn events into times; the device's idle time before the first phase is get_batch, if the host was in it."""
+    """Return the times of a step; get_batch is the device's idle time before the first phase, at most the host's."""
     assert step.end is not None
     phases_ms = dict.fromkeys(PHASES, 0.0)
     for phase, begin, end in step.intervals:
@@ -232,9 +232,10 @@ def _read(step: _CudaStep) -> StepTimes:
     phases_ms["get_batch"] = min(host_ms, idle_ms)
     schedule_ms, bubble_ms = None, None
     if step.schedule is not None:
-        begin, end, inside = step.schedule
+        begin, end, indices = step.schedule
         schedule_ms = begin.elapsed_time(end)
-        bubble_ms = schedule_ms - sum(step.intervals[at][1].elapsed_time(step.intervals[at][2]) for at in inside)
+        busy = (step.intervals[index] for index in indices)
+        bubble_ms = schedule_ms - sum(pass_begin.elapsed_time(pass_end) for _, pass_begin, pass_end in busy)
     return _with_other(phases_ms, wall_ms, host_ms, schedule_ms, bubble_ms)
 
 

@@ -1,8 +1,7 @@
-"""What the sampler reads of a rank's device: an NVIDIA GPU by NVML, or the part of a machine's cores that it has.
+"""Reads counters of a rank's device: an NVIDIA GPU through NVML, or the rank's share of the CPU cores.
 
-Each rank looks at its own device: it is the one process that surely may see it (a container or a job step is often
-shown no other), and it knows which of the machine's devices it has. A counter that fails is left alone, with the reason
-noted; no failure leaves this module.
+Each rank reads its own device: a container or a job step often cannot see other devices, and only the rank knows which
+device of the machine it uses. A counter that fails is not read again, and the reason is stored; no error is raised.
 """
 
 import contextlib
@@ -21,24 +20,24 @@ from paratune.processes.place import Place, local_world_size
 T = TypeVar("T")
 EnergySource = Literal["nvml counter", "nvml power", "rapl"]
 NVML_WINDOW_S = 1.0
-"""NVML's utilisation is that of the last 1/6 to 1 second, depending on the GPU (nvmlUtilization_t)."""
-_MOST_FAILURES = 3
-"""Times in a row that a counter may fail which has worked before."""
+"""NVML's utilisation covers the last 1/6 to 1 second, depending on the GPU (nvmlUtilization_t)."""
+_MAX_FAILURES = 3
+"""A counter that has worked is given up after this number of failures in a row."""
 _POWERCAP = Path("/sys/class/powercap")
 _CHILDREN_S = 30.0
-"""How often child processes are looked for, after more often at first: that reads all of /proc."""
+"""Longest interval between searches for child processes, which read all of /proc; the first intervals are shorter."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Gauges, and counters that only differences are taken of; None where there is none or it failed."""
+    """Gauges, and counters of which only differences matter; None if unsupported or failed."""
 
     utilisation: float | None = None
     """Share of the last `window_s` in which the device was busy."""
     busy_s: float | None = None
-    """Counter of the device's busy time, for probes without that gauge."""
+    """Counter of the device's busy time, for probes without `utilisation`."""
     machine_busy_s: float | None = None
-    """Counter: the busy time of all of the machine's cores over their number, whoever keeps them busy."""
+    """Counter of the busy time of all cores of the machine, for any process, divided by the number of cores."""
     memory_bytes: int | None = None
     power_w: float | None = None
     energy_j: float | None = None
@@ -50,18 +49,18 @@ class DeviceProbe(Protocol):
 
     kind: Literal["nvml", "cpu"]
     window_s: float
-    """What `Reading.utilisation` looks back on."""
+    """The time that `Reading.utilisation` covers."""
     is_energy_here: bool
-    """Whether this rank is to measure energy: of the ranks that share a machine's counter one does."""
+    """Whether this rank measures energy: only one of the ranks that share a machine's counter does."""
     energy_source: EnergySource | None
     reasons: list[str]
-    """Why something is not known; grows."""
+    """Why values are unknown; more reasons may be added later."""
 
     def read(self) -> Reading: ...
 
 
 class _Counters:
-    """Queries by name, each given up after it has failed for good."""
+    """Runs queries by name; stops a query that fails permanently."""
 
     def __init__(self, reasons: list[str]) -> None:
         self._reasons = reasons
@@ -69,14 +68,14 @@ class _Counters:
         self._worked: set[str] = set()
 
     def ask(self, name: str, query: Callable[[], T]) -> T | None:
-        if self._failures.get(name, 0) >= _MOST_FAILURES:
+        if self._failures.get(name, 0) >= _MAX_FAILURES:
             return None
         try:
             value = query()
-        except Exception as error:  # of NVML, of the operating system
-            failures = self._failures.get(name, 0) + 1 if name in self._worked else _MOST_FAILURES
+        except Exception as error:  # NVML or the operating system may raise anything
+            failures = self._failures.get(name, 0) + 1 if name in self._worked else _MAX_FAILURES
             self._failures[name] = failures
-            if failures >= _MOST_FAILURES:
+            if failures >= _MAX_FAILURES:
                 self._reasons.append(f"{name}: {error or type(error).__name__}")
             return None
         self._worked.add(name)
@@ -85,9 +84,9 @@ class _Counters:
 
 
 class NvmlProbe:
-    """An NVIDIA GPU, by its UUID, so that CUDA_VISIBLE_DEVICES and the order of devices do not matter.
+    """An NVIDIA GPU, found by its UUID, so that CUDA_VISIBLE_DEVICES and the order of devices do not matter.
 
-    Of a slice of a GPU (MIG) NVML tells the memory alone: utilisation is not supported, and power is the whole GPU's.
+    For a slice of a GPU (MIG) only the memory is read: NVML has no utilisation, and only the power of the whole GPU.
     """
 
     kind: Literal["nvml", "cpu"] = "nvml"
@@ -99,10 +98,10 @@ class NvmlProbe:
 
         Args:
             nvml: The module `pynvml` of the package nvidia-ml-py.
-            uuid: As PyTorch has it, without a prefix.
+            uuid: The UUID from PyTorch, without a prefix.
 
         Raises:
-            Exception: What NVML raises when there is no driver, no such device, or no permission.
+            Exception: An error of NVML: no driver, no such device, or no permission.
         """
         self.reasons: list[str] = []
         self._nvml, self._counters = nvml, _Counters(self.reasons)
@@ -140,21 +139,21 @@ class NvmlProbe:
         return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1000
 
     def _shares_the_gpu(self) -> bool:
-        """Say whether the device is a slice; PyTorch may know a slice by the UUID of its GPU."""
+        """Return whether the device is a slice; PyTorch may give the UUID of the whole GPU for a slice."""
         try:
             if self._nvml.nvmlDeviceIsMigDeviceHandle(self._handle):
                 return True
             current, _ = self._nvml.nvmlDeviceGetMigMode(self._handle)
-        except self._nvml.NVMLError:  # GPUs that know no slices
+        except self._nvml.NVMLError:  # a GPU without MIG
             return False
         return bool(current)
 
 
 class CpuProbe:
-    """The cores that a rank has: those that its machine's processes may use over the ranks on the machine.
+    """The cores of a rank: the usable cores of the machine divided by the ranks on it.
 
-    Busy is the CPU time of this process and its children. The first rank of a machine also reads how busy all of it is,
-    and the energy of its processors (RAPL: of their packages and of memory where it is told, whoever uses them).
+    Busy time is the CPU time of this process and its children. The first rank of a machine also reads the busy time of
+    the whole machine and the energy of its processors (RAPL: packages and, if available, memory, for all processes).
     """
 
     kind: Literal["nvml", "cpu"] = "cpu"
@@ -164,9 +163,9 @@ class CpuProbe:
         """Find the counters.
 
         Args:
-            num_cores: That this rank has; a fraction is possible.
+            num_cores: Cores of this rank; may be a fraction.
             is_first: Whether this is the first rank of its machine.
-            powercap: Where the kernel tells energy.
+            powercap: Folder with the kernel's energy counters.
         """
         import psutil
 
@@ -176,9 +175,9 @@ class CpuProbe:
         self._num_cores = num_cores
         self._own = psutil.Process()
         self._children: dict[Any, float] = {}
-        """Of each its CPU time when it was found: what it took before is in no time that a sample covers."""
+        """CPU time of each child process when it was found; it is subtracted, as it was before all samples."""
         self._children_busy_s: dict[Any, float] = {}
-        self._look_for_children_at, self._look_again_s = 0.0, 1.0
+        self._next_search_s, self._search_interval_s = 0.0, 1.0
         self._domains = rapl_domains(powercap) if is_first else []
         self._joules = [RaplCounter(domain) for domain in self._domains]
         self.energy_source: EnergySource | None = "rapl" if self._joules else None
@@ -190,21 +189,21 @@ class CpuProbe:
     def read(self) -> Reading:
         ask = self._counters.ask
         return Reading(
-            busy_s=ask("utilisation", lambda: (time.process_time() + self._of_children_s()) / self._num_cores),
+            busy_s=ask("utilisation", lambda: (time.process_time() + self._read_children_s()) / self._num_cores),
             machine_busy_s=ask("utilisation of the machine", self._machine_busy_s) if self.is_energy_here else None,
             memory_bytes=ask("memory", hardware.resident_memory_bytes),
             energy_j=ask("energy", self._energy_j) if self.energy_source else None,
         )
 
-    def _of_children_s(self) -> float:
-        """Return the CPU time of child processes since they were found; of ended ones, what was last seen of them."""
+    def _read_children_s(self) -> float:
+        """Return the CPU time of child processes since they were found; for ended processes the last known value."""
         now = time.monotonic()
-        if now >= self._look_for_children_at:
-            self._look_for_children_at = now + self._look_again_s
-            self._look_again_s = min(2 * self._look_again_s, _CHILDREN_S)
+        if now >= self._next_search_s:
+            self._next_search_s = now + self._search_interval_s
+            self._search_interval_s = min(2 * self._search_interval_s, _CHILDREN_S)
             for child in self._own.children(recursive=True):
                 if child not in self._children:
-                    with contextlib.suppress(self._psutil.Error):  # it has ended since
+                    with contextlib.suppress(self._psutil.Error):  # it has ended in the meantime
                         self._children[child] = _busy_s(child)
         for child, begin_s in list(self._children.items()):
             try:
@@ -215,7 +214,7 @@ class CpuProbe:
 
     def _machine_busy_s(self) -> float:
         times = self._psutil.cpu_times()
-        # Time of guests is in user and nice already.
+        # `user` and `nice` already contain the time of virtual machines.
         names = ("user", "nice", "system", "irq", "softirq", "steal")
         return float(sum(getattr(times, name, 0.0) for name in names)) / (self._psutil.cpu_count() or 1)
 
@@ -229,41 +228,41 @@ def _busy_s(process: Any) -> float:
 
 
 class RaplCounter:
-    """An energy counter of the kernel's powercap, made one that does not begin anew."""
+    """An energy counter of the kernel's powercap, corrected for overflows."""
 
     def __init__(self, domain: Path) -> None:
         self._domain = domain
         self._before: int | None = None
-        self._turned = 0
+        self._overflow_uj = 0
 
     def read_j(self) -> float:
-        """Return joules since some time before the first reading.
+        """Return joules since an unknown time before the first reading.
 
         Raises:
-            OSError: It cannot be read; most kernels show it to root alone.
+            OSError: The counter cannot be read; on most kernels only root can.
         """
         now = int((self._domain / "energy_uj").read_text())
         if self._before is not None and now < self._before:
-            self._turned += int((self._domain / "max_energy_range_uj").read_text())
+            self._overflow_uj += int((self._domain / "max_energy_range_uj").read_text())
         self._before = now
-        return (now + self._turned) / 1e6
+        return (now + self._overflow_uj) / 1e6
 
 
 def rapl_domains(powercap: Path) -> list[Path]:
-    """Return the folders of the processors' packages and of their memory, which is not in the packages' energy."""
-    found = []
-    for domain in sorted(powercap.glob("intel-rapl:*")):  # AMD's as well
+    """Return the folders of the processors' packages and memory; a package's energy does not include the memory's."""
+    domains = []
+    for domain in sorted(powercap.glob("intel-rapl:*")):  # AMD's too
         try:
             name = (domain / "name").read_text().strip()
         except OSError:
             continue
         if name.startswith("package") or name == "dram":
-            found.append(domain)
-    return found
+            domains.append(domain)
+    return domains
 
 
 def make_probe(device: torch.device, place: Place) -> tuple[DeviceProbe | None, str | None]:
-    """Return what reads this rank's device, or why nothing can."""
+    """Return the probe of this rank's device, or None and the reason."""
     if device.type != "cuda":
         num_cores = (hardware.usable_cores() or 1) / local_world_size(place)
         return CpuProbe(num_cores=num_cores, is_first=place.local_rank == 0), None
@@ -272,5 +271,5 @@ def make_probe(device: torch.device, place: Place) -> tuple[DeviceProbe | None, 
         return NvmlProbe(nvml, str(torch.cuda.get_device_properties(device).uuid)), None
     except MissingDependency as error:
         return None, str(error)
-    except Exception as error:  # no driver, another vendor's GPU, no permission: NVML has an error for each
+    except Exception as error:  # NVML's errors: no driver, a GPU of another vendor, no permission
         return None, f"NVML reports nothing for this GPU: {error or type(error).__name__}"

@@ -1,5 +1,6 @@
-"""A few steps under torch.profiler: which operators and kernels take the time, and how long collectives run, of which a
-part hides behind computing.
+"""Profiles a few steps with torch.profiler: times of operators, kernels and collectives.
+
+The time of collectives is measured in total, and without the part that overlaps with computation.
 """
 
 import os
@@ -12,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from paratune.engine.operators import operator_values, totals_of, write_trace
+from paratune.engine.operators import NOTHING_PROFILED, operator_totals, operator_values, write_trace
 from paratune.engine.recorder import Recorder
 from paratune.metrics.intervals import Interval, intersection, length, union
 
@@ -21,19 +22,19 @@ _WINDOW = "paratune.profiled"
 
 @dataclass(frozen=True)
 class ProfiledOperation:
-    """What the profiler saw of one operation or kernel, in microseconds."""
+    """One operation or kernel in a profile; times in microseconds."""
 
     name: str
     begin: float
     end: float
     on_device: bool
-    """Whether it is a kernel, and not a call of the host."""
+    """True for a kernel, False for a call on the host."""
     is_mark: bool = False
-    """Whether it only marks a range, in which anything may happen."""
+    """Whether it only marks a range of time."""
 
 
 class StepProfiler:
-    """Profiles the first `num_steps` steps behind the warm-up, fewer where something comes between them."""
+    """Profiles the first `num_steps` steps after the warm-up; fewer if an evaluation or a checkpoint comes between."""
 
     def __init__(
         self,
@@ -45,15 +46,15 @@ class StepProfiler:
         rank: int = 0,
         exchanges: bool = False,
     ) -> None:
-        """Profile steps of this session; 0 steps profile nothing.
+        """Create a profiler of this session.
 
         Args:
-            device: Of this rank.
-            num_steps: Steps that are profiled at most.
+            device: The device of this rank.
+            num_steps: The largest number of profiled steps; 0 profiles nothing.
             warmup_steps: Steps before them.
-            folder: Of the run, for the trace.
-            rank: This one.
-            exchanges: Whether there are other ranks to exchange data with.
+            folder: The run folder, for the trace.
+            rank: The rank of this process.
+            exchanges: Whether there are collectives with other ranks.
         """
         self._device = device
         self._folder, self._rank, self._exchanges = folder, rank, exchanges
@@ -65,16 +66,16 @@ class StepProfiler:
         self.is_running = False
 
     def begin_step(self, recorder: Recorder) -> bool:
-        """Begin to profile if the next step is the first to be profiled; say whether it is.
+        """Start the profiler if the next step is the first one to profile; return whether it was started.
 
         Args:
-            recorder: Of the run, which is told so.
+            recorder: The recorder of the run, which marks the steps.
         """
         if self.is_running or self._steps_left == 0 or self._steps_before > 0:
             self._steps_before -= 1
             return False
         recorder.pause()
-        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # it would say on stderr that it began
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # without it Kineto prints messages to stderr
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._device.type == "cuda" else [])]
         self._running = ExitStack()
         # There is one cycle, so nothing accumulates; without acc_events PyTorch 2.11 warns that it drops other cycles.
@@ -86,18 +87,18 @@ class StepProfiler:
         return True
 
     def end_step(self) -> bool:
-        """Count a step, if it was profiled; say whether enough have been."""
+        """Count a profiled step; return whether all steps are profiled."""
         if self.is_running:
             self._num_steps += 1
             self._steps_left -= 1
         return self.is_running and self._steps_left == 0
 
     def stop(self, recorder: Recorder, step: int) -> None:
-        """End the profile, if one runs, and write what it saw into this rank's event log.
+        """Stop the profiler, if it runs, and write the results into this rank's event log.
 
         Args:
-            recorder: Of the run.
-            step: The last one that was profiled.
+            recorder: The recorder of the run.
+            step: The last profiled step.
         """
         if not self.is_running:
             return
@@ -105,17 +106,17 @@ class StepProfiler:
         self.is_running, self._steps_left = False, 0
         self._running.close()
         recorder.add("profile", step=step, num_steps=self._num_steps, **self._values())
-        del self._profile  # with all of its events
+        del self._profile  # its events need much memory
 
     def _values(self) -> dict[str, Any]:
-        """Return what was seen, and write the trace."""
+        """Return the fields of the event, and write the trace."""
         kind: Literal["nccl", "gloo"] = "nccl" if self._device.type == "cuda" else "gloo"
         spans = _spans(self._profile)
         exchange = exchanged(spans, kind)
         if not self._exchanges:
             exchange |= {"communication_ms": None, "exposed_ms": None}
         operators = operator_values(
-            totals_of(self._profile),
+            operator_totals(self._profile),
             window=_window(spans),
             host=[(span.begin, span.end) for span in spans if not (span.on_device or span.is_mark)],
             kernels=[(span.begin, span.end) for span in spans if span.on_device and not span.is_mark],
@@ -130,19 +131,19 @@ class StepProfiler:
 
 
 def exchanged(spans: Sequence[ProfiledOperation], kind: Literal["nccl", "gloo"]) -> dict[str, float | None]:
-    """Return, in ms, the time that was profiled, the part with a collective, and that of it without computing.
+    """Return, in ms, the profiled time, the part with a collective, and the part with a collective but no computation.
 
-    NCCL's collectives are kernels, and all other kernels are computing; copies are neither. Those of gloo run in
-    threads of their own, where PyTorch marks them; operations of PyTorch in any thread are computing.
+    NCCL's collectives are kernels; all other kernels are computation, and copies are neither. Gloo's collectives run in
+    their own threads, where PyTorch marks them; PyTorch's operations in any thread are computation.
 
     Args:
-        spans: Of one rank, with the mark that is around all profiled steps.
-        kind: Which library sends.
+        spans: The operations of one rank, with the mark around all profiled steps.
+        kind: The library of the collectives.
     """
     window = _window(spans)
     if kind == "nccl":
         kernels = [span for span in spans if span.on_device and not span.is_mark]
-        if not kernels:  # no access to the GPU's counters, or another profiler has them
+        if not kernels:  # no access to the GPU's counters, or another profiler uses them
             return {"wall_ms": length(window) / 1000, "communication_ms": None, "exposed_ms": None}
         sent = _times(span for span in kernels if span.name.startswith("nccl"))
         computed = _times(span for span in kernels if not span.name.startswith(("nccl", "Memcpy", "Memset")))
@@ -159,27 +160,27 @@ def exchanged(spans: Sequence[ProfiledOperation], kind: Literal["nccl", "gloo"])
 
 
 def communication(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> dict[str, Any]:
-    """Return `communication` of a summary (see docs/reference/records.md): totals over totals of all ranks.
+    """Return `communication` of a summary (see docs/reference/records.md): ratios of the totals of all ranks.
 
     Args:
         profiles: The last `profile` event of each rank of the session, if it has one.
-        reason: Why there is none, where that is known.
+        reason: Why nothing was measured, if known.
     """
-    all_ranks = [each for each in profiles if each["kind"] is not None]
-    found = [each for each in all_ranks if each["communication_ms"] is not None]
-    wall_ms = sum(each["wall_ms"] for each in found)
-    if len(found) < len(all_ranks):
+    events = [event for event in profiles if event["kind"] is not None]
+    measured = [event for event in events if event["communication_ms"] is not None]
+    wall_ms = sum(event["wall_ms"] for event in measured)
+    if len(measured) < len(events):
         reason = "the profiler saw no kernel of a GPU on some ranks"
-    if not found or wall_ms <= 0 or len(found) < len(all_ranks):
+    if not measured or wall_ms <= 0 or len(measured) < len(events):
         unknown = dict.fromkeys(("share", "exposed_share", "time_ms_per_step", "num_steps", "kind"))
-        return {**unknown, "reason": reason or "the session ended before a step behind the warm-up was profiled"}
-    sent_ms, exposed_ms = (sum(each[name] for each in found) for name in ("communication_ms", "exposed_ms"))
+        return {**unknown, "reason": reason or NOTHING_PROFILED}
+    sent_ms, exposed_ms = (sum(event[name] for event in measured) for name in ("communication_ms", "exposed_ms"))
     return {
         "share": sent_ms / wall_ms,
         "exposed_share": exposed_ms / wall_ms,
-        "time_ms_per_step": sent_ms / sum(each["num_steps"] for each in found),
-        "num_steps": min(each["num_steps"] for each in found),
-        "kind": found[0]["kind"],
+        "time_ms_per_step": sent_ms / sum(event["num_steps"] for event in measured),
+        "num_steps": min(event["num_steps"] for event in measured),
+        "kind": measured[0]["kind"],
         "reason": None,
     }
 

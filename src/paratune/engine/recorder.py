@@ -1,4 +1,4 @@
-"""Writes what happens in the loop into the event log, without waiting for the device inside a step."""
+"""Writes steps and other events of the training loop to the event log, without waiting for the device in each step."""
 
 import logging
 import math
@@ -66,7 +66,7 @@ class Recorder:
         self._steps: list[_Step] = []
         self._has_overflowed = False
         self.cost_s = 0.0
-        """Host seconds spent in here."""
+        """Seconds that the host spent in the recorder."""
         self.num_steps = 0
 
     def step(
@@ -81,7 +81,7 @@ class Recorder:
         noise: NoiseSample | None = None,
         profiled: bool = False,
     ) -> None:
-        """Note a step whose clock has ended; write when `log_every` have come together."""
+        """Add a step whose clock has ended; write all steps after `log_every` of them."""
         begin = time.perf_counter()
         entry = _Step(
             step=step,
@@ -108,24 +108,24 @@ class Recorder:
         self.cost_s += time.perf_counter() - begin
 
     def resume(self, *, is_profiled: bool = False) -> None:
-        """Note that steps follow: at the start, and after what an evaluation, a checkpoint or the profiler took.
+        """Start to sample the device: steps follow, at the start or after an evaluation, a checkpoint or the profiler.
 
         Args:
-            is_profiled: Whether they run under the profiler.
+            is_profiled: Whether the steps run under the profiler.
         """
         if self._sampler is not None:
             self._sampler.resume(is_profiled=is_profiled)
 
     def pause(self) -> None:
-        """Note that something follows that is no step."""
+        """Stop to sample the device: the next work is not a step."""
         if self._sampler is not None:
             self._sampler.pause()
 
     def flush(self) -> None:
-        """Write what was noted, before something that is no step, or at the end. Collective.
+        """Write all steps, before work that is not a step, or at the end. Collective.
 
         Raises:
-            NotFiniteError: A loss or gradient norm is not a finite number; the message names the step.
+            NotFiniteError: A loss or gradient norm is not a finite number; the message has the step.
         """
         begin = time.perf_counter()
         self.pause()
@@ -133,7 +133,7 @@ class Recorder:
         self.cost_s += time.perf_counter() - begin
 
     def add(self, event: str, **values: Any) -> None:
-        """Write an event that is no step."""
+        """Write an event that is not a step."""
         self._events.add(event, **values)
         self._events.flush()
 
@@ -141,7 +141,7 @@ class Recorder:
         if self._sampler is None:
             return
         samples, facts = self._sampler.take(), self._sampler.facts()
-        if facts is not None and facts != self._sampler_facts:  # first, and when a counter failed
+        if facts is not None and facts != self._sampler_facts:  # the first time, and when a counter failed
             self._sampler_facts = facts
             self._events.add("sampler", **facts)
         for sample in samples:
@@ -173,9 +173,7 @@ class Recorder:
                 "num_samples": entry.num_samples,
                 "num_tokens": entry.num_tokens,
                 "num_padded_tokens": entry.num_padded_tokens,
-                "phases_ms": {name: round(value, 4) for name, value in times.phases_ms.items()},
-                "wall_ms": round(times.wall_ms, 4),
-                "get_batch_host_ms": round(times.get_batch_host_ms, 4),
+                **time_values(times),
                 **_pipeline(times),
                 "memory_bytes": memory_bytes,
                 "warmup": entry.warmup,
@@ -194,15 +192,15 @@ class Recorder:
         self._on_log(values)
 
     def _note_overflow(self, values: dict[str, Any]) -> None:
-        """Log the first step that was left out, on rank 0."""
+        """Log the first skipped step, on rank 0."""
         if not values["skipped"] or self._has_overflowed:
             return
         self._has_overflowed = True
         if self._strategy.layout.rank == 0:
             log.info(
-                "step %d: gradients overflowed in fp16 with a loss scale of %g: this step is skipped, the next one "
-                "takes a smaller one. That is usual in the first steps; further ones are marked `skipped` in the event "
-                "log",
+                "step %d: gradients overflowed in fp16 with a loss scale of %g; this step is skipped, and the next one "
+                "has a smaller scale. This is usual in the first steps. The event log marks all such steps as "
+                "`skipped`",
                 values["step"],
                 values["loss_scale"],
             )
@@ -212,6 +210,15 @@ def _noise_parts(entry: _Step) -> list[float]:
     return [0.0] * 3 if entry.noise is None else entry.noise.parts()
 
 
+def time_values(times: StepTimes) -> dict[str, Any]:
+    """Return the times of a `step` event."""
+    return {
+        "phases_ms": {name: round(value, 4) for name, value in times.phases_ms.items()},
+        "wall_ms": round(times.wall_ms, 4),
+        "get_batch_host_ms": round(times.get_batch_host_ms, 4),
+    }
+
+
 def _pipeline(times: StepTimes) -> dict[str, float]:
     if times.schedule_ms is None or times.bubble_ms is None:
         return {}
@@ -219,15 +226,15 @@ def _pipeline(times: StepTimes) -> dict[str, float]:
 
 
 def _scales(steps: Sequence[_Step]) -> list[float] | list[None]:
-    """Return the loss scale of each step, by one copy from the device; None where the strategy has none."""
+    """Return the loss scale of each step, with one copy from the device; None if the strategy has none."""
     scales = [torch.as_tensor(entry.loss_scale) for entry in steps if entry.loss_scale is not None]
     return torch.stack(scales).tolist() if scales else [None] * len(steps)
 
 
 def _is_skipped(entry: _Step, norm: float) -> bool:
-    """Say whether the strategy left the weights as they were, and will try with a smaller loss scale.
+    """Return whether the strategy skipped the update and reduces the loss scale.
 
-    A finite norm beside a loss that is not finite is no such case: that step was taken.
+    A step with a finite norm is not skipped, even if its loss is not finite.
     """
     return entry.loss_scale is not None and not math.isfinite(norm)
 
@@ -237,8 +244,8 @@ def _check_finite(steps: Sequence[_Step], losses: Sequence[float], norms: Sequen
         if not (math.isfinite(loss) and math.isfinite(norm)) and not _is_skipped(entry, norm):
             raise NotFiniteError(
                 f"step {entry.step}: the loss is {loss}, the gradient norm {norm}, at learning rate "
-                f"{entry.learning_rate:g}. Nothing of it was saved. Try a smaller train.learning_rate, more warm-up, "
-                "train.max_grad_norm: 1.0 or precision: fp32, and look for broken rows with: paratune data CONFIG",
+                f"{entry.learning_rate:g}. This step is not saved. Try a smaller train.learning_rate, more warm-up, "
+                "train.max_grad_norm: 1.0 or precision: fp32, and search for broken rows with: paratune data CONFIG",
                 code="train.not_finite",
                 step=entry.step,
                 loss=loss,
@@ -254,15 +261,15 @@ def _check_scales(scales: Sequence[float | None], norms: Sequence[float]) -> Non
 
 
 def check_loss_scale(scale: float) -> None:
-    """Refuse to go on after a step whose gradients overflowed with this loss scale.
+    """Check the loss scale of a step whose gradients overflowed.
 
     Raises:
-        NotFiniteError: It is 1 or less, below which scaling is of no use.
+        NotFiniteError: The scale is 1 or less; a smaller scale does not help.
     """
     if scale <= 1:
         raise NotFiniteError(
-            f"precision: fp16: the gradients are not finite even with a loss scale of {scale:g}: what overflows is the "
-            "forward pass, or the weights have diverged. Use precision: bf16 or fp32 "
+            f"precision: fp16: the gradients are not finite even with a loss scale of {scale:g}: the forward pass "
+            "overflows, or the weights have diverged. Use precision: bf16 or fp32 "
             "(docs/explanation/precision.md#fp16), or a smaller train.learning_rate",
             code="train.fp16_overflow",
             key="precision",

@@ -1,8 +1,8 @@
-"""Samples how busy a rank's device is, its memory and its power, from a thread beside the training loop.
+"""Samples utilisation, memory and power of a rank's device, in a thread next to the training loop.
 
-Only what happens between `resume` and `pause` is sampled: steps, not evaluations, checkpoints or what comes before the
-first step. A sample covers the time since the one before, or since `resume`; `pause` takes the last of a stretch, so
-that the energies of the samples add up to that of the steps. Samples wait in memory until the recorder writes them.
+Samples cover only the time between `resume` and `pause`: steps, but not evaluations, checkpoints or the start. A sample
+covers the time since the previous one or since `resume`; `pause` takes a last sample, so that the sum of the samples'
+energies is the energy of the steps. Samples stay in memory until the recorder writes them.
 """
 
 import threading
@@ -11,12 +11,12 @@ from typing import Any
 
 from paratune.engine.probes import DeviceProbe, Reading
 
-LEAST_S = 0.2
-"""Shortest time that a sample says anything of: the kernel counts CPU time in hundredths of seconds."""
+MIN_SAMPLE_S = 0.2
+"""Shortest time for a utilisation: the kernel counts CPU time in hundredths of a second."""
 
 
 class Sampler:
-    """One for each process; without a probe it does nothing."""
+    """Samples the device of a process; without a probe it does nothing."""
 
     def __init__(
         self,
@@ -28,15 +28,15 @@ class Sampler:
         step: int = 1,
         is_warmup: bool = True,
     ) -> None:
-        """Start the thread, if there is something to sample.
+        """Start the thread, if there is a probe.
 
         Args:
             probe: Reads the device.
-            name: Of the device, for the record.
-            interval_s: Seconds between samples; None takes none.
+            name: The name of the device, for the record.
+            interval_s: Seconds between samples; None takes no samples.
             reason: Why there is no probe.
-            step: The first step to come, counted from 1.
-            is_warmup: Whether that one is for warming up.
+            step: The first step, counted from 1.
+            is_warmup: Whether the first step is a warm-up step.
         """
         self._probe = probe if interval_s is not None else None
         self._name, self._interval_s, self._reason = name, interval_s, reason
@@ -45,18 +45,18 @@ class Sampler:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._samples: list[dict[str, Any]] = []
-        self._began: float | None = None
-        """When this stretch of steps did; None between stretches."""
+        self._begin_s: float | None = None
+        """Time of the last `resume`; None after `pause`."""
         self._last: tuple[float, Reading] = (0.0, Reading())
         self.cost_s = 0.0
-        """CPU seconds spent in here."""
+        """CPU seconds that reading the probe took."""
         self._thread: threading.Thread | None = None
         if self._probe is not None:
             self._thread = threading.Thread(target=self._run, name="paratune-sampler", daemon=True)
             self._thread.start()
 
     def facts(self) -> dict[str, Any] | None:
-        """Return what the event `sampler` says; None where sampling is switched off."""
+        """Return the fields of the event `sampler`; None if sampling is switched off."""
         if self._interval_s is None:
             return None
         probe = self._probe
@@ -71,25 +71,25 @@ class Sampler:
         }
 
     def resume(self, *, is_profiled: bool = False) -> None:
-        """Begin a stretch of steps; `is_profiled` says whether they run under the profiler."""
+        """Start to sample: steps follow, under the profiler if `is_profiled`."""
         if self._probe is not None:
             with self._lock:
                 self._is_profiled = is_profiled
                 self._begin()
 
     def pause(self) -> None:
-        """End it, if one is under way, behind the last step: what a checkpoint of that step brings back is kept."""
+        """Take a last sample, which belongs to the last step: a run resumed from a checkpoint of that step keeps it."""
         if self._probe is not None:
             with self._lock:
                 self._end(self._step - 1)
 
     def next_step(self, step: int, *, is_warmup: bool) -> None:
-        """Note which step begins, counted from 1, and whether it is for warming up."""
+        """Set the current step, counted from 1, and whether it is a warm-up step."""
         if self._probe is None:
             return
         if is_warmup != self._is_warmup:
-            with self._lock:  # no sample has both
-                is_running = self._began is not None
+            with self._lock:  # a sample covers either warm-up steps or others
+                is_running = self._begin_s is not None
                 self._end(self._step)
                 self._step, self._is_warmup = step, is_warmup
                 if is_running:
@@ -112,17 +112,17 @@ class Sampler:
         assert self._interval_s is not None
         while not self._closed.wait(self._interval_s):
             with self._lock:
-                if self._began is not None:
+                if self._begin_s is not None:
                     self._sample(self._step)
 
     def _begin(self) -> None:
-        self._began = time.perf_counter()
-        self._last = self._began, self._read()
+        self._begin_s = time.perf_counter()
+        self._last = self._begin_s, self._read()
 
     def _end(self, step: int) -> None:
-        if self._began is not None:
+        if self._begin_s is not None:
             self._sample(step)
-        self._began = None
+        self._begin_s = None
 
     def _read(self) -> Reading:
         assert self._probe is not None
@@ -132,8 +132,8 @@ class Sampler:
         return reading
 
     def _sample(self, step: int) -> None:
-        """Add the sample of the time since the last reading, which ends in a step or behind it."""
-        assert self._began is not None
+        """Add a sample of the time since the last reading, which ends in or after this step."""
+        assert self._begin_s is not None
         assert self._probe is not None
         before, old = self._last
         reading = self._read()
@@ -141,15 +141,15 @@ class Sampler:
         self._last = now, reading
         seconds = now - before
         utilisation = machine = None
-        if seconds >= LEAST_S and now - self._began >= self._probe.window_s:
+        if seconds >= MIN_SAMPLE_S and now - self._begin_s >= self._probe.window_s:
             utilisation = reading.utilisation
             if utilisation is None:
                 utilisation = _share(old.busy_s, reading.busy_s, seconds)
             machine = _share(old.machine_busy_s, reading.machine_busy_s, seconds)
         energy_j, power_w = self._energy_j(old, reading, seconds), reading.power_w
-        if power_w is None and energy_j is not None and seconds >= LEAST_S:
+        if power_w is None and energy_j is not None and seconds >= MIN_SAMPLE_S:
             power_w = energy_j / seconds
-        if seconds < LEAST_S and energy_j is None:
+        if seconds < MIN_SAMPLE_S and energy_j is None:
             return
         known = {
             "utilisation": utilisation,
@@ -163,7 +163,7 @@ class Sampler:
         self._samples.append({**head, **{key: round(value, 4) for key, value in known.items() if value is not None}})
 
     def _energy_j(self, old: Reading, new: Reading, seconds: float) -> float | None:
-        """Return what the device took between two readings; without a counter power counts, as a straight line."""
+        """Return the energy between two readings; without a counter it is the mean power times the seconds."""
         assert self._probe is not None
         if self._probe.energy_source == "nvml power":
             if old.power_w is None or new.power_w is None:
@@ -173,8 +173,8 @@ class Sampler:
 
 
 def _share(before: float | None, after: float | None, seconds: float) -> float | None:
-    """Return the part of some time in which cores were busy, 1 at most.
+    """Return the share of the time in which cores were busy, limited to 0 to 1.
 
-    The kernel's clock is coarser than ours, and a rank may take more than its part of the machine's cores.
+    The kernel's clock is coarser than ours, and a rank may use more than its share of the machine's cores.
     """
     return None if before is None or after is None else min(1.0, max(0.0, after - before) / seconds)

@@ -1,6 +1,6 @@
-"""Signals that ask a run to end: noted when they come, acted on between two steps, by all ranks together.
+"""Handles signals that ask a run to stop: a handler notes the signal, and all ranks stop together between two steps.
 
-Torch is imported late here, so that signals can be taken over before the seconds that importing it takes.
+Torch is imported inside functions, so that the handlers are installed before the seconds that importing it takes.
 """
 
 import os
@@ -27,8 +27,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: str | None = None
-        self._begun: tuple[Tensor, Any] | None = None
-        """The flag that is being reduced over ranks, and what is waited for."""
+        self._pending: tuple[Tensor, Any] | None = None
+        """The flag that is being reduced over ranks, and the handle to wait for."""
 
     def install(self) -> "StopRequest":
         """Take over the signals. Only the main thread may call it."""
@@ -39,7 +39,7 @@ class StopRequest:
         return self
 
     def came(self) -> bool:
-        """Return whether this process was asked to stop; looks at nothing but this process."""
+        """Return whether this process received a signal; does not check other processes."""
         return self.signal is not None
 
     def raise_if_came(self, doing: str) -> None:
@@ -53,39 +53,40 @@ class StopRequest:
 
     @contextmanager
     def ends_at_once(self, doing: str) -> Iterator[None]:
-        """Let a signal end the process while the block waits in native code, where Python calls no handler.
+        """Let a signal end the process during the block, which waits in native code, where Python calls no handler.
 
-        Whoever waits for a rank that will not come hears nothing else: torchrun would kill it after 30 s.
+        Without it, a process that waits for a missing rank would ignore SIGTERM, and torchrun would kill it after 30 s.
+        The interpreter writes the number of each signal into a pipe, and a thread that reads it ends the process.
 
         Args:
-            doing: What the block does; there must be nothing to save.
+            doing: What the block does, for the message; there must be nothing to save.
 
         Raises:
-            Stopped: A signal came before.
+            Stopped: A signal came before the block.
         """
-        if threading.current_thread() is not threading.main_thread():  # only that one is told of signals
+        if threading.current_thread() is not threading.main_thread():  # only the main thread may set the wakeup pipe
             yield
             return
-        hears, tells = os.pipe()
-        os.set_blocking(tells, False)
-        before = signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
-        watcher = threading.Thread(target=_end_when_told, args=(hears, doing), daemon=True)
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        previous = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        watcher = threading.Thread(target=_end_on_signal, args=(read_end, doing), daemon=True)
         watcher.start()
         try:
             self.raise_if_came(doing)
             yield
         finally:
-            signal.set_wakeup_fd(before)
-            os.close(tells)
+            signal.set_wakeup_fd(previous)
+            os.close(write_end)
             watcher.join()
-            os.close(hears)
+            os.close(read_end)
 
-    def said(self) -> str:
-        """Return the name of the signal, which may have come to another process."""
+    def signal_name(self) -> str:
+        """Return the name of the signal, for messages; the signal may have come to another rank."""
         return self.signal or "a signal on another rank"
 
     def agreed(self, strategy: "Strategy") -> bool:
-        """Return whether any rank was asked to stop; the same answer on every rank. Collective."""
+        """Return whether any rank received a signal; the same on every rank. Collective."""
         import torch
 
         if strategy.layout.world_size == 1:
@@ -93,11 +94,11 @@ class StopRequest:
         return bool(strategy.reduce(torch.tensor([float(self.came())]), "max"))
 
     def was_agreed(self, strategy: "Strategy") -> bool:
-        """Return whether any rank was asked to stop before the last call of this method; the same on every rank.
+        """Return whether any rank received a signal before the previous call of this method; the same on every rank.
 
-        Collective. It begins to reduce the flag of now, which runs beside the step or batch that follows, so that no
-        step waits for the slowest connection between ranks: a signal is answered one call later than by `agreed`. In
-        one process it is answered at once.
+        Collective. Each call starts an asynchronous reduction of the current flag, which runs during the next step or
+        batch, so that no step waits for the slowest connection between ranks. The price: a signal takes effect one call
+        later than with `agreed`. In one process it takes effect at once.
         """
         import torch
         import torch.distributed as dist
@@ -109,14 +110,14 @@ class StopRequest:
         if self.settle():
             return True
         flag = torch.tensor([float(self.came())])
-        self._begun = flag, dist.all_reduce(flag, op=dist.ReduceOp.MAX, async_op=True)
+        self._pending = flag, dist.all_reduce(flag, op=dist.ReduceOp.MAX, async_op=True)
         return False
 
     def settle(self) -> bool:
-        """Wait for what `was_agreed` has begun, and return what it would have returned. Nothing is begun after it."""
-        if self._begun is None:
+        """Wait for the pending reduction of `was_agreed` and return its result; start no new one."""
+        if self._pending is None:
             return False
-        (flag, work), self._begun = self._begun, None
+        (flag, work), self._pending = self._pending, None
         work.wait()
         return bool(flag)
 
@@ -127,21 +128,21 @@ class StopRequest:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         if self.signal is None:
-            # os.write, because a log call from a handler could meet the log's own lock.
+            # os.write, because logging in a signal handler can deadlock on the lock of the log.
             again = "; a second Ctrl-C ends at once without saving" if number == signal.SIGINT else ""
             with suppress(OSError):  # the terminal may be gone
-                os.write(2, f"\n{name}: stopping as soon as it can{again}\n".encode())
+                os.write(2, f"\n{name}: stopping as soon as possible{again}\n".encode())
         self.signal = name
 
 
 def before_the_first_step(name: str, doing: str) -> str:
-    """Return how a run ends that a signal stopped before it had anything to save."""
+    """Return the message of a run that a signal stopped before it had anything to save."""
     return f"stopped by {name} while {doing}, before the first step: there was nothing to save, start it again"
 
 
-def _end_when_told(hears: int, doing: str) -> None:
-    """Wait for the number of a signal, and end the process; or for the end of the pipe."""
-    while number := os.read(hears, 1):
+def _end_on_signal(read_end: int, doing: str) -> None:
+    """End the process when the pipe contains the number of a stop signal; return at the end of the pipe."""
+    while number := os.read(read_end, 1):
         if number[0] in STOP_SIGNALS:
             with suppress(OSError):
                 os.write(2, f"\n{before_the_first_step(signal.Signals(number[0]).name, doing)}\n".encode())

@@ -1,6 +1,6 @@
-"""Turn the events of a run into the figures of its summary: totals over totals, warm-up left out, unknown is None."""
+"""Computes the figures of a summary from the events of a run: totals over totals, without warm-up; unknown is None."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ def summarise(
     *,
     run_id: str,
     progress: Progress,
+    kept_step: int | None,
     world_size: int,
     num_steps: int,
     steps_per_epoch: int,
@@ -36,22 +37,23 @@ def summarise(
     """Return the content of summary.json without scores (see docs/reference/records.md).
 
     Args:
-        folder: The run, whose event logs are read.
-        run_id: Its name.
-        progress: State of the loop at its end.
+        folder: The run folder, with the event logs.
+        run_id: The name of the run.
+        progress: The final state of the loop.
+        kept_step: Step of the kept model; None if no model is kept.
         world_size: Ranks at the end.
-        num_steps: Steps that were planned.
+        num_steps: Planned steps.
         steps_per_epoch: Steps of one pass over the training set.
         peaks: For each rank: rank, peak_memory_bytes, device.
         memory_kind: rss or cuda_allocated.
         recorder: The recorder's own cost.
         global_batch_size: Samples of an optimizer step.
-        traits: Of the strategy of the last session.
-        noise_reason: Why the noise scale was not sampled.
+        traits: Traits of the strategy of the last session.
+        noise_reason: Why the noise scale was not measured.
         profile_reason: Why no step was profiled.
-        communication_reason: Why no exchange of data was measured.
+        communication_reason: Why no communication was measured.
     """
-    # Also of ranks that are no more: a run may have been gone on with on fewer of them.
+    # All ranks that have events: a run may be resumed on fewer ranks.
     events = {rank: list(read_events(folder, rank)) for rank in sorted({*event_ranks(folder), *range(world_size)})}
     steps = {rank: [event for event in own if event["event"] == "step"] for rank, own in events.items()}
     last = [_last_session(events[rank]) for rank in range(world_size)]
@@ -72,6 +74,8 @@ def summarise(
         "loss": _loss([event["loss"] for event in steps[0]], steps_per_epoch),
         "num_skipped_steps": sum(event.get("skipped", False) for event in steps[0]),
         "best": progress.best,
+        "kept_step": kept_step,
+        "evaluations": [_evaluation(event) for event in events[0] if event["event"] == "evaluation"],
         "recorder": recorder,
         "noise_scale": noise_summary(counted, global_batch_size=global_batch_size, reason=noise_reason),
         "communication": communication(profiles, communication_reason),
@@ -81,7 +85,7 @@ def summarise(
 
 
 def _ended(progress: Progress, num_steps: int, steps_per_epoch: int) -> dict[str, Any]:
-    """Return when the run ended, how far it came, and why it went no further."""
+    """Return the time and the step of the end, and the reason why the run ended."""
     return {
         "status": "finished",
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -97,9 +101,13 @@ def _times(progress: Progress, steps: Sequence[Sequence[dict[str, Any]]]) -> dic
 
 
 def _last_session(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the events since the run was last gone on with."""
-    begin = max((place for place, event in enumerate(events) if event["event"] == "resume"), default=-1)
+    """Return the events since the run was last resumed."""
+    begin = max((position for position, event in enumerate(events) if event["event"] == "resume"), default=-1)
     return list(events[begin + 1 :])
+
+
+def _evaluation(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: event.get(key) for key in ("step", "epoch", "split", "scores", "is_best")}
 
 
 def _totals(steps: Sequence[dict[str, Any]]) -> dict[str, float]:

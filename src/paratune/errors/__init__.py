@@ -1,7 +1,4 @@
-"""What can go wrong, as one family of exceptions with documented exit codes.
-
-Floor 0: standard library only.
-"""
+"""Exceptions of paratune with stable codes and documented exit codes."""
 
 import difflib
 import importlib
@@ -14,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 _NEAR = 0.65
-"""Share of letters that two names have in common from which on one may be meant by the other: dpp and ddp, 2 of 3."""
+"""Minimum similarity of two names for "did you mean": dpp and ddp share 2 of 3 letters."""
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -28,18 +25,17 @@ EXIT_OUT_OF_MEMORY = 8
 EXIT_DIFFERS = 9
 """`paratune certify`: a strategy does not train the same."""
 EXIT_HUNG = 10
-"""No rank got on for `run.hang_timeout_s`; the thread that watches the run ended it."""
+"""No rank made progress for `run.hang_timeout_s`, and the watchdog ended the run."""
 EXIT_STOPPED = 75
-"""Stopped by a signal, in good order: after saving a checkpoint, or before there was anything to save (sysexits.h,
-EX_TEMPFAIL: try again later)."""
-
+"""Stopped by a signal, after saving a checkpoint or before the first step (sysexits.h, EX_TEMPFAIL: try again
+later)."""
 EXIT_TIMED_OUT = 124
-"""Of a run that `paratune sweep` ended because it took too long, in sweep.json; as `timeout` of the shell has it."""
+"""In sweep.json: `paratune sweep` ended the run because it took too long; the same number as `timeout` of the shell."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One error or warning; docs/errors.md lists the codes with their causes and remedies."""
+    """One error or warning; docs/errors.md lists the codes with causes and remedies."""
 
     code: str
     """Stable name of the cause, such as data.label_unseen."""
@@ -52,7 +48,7 @@ class Fault:
         return {"code": self.code, "message": self.message, "facts": dict(self.facts)}
 
     def text(self) -> str:
-        """Return the message as a terminal shows it, with the code at the end of its first line."""
+        """Return the message for a terminal, with the code at the end of its first line."""
         first, newline, rest = self.message.partition("\n")
         return f"{first}  [{self.code}]{newline}{rest}"
 
@@ -62,9 +58,8 @@ class ParatuneError(Exception):
 
     Args:
         message: Where, what was found, what is allowed and what to do.
-        code: Stable name of the cause, listed in docs/errors.md; of an error that lists several faults, that of
-            the first.
-        faults: Where `message` is a heading, what it is the heading of; it is then followed by these, one per line.
+        code: Stable name of the cause, listed in docs/errors.md; for several faults, the code of the first.
+        faults: List of faults, where `message` is their heading; the text has one per line below it.
         facts: Values of the message by name.
     """
 
@@ -87,17 +82,17 @@ class ParatuneError(Exception):
         return self.faults[0].facts
 
     def text(self) -> str:
-        """Return the message with the code of each fault, as a terminal shows it."""
+        """Return the message for a terminal, with the code of each fault."""
         if self.heading is None:
             return self.faults[0].text()
         return "\n".join([self.heading, *(f"  {fault.text()}" for fault in self.faults)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what a process pool needs to send the error to another process, whatever its class is called with."""
-        return _rebuilt, (type(self), self.args), self.__dict__
+        """Return what a process pool needs to send the error to another process, for any signature of a subclass."""
+        return _rebuild, (type(self), self.args), self.__dict__
 
 
-def _rebuilt(kind: type[ParatuneError], arguments: tuple[Any, ...]) -> ParatuneError:
+def _rebuild(kind: type[ParatuneError], arguments: tuple[Any, ...]) -> ParatuneError:
     error = kind.__new__(kind, *arguments)
     error.args = arguments
     return error
@@ -110,13 +105,13 @@ class ConfigError(ParatuneError, ValueError):
 
 
 class DataError(ParatuneError, ValueError):
-    """A data file is missing, unreadable or does not hold what the configuration says."""
+    """A data file is missing, unreadable or does not match the configuration."""
 
     exit_code = EXIT_DATA
 
 
 class CheckpointError(ParatuneError, OSError):
-    """A run folder or checkpoint is damaged, absent, not writable, or belongs to another run."""
+    """A run folder or checkpoint is damaged, missing, not writable, or belongs to another run."""
 
     exit_code = EXIT_CHECKPOINT
 
@@ -140,19 +135,19 @@ class NotFiniteError(ParatuneError, ArithmeticError):
 
 
 class OutOfMemory(ParatuneError, MemoryError):
-    """Memory ran out, and this process cannot go on by itself; the text says who owned it and what to change."""
+    """Memory ran out, and the process cannot continue; the message has the use of memory and what to change."""
 
     exit_code = EXIT_OUT_OF_MEMORY
 
 
 class Stopped(ParatuneError):
-    """A signal asked the run to end, and it ended in good order."""
+    """A signal stopped the run, which ended normally."""
 
     exit_code = EXIT_STOPPED
 
 
 def coded(code: str, **facts: object) -> dict[str, object]:
-    """Return the `extra` of a logged warning: its code, and values of its message by name."""
+    """Return the `extra` of a logged warning: its code, and the values of its message by name."""
     return {"code": code, "facts": facts}
 
 
@@ -163,72 +158,67 @@ def option_error(option: str, value: object, reason: str, *, code: str, **facts:
 
 @contextmanager
 def os_error_as(
-    kind: type[ParatuneError], what: str, remedy: str = "", *, code: str, **facts: object
+    kind: type[ParatuneError], failure: str, remedy: str = "", *, code: str, **facts: object
 ) -> Iterator[None]:
     """Raise a coded error in place of an OSError of the block.
 
     Args:
         kind: Class of the error.
-        what: What failed, such as "PATH cannot be written"; the reason of the operating system follows.
-        remedy: What to do about it.
+        failure: What failed, such as "PATH cannot be written"; the reason of the operating system follows.
+        remedy: What to do.
         code: As in `ParatuneError`.
         facts: As in `ParatuneError`.
     """
     try:
         yield
     except OSError as error:
-        reason = f"{what}: {error.strerror or error}"
+        reason = f"{failure}: {error.strerror or error}"
         raise kind(f"{reason}; {remedy}" if remedy else reason, code=code, faults=(), **facts) from error
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """Import an optional package, or say which extra brings it.
+    """Import an optional package.
 
     Raises:
-        MissingDependency: The package, or something that it needs, is not installed.
+        MissingDependency: The package, or a package that it needs, is not installed; the message names the extra.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingDependency(
-            f"{module} is not installed ({error}); it comes with the extra: pip install 'paratune[{extra}]'",
-            code="dependency.missing",
-            module=module,
-            extra=extra,
-        ) from error
+        raise _missing(module, extra, f" ({error})") from error
 
 
 def require_installed(module: str, *, extra: str) -> None:
-    """Say early, without the time that importing takes, that an optional package is missing.
+    """Check that an optional package is installed, without the time of an import.
 
     Raises:
         MissingDependency: It is not installed.
     """
     if not is_installed(module):
-        raise MissingDependency(
-            f"{module} is not installed; it comes with the extra: pip install 'paratune[{extra}]'",
-            code="dependency.missing",
-            module=module,
-            extra=extra,
-        )
+        raise _missing(module, extra)
+
+
+def _missing(module: str, extra: str, reason: str = "") -> MissingDependency:
+    message = f"{module} is not installed{reason}; install its extra: pip install 'paratune[{extra}]'"
+    return MissingDependency(message, code="dependency.missing", module=module, extra=extra)
 
 
 def is_installed(module: str) -> bool:
-    """Return whether an optional package is there, without the time that importing it takes."""
+    """Return whether an optional package is installed, without the time of an import."""
     try:
         spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:  # the package around it
         return False
-    # A folder of that name in the working directory (that of wandb's files) is found as well, and is no package.
+    # find_spec also finds a folder of that name in the working directory, such as wandb's files; it has no origin.
     return spec is not None and spec.origin is not None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean X?" for the nearest of `known`, or an empty string when none is near.
 
-    Suffixes of files do not make them near, and numbers that differ (fp16, fp64) are no slip of the pen.
+    Equal suffixes of files do not count, and names with different numbers (fp16, fp64) are never near.
     """
-    # Compared without case: ACCURACY shares no letter with accuracy otherwise.
+    # Without case: ACCURACY shares no letter with accuracy otherwise.
     lower, numbers = word.lower(), _numbers(word)
     nearness = {
         name: (_ratio(_stem(lower), _stem(name.lower())), _ratio(lower, name.lower()))

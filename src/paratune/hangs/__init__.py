@@ -1,4 +1,4 @@
-"""Runs that stand still: each rank says what it is at, a thread of each notices when nobody gets on, and why.
+"""Detects runs that hang: each rank writes a heartbeat; a thread in each rank reports ranks without progress.
 
-Beside floor 1; torch is asked by the thread, once it is imported. docs/howto/hangs.md says what is watched and how.
+docs/howto/hangs.md describes what is watched and how.
 """

@@ -1,9 +1,9 @@
-"""The thread of each rank that notices when nobody gets on, keeps the evidence and ends the process.
+"""The watchdog, a thread in each rank that detects hangs, saves evidence and ends the process.
 
-Ranks see each other through small files, because a network that hangs tells nothing. No clock is compared with that
-of another machine: what counts is how long this thread has seen no change. A rank whose interpreter is held in native
-code cannot run this thread: the others name it, and faulthandler's timer, which needs no interpreter, writes stacks.
-What touches the disk is done in a thread beside it: one that does not answer would hold the watching thread as well.
+Ranks read each other's heartbeats from small files, because the network may hang. Clocks of different machines are not
+compared: each watchdog measures how long it has seen no change. Native code that blocks the interpreter of a rank also
+blocks this thread: other ranks report it, and the timer of faulthandler, which needs no interpreter, writes the stacks.
+Another thread does all disk access, since a disk that hangs would block the watchdog.
 """
 
 import faulthandler
@@ -21,9 +21,9 @@ from typing import Any
 
 from paratune.base import atomic
 from paratune.errors import EXIT_HUNG, coded
-from paratune.hangs.beat import Beat, beat_now, process_state, read_beat, write_beat
-from paratune.hangs.pulse import Pulse, current
-from paratune.hangs.verdict import WAITING, HangVerdict, judge
+from paratune.hangs.diagnosis import WAITING, HangDiagnosis, diagnose
+from paratune.hangs.heartbeat import Heartbeat, current_heartbeat, process_state, read_heartbeat, write_heartbeat
+from paratune.hangs.progress import RankProgress, current
 from paratune.hangs.work import BUSY_SHARE, SIGN_BYTES, WorkMeter, read_work
 from paratune.processes.place import note_exit_code
 from paratune.records import SCHEMA_VERSION, EventLog, read_json, write_json
@@ -31,30 +31,30 @@ from paratune.records import SCHEMA_VERSION, EventLog, read_json, write_json
 log = logging.getLogger(__name__)
 
 HEARTBEATS = ".heartbeat"
-"""Folder beside the run folders; gone when no run is at work."""
+"""Folder next to the run folders, deleted when no run is active."""
 EVIDENCE = "hang"
-"""Folder in the run folder."""
-VERDICT_FILE = "hang.json"
+"""Folder in the run folder with stacks and hang.json."""
+HANG_FILE = "hang.json"
 LONGEST_POLL_S, SHORTEST_POLL_S = 5.0, 0.1
 FIRST_SHARE, LONGEST_FIRST_S = 1 / 8, 10.0
-"""Of the time that is allowed, and at most, after which a rank begins to write even if its run has no folder yet: a run
-that fails at once leaves none behind."""
+"""Share of the timeout, and seconds at most, after which a rank writes heartbeats although its run has no folder; a run
+that fails early leaves no files."""
 SILENT_POLLS = 4
-"""Looks without a sign of a rank's thread from which on it counts as silent."""
+"""Polls without a new heartbeat after which a rank counts as silent."""
 DISK_S = 20.0
-"""Seconds that the disk has to take the evidence, beside the time in which ranks wait for each other."""
+"""Seconds for writing evidence to the disk, besides the time in which ranks wait for each other."""
 BUSY_FACTOR = 4
-"""How much longer is waited for a call that keeps a core busy and moves no bytes, such as a compilation: an endless
-loop looks the same."""
+"""Factor of the timeout for a call that keeps a core busy without moving bytes, such as a compilation or an endless
+loop."""
 UNHEARD_FACTOR = 4
-"""How much longer is waited where a rank was never heard: its machine may have another disk under the same path."""
+"""Factor of the timeout if a rank has no heartbeat: its machine may have another disk at the same path."""
 
 
 @dataclass
-class _Seen:
-    """What was last seen of a rank, and when that last changed, by this process' clock."""
+class _LastHeartbeat:
+    """Last heartbeat of a rank, with the local times when `num_written` and `num_beats` last changed."""
 
-    beat: Beat
+    beat: Heartbeat
     written_at: float
     beaten_at: float
 
@@ -64,7 +64,7 @@ class Watchdog:
 
     def __init__(
         self,
-        pulse: Pulse,
+        rank_progress: RankProgress,
         rank: int,
         world_size: int,
         folder: Path,
@@ -72,34 +72,30 @@ class Watchdog:
         *,
         end: Callable[[int], None] = os._exit,
     ) -> None:
-        """Begin nothing yet.
+        """Create a watchdog; `start` begins to watch.
 
         Args:
-            pulse: Of this rank.
-            rank: That of this process.
-            world_size: Ranks of the run.
-            folder: The run folder, which need not be there yet.
-            timeout_s: After so many seconds without progress of any rank the run is ended.
-            end: Ends the process; tests have a milder one.
+            folder: Run folder; may be missing.
+            timeout_s: Seconds without progress of any rank after which the run is ended.
         """
-        self._pulse, self._folder, self._timeout_s, self._end = pulse, folder, timeout_s, end
+        self._rank_progress, self._folder, self._timeout_s, self._end = rank_progress, folder, timeout_s, end
         self._rank, self._world_size = rank, world_size
         self._poll_s = min(LONGEST_POLL_S, max(SHORTEST_POLL_S, timeout_s / 8))
         self._beats = folder.parent / HEARTBEATS / folder.name
         self._num_written = 0
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[int, _LastHeartbeat] = {}
         self._made: list[Path] = []
         self._is_made = False
         self._shares = world_size > 1
         self._is_closed = False
-        self._has_spoken = False
+        self._has_reported = False
         self._meter = WorkMeter()
         self._measured_work = 0
-        """The number of the call that the meter measures, `Pulse.num_works`; 0 for none."""
+        """`RankProgress.num_works` of the measured call; 0 for none."""
         self._sign_bytes = 0
-        """Of the meter, at the last sign."""
+        """Bytes of the meter at the last sign of progress."""
         self._looked_at_work = self._moved = 0.0
-        self._errand: threading.Thread | None = None
+        self._disk_thread: threading.Thread | None = None
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
@@ -109,24 +105,24 @@ class Watchdog:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching, and take this rank's file away."""
+        """Stop watching, and delete the heartbeat of this rank."""
         self._is_closed = True
-        self._pulse.news.set()
+        self._rank_progress.news.set()
         self._thread.join()
-        if self._errand is not None:
-            self._errand.join(DISK_S)
+        if self._disk_thread is not None:
+            self._disk_thread.join(DISK_S)
         faulthandler.cancel_dump_traceback_later()
-        self._tidy([self._rank])
+        self._delete_heartbeats([self._rank])
 
-    def _tidy(self, ranks: Iterable[int]) -> None:
-        """Take files of ranks away, and the folders when they are empty."""
+    def _delete_heartbeats(self, ranks: Iterable[int]) -> None:
+        """Delete the heartbeats of ranks, and empty folders."""
         for rank in ranks:
             path = self._file_of(rank)
             for file in (path, *path.parent.glob(f".{path.name}.*{atomic.SUFFIX}")):
                 with suppress(OSError):
                     file.unlink()
         for folder in (self._beats, self._beats.parent, *self._made):
-            with suppress(OSError):  # others are still there
+            with suppress(OSError):  # other ranks still have files
                 folder.rmdir()
 
     def _make_folder(self) -> None:
@@ -151,37 +147,37 @@ class Watchdog:
 
     def _watch(self) -> None:
         while True:
-            self._pulse.news.wait(self._poll_s)
-            self._pulse.news.clear()
+            self._rank_progress.news.wait(self._poll_s)
+            self._rank_progress.news.clear()
             if self._is_closed:
                 return
-            self._come_by()
+            self._skip_suspended_time()
             self._arm()
             self._look_at_work()
-            beat = self._noted()
-            self._apart(partial(self._exchange, beat), self._poll_s)
+            beat = self._record_own()
+            self._run_with_timeout(partial(self._exchange, beat), self._poll_s)
             if self._is_hung():
-                self._give_up()
+                self._end_run()
                 return
 
-    def _apart(self, work: Callable[[], None], wait_s: float) -> bool:
-        """Do what touches the disk in a thread of its own, and return whether that was done in time; nothing is begun
-        while an earlier one still waits for the disk."""
-        if self._errand is not None:
-            self._errand.join(wait_s)
-            if self._errand.is_alive():
+    def _run_with_timeout(self, work: Callable[[], None], wait_s: float) -> bool:
+        """Run a function that accesses the disk in another thread, and return whether it finished in time; do not start
+        it while an earlier one waits for the disk."""
+        if self._disk_thread is not None:
+            self._disk_thread.join(wait_s)
+            if self._disk_thread.is_alive():
                 return False
-        self._errand = threading.Thread(target=work, name="watchdog's disk", daemon=True)
-        self._errand.start()
-        self._errand.join(wait_s)
-        return not self._errand.is_alive()
+        self._disk_thread = threading.Thread(target=work, name="watchdog's disk", daemon=True)
+        self._disk_thread.start()
+        self._disk_thread.join(wait_s)
+        return not self._disk_thread.is_alive()
 
-    def _come_by(self) -> None:
-        """Take the time in which this thread itself did not run, as in a job that was suspended, for no time at all."""
+    def _skip_suspended_time(self) -> None:
+        """Exclude the time in which this thread did not run, such as in a suspended job."""
         now = time.monotonic()
         away_s = now - self._looked
         self._looked = now
-        # The clock runs on while a job is suspended (SIGSTOP, scontrol suspend), and that would look like a hang.
+        # The clock continues while a job is suspended (SIGSTOP, scontrol suspend).
         if away_s > SILENT_POLLS * self._poll_s:
             lost_s = away_s - self._poll_s
             self._began += lost_s
@@ -190,140 +186,142 @@ class Watchdog:
                 seen.beaten_at += lost_s
 
     def _arm(self) -> None:
-        """Let faulthandler write the stacks should this thread not come by again, later than it would by itself.
+        """Make faulthandler write the stacks if this thread stops running.
 
-        It ends nothing: to its timer a job that was suspended, and goes on, looks the same.
+        It does not end the process, since a suspended job looks the same to the timer.
         """
-        with suppress(OSError, ValueError, RuntimeError):  # no stderr that has a descriptor
+        with suppress(OSError, ValueError, RuntimeError):  # stderr without a descriptor
             late_s = self._timeout_s + 10 * self._poll_s
             faulthandler.dump_traceback_later(late_s, file=sys.__stderr__ or sys.stderr)
 
     def _look_at_work(self) -> None:
-        """Count signs that a call goes on which reports no progress itself; not of one that waits for another rank."""
-        pulse, now = self._pulse, time.monotonic()
-        if pulse.work is None or pulse.detail.startswith(WAITING):
+        """Count signs of progress of a call that reports none, unless it waits for another rank."""
+        rank_progress, now = self._rank_progress, time.monotonic()
+        if rank_progress.work is None or rank_progress.detail.startswith(WAITING):
             self._measured_work = 0
             return
         readings, elapsed_s = read_work(), now - self._looked_at_work
         self._looked_at_work = now
-        if self._measured_work != pulse.num_works:
-            self._measured_work, self._sign_bytes, self._moved = pulse.num_works, 0, now
+        if self._measured_work != rank_progress.num_works:
+            self._measured_work, self._sign_bytes, self._moved = rank_progress.num_works, 0, now
             self._meter.reset(readings)
             return
         cpu_before_s = self._meter.cpu_s
         self._meter.add(readings)
-        pulse.work_bytes = self._meter.num_bytes
+        rank_progress.work_bytes = self._meter.num_bytes
         is_busy = self._meter.cpu_s - cpu_before_s >= BUSY_SHARE * elapsed_s
         if self._meter.num_bytes - self._sign_bytes >= SIGN_BYTES:
             self._sign_bytes, self._moved = self._meter.num_bytes, now
-            pulse.num_signs += 1
+            rank_progress.num_signs += 1
         elif is_busy and now - self._moved <= (BUSY_FACTOR - 1) * self._timeout_s:
-            pulse.num_signs += 1
+            rank_progress.num_signs += 1
 
-    def _noted(self, *, as_evidence: bool = False) -> Beat:
-        """Return what this rank is at, which this thread has noted; no disk is touched."""
+    def _record_own(self, *, as_evidence: bool = False) -> Heartbeat:
+        """Record and return the heartbeat of this rank, without disk access."""
         self._num_written += 1
-        beat = beat_now(self._pulse, self._rank, self._world_size, self._num_written, as_evidence=as_evidence)
-        self._note(beat)
+        beat = current_heartbeat(
+            self._rank_progress, self._rank, self._world_size, self._num_written, as_evidence=as_evidence
+        )
+        self._record(beat)
         return beat
 
-    def _exchange(self, beat: Beat) -> None:
-        self._tell(beat)
-        self._look()
+    def _exchange(self, beat: Heartbeat) -> None:
+        self._write(beat)
+        self._read_others()
 
-    def _tell(self, beat: Beat) -> None:
+    def _write(self, beat: Heartbeat) -> None:
         if self._shares and self._is_due():
             if not self._is_made:
                 self._make_folder()
             with suppress(OSError):
-                write_beat(self._own_file(), beat)
+                write_heartbeat(self._own_file(), beat)
 
     def _is_due(self) -> bool:
-        """Return whether this rank is to be heard: a run that has its folder, or has been long enough at getting it."""
+        """Return whether this rank writes heartbeats: its run has a folder, or has started long enough ago."""
         first_s = min(FIRST_SHARE * self._timeout_s, LONGEST_FIRST_S)
-        return self._pulse.run_folder is not None or time.monotonic() - self._began >= first_s
+        return self._rank_progress.run_folder is not None or time.monotonic() - self._began >= first_s
 
-    def _look(self) -> None:
+    def _read_others(self) -> None:
         for rank in range(self._world_size) if self._shares else ():
-            if rank != self._rank and (beat := read_beat(self._file_of(rank))) is not None:
-                self._note(beat)
+            if rank != self._rank and (beat := read_heartbeat(self._file_of(rank))) is not None:
+                self._record(beat)
 
-    def _note(self, beat: Beat) -> None:
+    def _record(self, beat: Heartbeat) -> None:
         now, seen = time.monotonic(), self._seen.get(beat.rank)
         if seen is None or beat.pid != seen.beat.pid:
-            self._seen[beat.rank] = _Seen(beat, now, now)
+            self._seen[beat.rank] = _LastHeartbeat(beat, now, now)
             return
         seen.written_at = now if beat.num_written != seen.beat.num_written else seen.written_at
         seen.beaten_at = now if beat.num_beats != seen.beat.num_beats else seen.beaten_at
         seen.beat = beat
 
     def _is_hung(self) -> bool:
-        """Return whether no rank made progress for the time that is allowed."""
+        """Return whether no rank has made progress within the timeout."""
         is_heard = len(self._seen) == self._world_size
         allowed_s = self._timeout_s * (1 if is_heard or not self._shares else UNHEARD_FACTOR)
         last = max([self._began, *(seen.beaten_at for seen in list(self._seen.values()))])
         return time.monotonic() - last > allowed_s
 
     def _silent(self) -> dict[int, str | None]:
-        """Return the ranks whose thread no longer writes, with what the system says of their process."""
-        found: dict[int, str | None] = {}
+        """Return the ranks without new heartbeats, with the state of their process."""
+        states: dict[int, str | None] = {}
         own = self._seen[self._rank].beat
         for rank, seen in list(self._seen.items()):
             if time.monotonic() - seen.written_at > SILENT_POLLS * self._poll_s:
                 is_here = seen.beat.host == own.host
-                found[rank] = (process_state(seen.beat.pid) or "gone") if is_here else None
-        return found
+                states[rank] = (process_state(seen.beat.pid) or "gone") if is_here else None
+        return states
 
-    def _give_up(self) -> None:
-        """Keep the evidence; the lowest rank that answers says who is missing; end the process."""
-        silent = self._silent()  # before stacks are written, which takes the others' time too
-        is_kept = self._apart(lambda: self._keep_evidence(silent), 10 * self._poll_s + DISK_S)
-        if not is_kept and not self._has_spoken:
-            self._speak_of_the_disk()
+    def _end_run(self) -> None:
+        """Save evidence, report the hang from the lowest rank that responds, and end the process."""
+        silent = self._silent()  # before writing stacks, which takes time on the other ranks, too
+        is_saved = self._run_with_timeout(lambda: self._save_evidence(silent), 10 * self._poll_s + DISK_S)
+        if not is_saved and not self._has_reported:
+            self._report_disk()
         faulthandler.cancel_dump_traceback_later()
         with suppress(OSError, ValueError):
             sys.stderr.flush()
         self._end(EXIT_HUNG)
 
-    def _keep_evidence(self, silent: dict[int, str | None]) -> None:
+    def _save_evidence(self, silent: dict[int, str | None]) -> None:
         folder = self._evidence_folder()
         self._write_stacks(folder)
-        self._tell(self._noted(as_evidence=True))
-        speaker = min(rank for rank in self._seen if rank not in silent)
-        if speaker == self._rank:
-            self._wait_for(lambda: all(self._answers(rank) for rank in self._seen if rank not in silent))
-            self._speak(folder, silent)
+        self._write(self._record_own(as_evidence=True))
+        reporter = min(rank for rank in self._seen if rank not in silent)
+        if reporter == self._rank:
+            self._wait_for(lambda: all(self._has_evidence(rank) for rank in self._seen if rank not in silent))
+            self._report(folder, silent)
         else:
-            self._wait_for(lambda: self._is_told(folder))
-        # Also of ranks that are stopped: the next session would take them for ranks at work.
-        self._tidy([self._rank, *silent])
+            self._wait_for(lambda: self._is_reported(folder))
+        # Also of stopped ranks: the next session would count them as active.
+        self._delete_heartbeats([self._rank, *silent])
         note_exit_code(EXIT_HUNG)
 
-    def _is_told(self, folder: Path | None) -> bool:
-        """Return whether another rank has said who is missing, this time: an earlier hang may have left its word."""
+    def _is_reported(self, folder: Path | None) -> bool:
+        """Return whether another rank has reported this hang; the file may be of an earlier one."""
         if folder is None:
             return False
         with suppress(Exception):
-            told = read_json(folder / VERDICT_FILE)["ranks"]
-            return any((each["rank"], each["pid"]) == (self._rank, os.getpid()) for each in told)
+            ranks = read_json(folder / HANG_FILE)["ranks"]
+            return any((entry["rank"], entry["pid"]) == (self._rank, os.getpid()) for entry in ranks)
         return False
 
-    def _speak_of_the_disk(self) -> None:
-        """Say on stderr alone that the disk of the run does not answer, with the stacks."""
+    def _report_disk(self) -> None:
+        """Report on stderr that the disk of the run does not respond, with the stacks."""
         beat = self._seen[self._rank].beat
         text = (
             f"rank {self._rank} (process {beat.pid} on {beat.host}; last at {beat.where()}) waits for the "
             f"disk of {self._folder.parent}: look at the file server and the mount"
         )
-        verdict = HangVerdict("disk", (self._rank,), text)
+        diagnosis = HangDiagnosis("disk", (self._rank,), text)
         with suppress(OSError):
-            os.write(2, f"\n{message(verdict, {self._rank: beat}, self._timeout_s, None)}\n".encode())
-        with suppress(Exception):  # no stderr that has a descriptor
+            os.write(2, f"\n{hang_message(diagnosis, {self._rank: beat}, self._timeout_s, None)}\n".encode())
+        with suppress(Exception):  # stderr without a descriptor
             faulthandler.dump_traceback(all_threads=True)
 
-    def _answers(self, rank: int) -> bool:
-        """Return whether a rank has written what it waits in, which it does when it has noticed the same."""
-        self._look()
+    def _has_evidence(self, rank: int) -> bool:
+        """Return whether a rank has detected the hang and written its evidence."""
+        self._read_others()
         return self._seen[rank].beat.is_evidence
 
     def _wait_for(self, done: Callable[[], bool]) -> None:
@@ -332,11 +330,15 @@ class Watchdog:
             time.sleep(self._poll_s / 4)
 
     def _evidence_folder(self) -> Path | None:
-        held = self._pulse.run_folder
-        folder = held / EVIDENCE if held is not None else self._folder.with_name(f"{self._folder.name}.{EVIDENCE}")
+        run_folder = self._rank_progress.run_folder
+        folder = (
+            run_folder / EVIDENCE
+            if run_folder is not None
+            else self._folder.with_name(f"{self._folder.name}.{EVIDENCE}")
+        )
         try:
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError:  # a full disk may be the reason of it all
+        except OSError:  # a full disk may be the cause of the hang
             return None
         return folder
 
@@ -348,61 +350,63 @@ class Watchdog:
         with suppress(OSError), stacks.open("w", encoding="utf-8") as file:
             faulthandler.dump_traceback(file, all_threads=True)
 
-    def _speak(self, folder: Path | None, silent: dict[int, str | None]) -> None:
-        self._look()
-        self._has_spoken = True
+    def _report(self, folder: Path | None, silent: dict[int, str | None]) -> None:
+        self._read_others()
+        self._has_reported = True
         beats = {rank: seen.beat for rank, seen in self._seen.items()}
-        verdict = judge(beats, self._world_size, silent)
-        text = message(verdict, beats, self._timeout_s, folder)
+        diagnosis = diagnose(beats, self._world_size, silent)
+        text = hang_message(diagnosis, beats, self._timeout_s, folder)
         with suppress(OSError):
             os.write(2, f"\n{text}\n".encode())
-        if self._pulse.run_folder is not None:
+        if self._rank_progress.run_folder is not None:
             with suppress(Exception):
-                events = EventLog(self._pulse.run_folder, self._rank)
-                events.add("failure", error="Hung", message=verdict.text)
+                events = EventLog(self._rank_progress.run_folder, self._rank)
+                events.add("failure", error="Hung", message=diagnosis.text)
                 events.close()
-        with suppress(Exception):  # the disk may be full, or gone
+        with suppress(Exception):  # the disk may be full or missing
             if folder is not None:
-                (folder / VERDICT_FILE).unlink(missing_ok=True)
-                for rank in silent:  # what is there is of an earlier hang
+                (folder / HANG_FILE).unlink(missing_ok=True)
+                for rank in silent:  # of an earlier hang
                     (folder / f"stacks.rank{rank:04d}.txt").unlink(missing_ok=True)
-                write_json(folder / VERDICT_FILE, _record(verdict, beats, self._timeout_s))
+                write_json(folder / HANG_FILE, _hang_record(diagnosis, beats, self._timeout_s))
 
 
-def message(verdict: HangVerdict, beats: dict[int, Beat], timeout_s: float, folder: Path | None) -> str:
-    """Return what is said at the end of a run that stands still."""
-    lines = [f"no rank made progress for {timeout_s:g} s (run.hang_timeout_s): {verdict.text}."]
+def hang_message(diagnosis: HangDiagnosis, beats: dict[int, Heartbeat], timeout_s: float, folder: Path | None) -> str:
+    """Return the message at the end of a run that hangs."""
+    lines = [f"no rank made progress for {timeout_s:g} s (run.hang_timeout_s): {diagnosis.text}."]
     for rank in sorted(beats):
         beat = beats[rank]
         last = f"; in {beat.last}" if beat.waits else f"; last {beat.last}" if beat.last is not None else ""
         lines.append(f"  rank {rank} ({beat.host}, process {beat.pid}): {beat.where()}, {beat.for_s:.0f} s{last}")
-    kept = f"Stacks and collectives of all ranks are in {folder}; " if folder is not None else ""
-    lines.append(f"{kept}--resume continues from the newest checkpoint (docs/howto/hangs.md)")
+    evidence = f"Stacks and collectives of all ranks are in {folder}; " if folder is not None else ""
+    lines.append(f"{evidence}--resume continues from the newest checkpoint (docs/howto/hangs.md)")
     return "\n".join(lines)
 
 
-def _record(verdict: HangVerdict, beats: dict[int, Beat], timeout_s: float) -> dict[str, Any]:
+def _hang_record(diagnosis: HangDiagnosis, beats: dict[int, Heartbeat], timeout_s: float) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "time": round(time.time(), 3),
         "timeout_s": timeout_s,
-        "cause": verdict.cause,
-        "missing_ranks": list(verdict.ranks),
-        "message": verdict.text,
+        "cause": diagnosis.cause,
+        "missing_ranks": list(diagnosis.ranks),
+        "message": diagnosis.text,
         "ranks": [asdict(beats[rank]) for rank in sorted(beats)],
     }
 
 
 @contextmanager
-def watching(pulse: Pulse, rank: int, world_size: int, folder: Path, timeout_s: float | None) -> Iterator[None]:
-    """Watch this run for as long as the block lasts; not at all without a time."""
+def watching(
+    rank_progress: RankProgress, rank: int, world_size: int, folder: Path, timeout_s: float | None
+) -> Iterator[None]:
+    """Watch this run during the block; without a timeout, do nothing."""
     if timeout_s is None:
         yield
         return
-    watchdog = Watchdog(pulse, rank, world_size, folder, timeout_s)
+    watchdog = Watchdog(rank_progress, rank, world_size, folder, timeout_s)
     watchdog.start()
     try:
-        with current(pulse):
+        with current(rank_progress):
             yield
     finally:
         watchdog.close()

@@ -1,8 +1,8 @@
-"""Signs that a process works while its own code reports no progress: bytes that arrive, and processor time.
+"""Measures the activity of a process during calls that report no progress: transferred bytes and CPU time.
 
-The download of a model, the load of its weights, a compilation and the write of a large file are single calls into a
-library. The system still counts what they do: bytes that threads and child processes read and write, bytes that
-arrive at TCP sockets, pages that a memory-mapped file brings in, and processor time. A call that hangs adds nothing.
+Downloading a model, loading weights, compiling and writing a large file are single calls of a library. The operating
+system counts bytes that threads and child processes read and write, bytes that arrive at TCP sockets, pages of
+memory-mapped files, and CPU time. A call that hangs adds nothing.
 
 Source: proc(5), `/proc/PID/io` and `/proc/PID/stat`; Linux `include/uapi/linux/tcp.h`, `struct tcp_info`.
 """
@@ -20,12 +20,11 @@ from pathlib import Path
 from paratune.base.units import KIB
 
 SIGN_BYTES = 64 * KIB
-"""Bytes that count as progress: more than what a process that only waits adds in messages and look-ups."""
+"""Bytes that count as progress: more than the messages and look-ups of a waiting process."""
 BUSY_SHARE = 0.1
-"""Of a core: from this share on a process counts as busy, also on a machine that many share. One that waits in a loop
-takes less."""
+"""Share of a core from which a process counts as busy, also on a shared machine. Polling takes less."""
 BYSTANDERS = ("watchdog", "paratune-sampler", "tracker ")
-"""Beginnings of the names of threads that go on whatever hangs; what they read and write is no sign of work."""
+"""Prefixes of the names of threads that never hang with the run; their activity does not count."""
 _PROC = Path("/proc")
 _TCP_INFO_BYTES_RECEIVED = 128
 """Offset of `tcpi_bytes_received`, a 64-bit number, in `struct tcp_info`; Linux 4.1 and newer."""
@@ -33,42 +32,42 @@ _TCP_INFO_BYTES_RECEIVED = 128
 
 @dataclass(frozen=True)
 class Readings:
-    """Counters of one moment; each only grows as long as its thread, socket or process is there."""
+    """Counters at one time; each only grows while its thread, socket or process exists."""
 
     num_bytes: Mapping[str, int] = field(default_factory=dict)
     """By thread, child process and socket."""
     cpu_s: Mapping[str, float] = field(default_factory=dict)
-    """Processor time, by thread and child process."""
+    """CPU time, by thread and child process."""
 
 
 class WorkMeter:
-    """Adds up what a process has done since it was last reset."""
+    """Sums the activity of a process since the last reset."""
 
     def __init__(self) -> None:
         self._last = Readings()
         self.num_bytes = 0
-        """Read, written or received since the reset."""
+        """Bytes read, written or received since the reset."""
         self.cpu_s = 0.0
-        """Processor time since the reset."""
+        """CPU time since the reset."""
 
     def reset(self, readings: Readings) -> None:
-        """Begin at 0."""
+        """Reset the sums to 0."""
         self._last, self.num_bytes, self.cpu_s = readings, 0, 0.0
 
     def add(self, readings: Readings) -> None:
-        """Add what has happened between the last readings and these; a counter that is new counts from 0."""
+        """Add the growth of counters since the last readings; a new counter starts at 0."""
         self.num_bytes += int(_growth(self._last.num_bytes, readings.num_bytes))
         self.cpu_s += _growth(self._last.cpu_s, readings.cpu_s)
         self._last = readings
 
 
 def _growth(before: Mapping[str, float], now: Mapping[str, float]) -> float:
-    # A number below the one before belongs to another thread that was given the same id.
+    # A smaller number belongs to another thread with the same id.
     return sum(max(0, value - before.get(key, 0)) for key, value in now.items())
 
 
 def read_work(proc: Path = _PROC) -> Readings:
-    """Return the counters of this process and of all processes below it; empty where the system does not tell."""
+    """Return the counters of this process and its descendants; empty if the system has none."""
     own = proc / "self"
     spared = {thread.native_id for thread in threading.enumerate() if thread.name.startswith(BYSTANDERS)}
     spared.add(threading.get_native_id())
@@ -83,7 +82,7 @@ def read_work(proc: Path = _PROC) -> Readings:
 
 
 def _io_bytes(process: Path) -> int:
-    """Return the bytes that a process or thread has passed to read and write calls; 0 where they are not counted."""
+    """Return the bytes of read and write calls of a process or thread; 0 if they are not counted."""
     with suppress(OSError, ValueError):
         lines = (line.partition(":") for line in (process / "io").read_text().splitlines())
         return sum(int(value) for name, _, value in lines if name in ("rchar", "wchar"))
@@ -91,15 +90,15 @@ def _io_bytes(process: Path) -> int:
 
 
 def _paged_bytes_and_cpu_s(process: Path) -> tuple[int, float]:
-    """Return the bytes that page faults have brought from a disk (whole pages), and the seconds of processor time."""
-    # Behind the name in parentheses, which may hold any character, come the fields from the third one on.
+    """Return the bytes that page faults have read (whole pages), and the seconds of CPU time."""
+    # Fields from the third one follow the name in parentheses, which may contain any character.
     fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
     num_major_faults, user, system = int(fields[9]), int(fields[11]), int(fields[12])
     return num_major_faults * os.sysconf("SC_PAGE_SIZE"), (user + system) / os.sysconf("SC_CLK_TCK")
 
 
 def _descendants(process: Path, proc: Path) -> Iterator[Path]:
-    """Yield the folders of all processes below one; none where the system keeps no list of children."""
+    """Yield the folders of all descendants of a process; none if the system has no list of children."""
     for thread in _entries(process / "task"):
         with suppress(OSError):
             for number in (thread / "children").read_text().split():
@@ -108,20 +107,20 @@ def _descendants(process: Path, proc: Path) -> Iterator[Path]:
 
 
 def _received_bytes(descriptors: Path) -> dict[str, int]:
-    """Return the bytes that have arrived at each TCP socket of this process."""
-    found: dict[str, int] = {}
+    """Return the bytes received by each TCP socket of this process."""
+    received_by_socket: dict[str, int] = {}
     for path in _entries(descriptors):
         with suppress(OSError, ValueError):
             target = str(path.readlink())
             if target.startswith("socket:") and (received := _tcp_received(int(path.name))) is not None:
-                found[target] = received
-    return found
+                received_by_socket[target] = received
+    return received_by_socket
 
 
 def _tcp_received(descriptor: int) -> int | None:
-    """Return the bytes that have arrived at a TCP socket; None for another descriptor, or an older system.
+    """Return the bytes received by a TCP socket; None for another descriptor, or an older system.
 
-    Python's own socket object could change the mode of a socket that it is made for, so the system is called directly.
+    Calls libc, since a Python socket object could change the mode of the socket.
     """
     info = ctypes.create_string_buffer(_TCP_INFO_BYTES_RECEIVED + 8)
     size = ctypes.c_uint32(len(info))

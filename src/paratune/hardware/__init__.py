@@ -1,6 +1,6 @@
-"""What this machine and this installation are: for the record of a run, and for `paratune doctor`.
+"""Describes this machine and this installation, for the record of a run and for `paratune doctor`.
 
-Floor 1: no torch at import. What cannot be found out is None, never a guess.
+Unknown values are None. torch is not imported with this module.
 """
 
 import contextlib
@@ -21,28 +21,15 @@ from paratune.hardware.system_files import read_text
 from paratune.hardware.virtualisation import describe_virtualisation
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "bf16")
-"""Instruction sets that decide how fast matrix products are, in fp32 and in bf16; the last one is ARM's."""
+"""Instruction sets that determine the speed of matrix products, in fp32 and in bf16; the last one is ARM's."""
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-"""Those of them that are for bf16; any one will do."""
+"""Instruction sets for bf16; one of them is enough."""
 
 PACKAGES = (
-    "paratune",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "datasets",
-    "pyarrow",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "pydantic",
-    "deepspeed",
-    "triton",
-    "nvidia-nccl-cu12",
-    "nvidia-nccl-cu13",
+    *("paratune", "torch", "transformers", "tokenizers", "safetensors", "datasets", "pyarrow", "numpy", "scipy"),
+    *("scikit-learn", "pydantic", "deepspeed", "triton", "nvidia-nccl-cu12", "nvidia-nccl-cu13"),
 )
-"""Packages whose version can change a result or a speed."""
+"""Packages with an influence on results or speed."""
 
 MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
 NETWORK_FILESYSTEMS = frozenset(
@@ -51,30 +38,29 @@ NETWORK_FILESYSTEMS = frozenset(
     | {"pvfs2", "smb3", "wekafs"}
 )
 VIRTUAL_DISKS = ("vd", "xvd")
-"""Disks of a virtual machine: what lies behind them is not known, whatever they say."""
+"""Names of disks of a virtual machine; the kind of the real disk is unknown."""
 VIRTUAL_NVME = ("Amazon Elastic Block Store", "nvme_card-pd", "MSFT NVMe Accelerator")
-"""Models that clouds give to network disks which a virtual machine sees as NVMe."""
+"""Models of network disks in clouds that a virtual machine sees as NVMe."""
 _KINDS = ("hdd", "ssd", "nvme")
-"""From the slowest to the fastest: a volume over several disks has the kind of the slowest one."""
+"""From the slowest to the fastest: a volume over several disks has the kind of the slowest disk."""
 _PROC = Path("/proc")
 _SYS = Path("/sys")
 _NO_LIMIT_BYTES = 2**60
-"""cgroup v1 says "no limit" with a number near 2^63."""
+"""Smaller than any "no limit" of cgroup v1, a number near 2^63."""
 
 
 def describe_node(path: Path | None = None, data_path: Path | None = None) -> dict[str, Any]:
-    """Describe the machine that this process runs on.
+    """Describe the machine of this process.
 
     Args:
-        path: Folder whose storage is described, existing or to be made; the working directory when not given.
-        data_path: Folder from which training reads its tokens; None when there is none.
+        path: Folder for the description of its storage, which may not exist yet; default: the working directory.
+        data_path: Folder of the token files; None when there is none.
 
     Returns:
-        hostname, os, kernel, cpu_model, cpu_flags (those of `CPU_FLAGS` that it has), num_physical_cores,
-        num_logical_cores, num_usable_cores (affinity and container quota; a fraction is possible), ram_bytes,
-        ram_limit_bytes (of the container), virtualisation, storage (of the run folder), data_storage (of the folder of
-        the token files), gpus, gpu_driver (version of NVIDIA's driver), python. None where unknown; `gpus` is [] where
-        there are none.
+        hostname, os, kernel, cpu_model, cpu_flags (of `CPU_FLAGS`), num_physical_cores, num_logical_cores,
+        num_usable_cores (affinity and container quota; may be a fraction), ram_bytes, ram_limit_bytes (of the
+        container), virtualisation, storage (of the run folder), data_storage (of the token files), gpus, gpu_driver
+        (version of NVIDIA's driver), python. None where unknown; `gpus` is [] where there are none.
     """
     return {
         "hostname": socket.gethostname(),
@@ -103,21 +89,21 @@ def cpu_model(proc: Path = _PROC) -> str | None:
 
 
 def cpu_flags(proc: Path = _PROC) -> list[str] | None:
-    """Return which of `CPU_FLAGS` the processor has; None where the system does not say."""
+    """Return which of `CPU_FLAGS` the processor has; None where that is unknown."""
     fields = _cpu_fields(proc)
     words = fields.get("flags") or fields.get("Features")
     return None if words is None else [flag for flag in CPU_FLAGS if flag in words.split()]
 
 
 def usable_cores(proc: Path = _PROC, sys_root: Path = _SYS) -> float | None:
-    """Return how many logical cores this process may keep busy: its affinity, or the container's quota if less."""
+    """Return the number of logical cores that this process may use: its affinity, or the container's quota if less."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     known = [value for value in (affinity, core_quota(proc, sys_root)) if value is not None]
     return min(known, default=None)
 
 
 def core_quota(proc: Path = _PROC, sys_root: Path = _SYS) -> float | None:
-    """Return the cores' worth of time that the container grants, the tightest of all levels; None for no limit."""
+    """Return the CPU quota of the container in cores, the smallest of all levels; None for no limit."""
     quotas = []
     for folder in _cgroup_folders("cpu", proc, sys_root):
         words = (read_text(folder / "cpu.max") or "").split()
@@ -131,7 +117,7 @@ def core_quota(proc: Path = _PROC, sys_root: Path = _SYS) -> float | None:
 
 
 def memory_limit_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int | None:
-    """Return the memory that the container grants, the tightest of all levels; None for no limit."""
+    """Return the memory limit of the container, the smallest of all levels; None for no limit."""
     limits = []
     for folder in _cgroup_folders("memory", proc, sys_root):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -141,11 +127,11 @@ def memory_limit_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int | None:
 
 
 def describe_storage(path: Path, proc: Path = _PROC, sys_root: Path = _SYS) -> dict[str, Any]:
-    """Describe the file system that holds `path`, or will hold it.
+    """Describe the file system of `path`, which may not exist yet.
 
     Returns:
-        filesystem (type), kind (nvme, ssd, hdd, memory or network), free_bytes, total_bytes; None where unknown, as the
-        kind of a virtual disk is.
+        filesystem (type), kind (nvme, ssd, hdd, memory or network), free_bytes, total_bytes; None where unknown, such
+        as the kind of a virtual disk.
     """
     existing = nearest_existing(path)
     filesystem, block = _mount_of(existing, proc, sys_root)
@@ -165,7 +151,7 @@ def nearest_existing(path: Path) -> Path:
     """Return the path itself, or its nearest parent that exists."""
     path = path.expanduser().absolute()
     for folder in (path, *path.parents):
-        # A folder that may not be looked into counts as absent.
+        # A folder without permission counts as missing.
         with contextlib.suppress(OSError):
             if folder.exists():
                 return folder
@@ -184,14 +170,14 @@ def package_versions() -> dict[str, str | None]:
 
 
 def code_version(path: Path | None = None) -> dict[str, Any]:
-    """Return from which commit the running code comes.
+    """Return the git commit of the running code.
 
     Args:
-        path: A folder of source code; that of the running paratune when not given.
+        path: A folder of source code; default: that of the running paratune.
 
     Returns:
-        git_commit (40 digits) and git_dirty (whether files in the folder differ from it); both None when the folder is
-        not tracked by git, which is so for an installed package even when it lies inside someone's checkout.
+        git_commit (40 digits) and git_dirty (whether files in the folder differ from it); both None when git does not
+        track the folder, as for an installed package, even inside another checkout.
     """
     folder = path or Path(__file__).parents[1]
     unknown = {"git_commit": None, "git_dirty": None}
@@ -203,21 +189,20 @@ def code_version(path: Path | None = None) -> dict[str, Any]:
 
 
 def peak_memory_bytes() -> int | None:
-    """Return the largest resident memory that this process has had so far."""
-    # Not `ru_maxrss` on Linux: a process that was started by a large one begins with the peak of its parent.
-    for line in (read_text(_PROC / "self" / "status") or "").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
+    """Return the largest resident memory of this process so far."""
+    # Not `ru_maxrss` on Linux: a process starts with the peak of its parent there.
+    peak = _status_bytes("VmHWM")
+    if peak is not None:
+        return peak
     try:
         import resource
     except ImportError:
         return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def reset_peak_memory() -> bool:
-    """Begin `peak_memory_bytes` anew from what is resident now; return False where the system cannot."""
+    """Reset `peak_memory_bytes` to the resident memory now; return False where the system cannot."""
     try:
         (_PROC / "self" / "clear_refs").write_text("5", encoding="ascii")
     except OSError:
@@ -227,19 +212,21 @@ def reset_peak_memory() -> bool:
 
 def resident_memory_bytes() -> int | None:
     """Return the resident memory of this process now."""
-    for line in (read_text(_PROC / "self" / "status") or "").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    return None
+    return _status_bytes("VmRSS")
+
+
+def _status_bytes(name: str) -> int | None:
+    match = re.search(rf"^{name}:\s*(\d+) kB$", read_text(_PROC / "self" / "status") or "", re.MULTILINE)
+    return None if match is None else int(match[1]) * 1024
 
 
 def total_memory_bytes() -> int:
-    """Return the memory that this machine has, or the container grants if less."""
+    """Return the memory of this machine, or the limit of the container if less."""
     return min(_ram_bytes(), memory_limit_bytes() or _NO_LIMIT_BYTES)
 
 
 def available_memory_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int:
-    """Return how much more memory can be taken without swapping, of the machine and of what the container grants."""
+    """Return the memory that can be allocated without swapping, within the machine and the limit of the container."""
     import psutil
 
     left = [int(psutil.virtual_memory().available)]
@@ -256,7 +243,7 @@ def available_memory_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int:
 
 
 def _reclaimable_bytes(folder: Path) -> int:
-    """Return the bytes of a control group's cached files, which the system drops when memory is short."""
+    """Return the bytes of cached files of a control group, which the system frees when memory is short."""
     for line in (read_text(folder / "memory.stat") or "").splitlines():
         name, _, value = line.partition(" ")
         if name in ("inactive_file", "total_inactive_file"):
@@ -272,7 +259,7 @@ def _os_name() -> str | None:
 
 
 def _cpu_fields(proc: Path) -> Mapping[str, str]:
-    """Return the first processor's lines of /proc/cpuinfo, and the machine's that follow the list (Model, on ARM)."""
+    """Return the fields of the first processor in /proc/cpuinfo, and of the machine after the list (Model, on ARM)."""
     fields: dict[str, str] = {}
     for line in (read_text(proc / "cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
@@ -303,12 +290,12 @@ def _cgroup_folders(controller: str, proc: Path, sys_root: Path) -> Iterator[Pat
         tops += [sys_root / "fs" / "cgroup" / controller] if controllers else [sys_root / "fs" / "cgroup"]
         for top in dict.fromkeys(tops):
             relative = Path(inner.lstrip("/"))
-            # In a container the path is the host's and may be absent here; its top is then the container's own.
+            # In a container the path is the host's and may be missing; the top folder is then the container's own.
             yield from (top / parent for parent in (relative, *relative.parents) if ".." not in parent.parts)
 
 
 def _mount_of(path: Path, proc: Path, sys_root: Path) -> tuple[str | None, Path | None]:
-    """Return the type of the file system that holds an existing path, and the folder in /sys of its block device."""
+    """Return the type of the file system of an existing path, and the folder in /sys of its block device."""
     real = path.resolve()
     best: tuple[int, str, str, str] | None = None
     for line in (read_text(proc / "self" / "mountinfo") or "").splitlines():
@@ -316,21 +303,21 @@ def _mount_of(path: Path, proc: Path, sys_root: Path) -> tuple[str | None, Path 
         left, _, right = line.partition(" - ")
         words, (filesystem, source, *_) = left.split(), [*right.split(), "", ""]
         point = Path(_unescape(words[4]))
-        # Of two mounts on one point the later one hides the earlier.
+        # A later mount on the same point hides the earlier one.
         if real.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
             best = (len(point.parts), filesystem, words[2], source)
     if best is None:
         return None, None
     _, filesystem, number, source = best
     blocks = [sys_root / "dev" / "block" / number]
-    # btrfs has a device number of its own; the source names one of its disks.
+    # btrfs has its own device number; the source names one of its disks.
     if source.startswith("/dev/"):
         blocks.append(sys_root / "class" / "block" / Path(source).name)
     return filesystem, next((block.resolve() for block in blocks if block.exists()), None)
 
 
 def _unescape(text: str) -> str:
-    """Undo the kernel's octal escapes of blanks: "\\040" is a space."""
+    """Return text without the kernel's octal escapes: "\\040" is a space."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
 
 
@@ -343,11 +330,11 @@ def _storage_kind(filesystem: str | None, block: Path | None) -> str | None:
 
 
 def _disk_kind(block: Path) -> str | None:
-    """Return the kind of a disk, of a partition, or of a volume (LVM, RAID, encrypted) by the disks under it."""
+    """Return the kind of a disk, of a partition, or of a volume (LVM, RAID, encrypted) by its disks."""
     if (block / "slaves").is_dir() and (disks := sorted((block / "slaves").iterdir())):
         kinds = [_disk_kind(disk.resolve()) for disk in disks]
         return None if None in kinds else min((kind for kind in kinds if kind), key=_KINDS.index)
-    # A partition has neither a queue nor a model of its own; its disk, the folder above, has.
+    # A partition has no queue and no model; its disk, the parent folder, has.
     for folder in (block, block.parent):
         rotational = read_text(folder / "queue" / "rotational")
         if rotational is None:
@@ -362,7 +349,7 @@ def _disk_kind(block: Path) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    # Inside a git hook GIT_DIR names another repository; a file-system monitor would be another program to start.
+    # Inside a git hook GIT_DIR names another repository; a file-system monitor would start another program.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     return command_output("git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments, environment=environment)

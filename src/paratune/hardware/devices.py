@@ -1,52 +1,50 @@
-"""What accelerators can do at most, by their makers' own sheets: peak arithmetic, memory, links, power.
+"""Peak FLOP/s, memory, links and power of accelerators, from the data sheets of their makers.
 
-Floor 1: data, no torch. A peak is the *dense* rate at which matrices are multiplied, tensor or matrix cores included
-where PyTorch uses them for that arithmetic, with sums in fp32 (GeForce cards are twice as fast only when they sum in
-fp16, which PyTorch does not ask for). Sheets often print the rate with 2:4 sparsity, which is twice what stands here.
-What a sheet does not say is None, never a guess. A peak is at the maker's boost clock; a card that is capped or slowed
-down by heat cannot reach it.
+A peak is the *dense* rate of matrix products with sums in fp32, with tensor or matrix cores where PyTorch uses them for
+that precision (GeForce cards are twice as fast only with sums in fp16, which PyTorch does not use). Data sheets often
+have the rate with 2:4 sparsity, which is twice as high. Unknown values are None. Peaks are at the boost clock; a card
+with a power limit or at a high temperature does not reach them.
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paratune.base.units import GIB
 
 ARITHMETICS = ("fp64", "fp32", "tf32", "fp16", "bf16")
-"""As `precision` names them."""
+"""Names of `precision`."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """One kind of accelerator, as PyTorch sees it: of cards with two chips, one chip."""
+    """One kind of accelerator as PyTorch sees it: one chip of a card with two."""
 
     key: str
-    """What one writes, such as "a100-80gb"."""
+    """Name on the command line, such as "a100-80gb"."""
     names: tuple[str, ...]
-    """What CUDA, ROCm and NVML call it."""
+    """Names in CUDA, ROCm and NVML."""
     source: str
-    """The sheet that the figures are from."""
+    """Data sheet of the figures."""
     memory_bytes: int
-    """As it is sold; a driver shows 0.5 to 7% less, most where error correction takes its part of the memory."""
+    """In the data sheet; a driver shows 0.5 to 7% less, most where error correction uses memory."""
     memory_bytes_per_s: float | None = None
     fp64: float | None = None
-    """This and the next four: peak floating-point operations per second in that arithmetic."""
+    """This and the next four: peak FLOP/s in that precision."""
     fp32: float | None = None
     tf32: float | None = None
     fp16: float | None = None
     bf16: float | None = None
     link_kind: str | None = None
-    """nvlink (all GPUs of a machine), nvlink bridge (two of them, where one is fitted) or infinity fabric."""
+    """nvlink (all GPUs of a machine), nvlink bridge (two GPUs, if there is a bridge) or infinity fabric."""
     link_bytes_per_s: float | None = None
-    """Of all its links of that kind together, one direction."""
+    """Speed of all links of that kind together, in one direction."""
     pcie_bytes_per_s: float | None = None
-    """Of 16 lanes to the host, one direction, before protocol."""
+    """Speed of 16 lanes to the host, in one direction, without protocol overhead."""
     tdp_w: float | None = None
-    """Most power that it may draw in the long run."""
+    """Thermal design power: the largest sustained power."""
 
     def peak_flops_per_s(self, arithmetic: str) -> float | None:
-        """Return the peak in an arithmetic; None where the device has none, or its sheet does not say.
+        """Return the peak in a precision; None where the device does not support it, or the data sheet lacks it.
 
         Raises:
             ValueError: `arithmetic` is not one of `ARITHMETICS`.
@@ -59,17 +57,17 @@ class Device:
 
 _FAST_FP64 = frozenset({(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)})
 """NVIDIA's compute capabilities with half as many units for fp64 as for fp32: P100, V100, A100, H100, B200. All others
-have a 32nd or a 64th of them (CUDA C++ Programming Guide, throughput of native arithmetic instructions)."""
+have 1/32 or 1/64 (CUDA C++ Programming Guide, throughput of native arithmetic instructions)."""
 _HALF = 0.49
-"""A sheet rounds: 37 of 75 TFLOP/s is half."""
+"""Data sheets round: 37 of 75 TFLOP/s is half."""
 
 
 def has_fast_fp64(name: str, capability: tuple[int, int] | None) -> bool:
-    """Say whether a device computes in fp64 at half the speed of fp32 or faster.
+    """Return whether a device computes in fp64 with half the speed of fp32 or more.
 
     Args:
-        name: As CUDA or ROCm reports it; what its sheet says counts where the device is listed.
-        capability: NVIDIA's compute capability, as (9, 0), of a device that is not listed; None where it has none.
+        name: As CUDA or ROCm reports it; for a listed device its data sheet counts.
+        capability: NVIDIA's compute capability, as (9, 0), for other devices; None where there is none.
     """
     device = find_device(name)
     if device is not None and device.fp64 is not None and device.fp32 is not None:
@@ -78,9 +76,9 @@ def has_fast_fp64(name: str, capability: tuple[int, int] | None) -> bool:
 
 
 def find_device(name: str) -> Device | None:
-    """Return the device of a name as CUDA, ROCm or NVML reports it, or of a key; None where it is not listed.
+    """Return the device with a key, or with a name of CUDA, ROCm or NVML; None where it is not listed.
 
-    The whole name counts, vendor and marketing words aside: a slice of a GPU ("... MIG 1g.5gb") is not the GPU.
+    The whole name counts, without vendor words: a slice of a GPU ("... MIG 1g.5gb") is not the GPU.
     """
     return _BY_NAME.get(_plain(name))
 
@@ -92,9 +90,6 @@ def _plain(name: str) -> str:
     return " ".join(word for word in re.findall(r"[a-z0-9.]+", name.lower()) if word not in _VENDOR_WORDS)
 
 
-_T, _G = 1e12, 1e9
-_PCIE = {3: 16 * _G, 4: 32 * _G, 5: 64 * _G}
-
 _P100 = "NVIDIA Tesla P100 datasheet, 2016"
 _V100 = "NVIDIA V100 datasheet, January 2020"
 _TURING = "NVIDIA Turing GPU architecture white paper, 2018, table 1 (reference card)"
@@ -103,160 +98,80 @@ _A100 = "NVIDIA A100 datasheet, June 2021"
 _ADA = "NVIDIA Ada GPU architecture white paper, 2022"
 _H100 = "NVIDIA H100 datasheet"
 _H200 = "NVIDIA H200 datasheet"
-_HOPPER = {"fp64": 67 * _T, "fp32": 67 * _T, "tf32": 494.7 * _T, "fp16": 989.4 * _T, "bf16": 989.4 * _T}
-_NVL = {"fp64": 60 * _T, "fp32": 60 * _T, "tf32": 417.5 * _T, "fp16": 835.5 * _T, "bf16": 835.5 * _T}
-_AMPERE = {"fp64": 19.5 * _T, "fp32": 19.5 * _T, "tf32": 156 * _T, "fp16": 312 * _T, "bf16": 312 * _T}
-_CDNA3 = {"fp64": 163.4 * _T, "fp32": 163.4 * _T, "tf32": 653.7 * _T, "fp16": 1307.4 * _T, "bf16": 1307.4 * _T}
-
-DEVICES: tuple[Device, ...] = (
-    Device(
-        "p100-16gb", ("Tesla P100-SXM2-16GB",), _P100, 16 * GIB, 732 * _G, fp64=5.3 * _T, fp32=10.6 * _T,
-        fp16=21.2 * _T, link_kind="nvlink", link_bytes_per_s=80 * _G, pcie_bytes_per_s=_PCIE[3], tdp_w=300,
-    ),
-    Device(
-        "p100-16gb-pcie", ("Tesla P100-PCIE-16GB",), _P100, 16 * GIB, 732 * _G, fp64=4.7 * _T, fp32=9.3 * _T,
-        fp16=18.7 * _T, pcie_bytes_per_s=_PCIE[3], tdp_w=250,
-    ),
-    *(
-        Device(
-            f"v100-{gb}gb", (f"Tesla V100-SXM2-{gb}GB",), _V100, gb * GIB, 900 * _G, fp64=7.8 * _T, fp32=15.7 * _T,
-            fp16=125 * _T, link_kind="nvlink", link_bytes_per_s=150 * _G, pcie_bytes_per_s=_PCIE[3], tdp_w=300,
-        )
-        for gb in (16, 32)
-    ),
-    *(
-        Device(
-            f"v100-{gb}gb-pcie", (f"Tesla V100-PCIE-{gb}GB",), _V100, gb * GIB, 900 * _G, fp64=7 * _T, fp32=14 * _T,
-            fp16=112 * _T, pcie_bytes_per_s=_PCIE[3], tdp_w=250,
-        )
-        for gb in (16, 32)
-    ),
-    Device(
-        "v100s", ("Tesla V100S-PCIE-32GB",), _V100, 32 * GIB, 1134 * _G, fp64=8.2 * _T, fp32=16.4 * _T,
-        fp16=130 * _T, pcie_bytes_per_s=_PCIE[3], tdp_w=250,
-    ),
-    Device(
-        "t4", ("Tesla T4",), "NVIDIA T4 datasheet, 2019", 16 * GIB, 320 * _G, fp32=8.1 * _T, fp16=65 * _T,
-        pcie_bytes_per_s=_PCIE[3], tdp_w=70,
-    ),
-    Device(
-        "rtx-2080-ti", ("NVIDIA GeForce RTX 2080 Ti",), _TURING, 11 * GIB, 616 * _G, fp32=13.4 * _T, fp16=53.8 * _T,
-        link_kind="nvlink bridge", link_bytes_per_s=50 * _G, pcie_bytes_per_s=_PCIE[3], tdp_w=250,
-    ),
-    Device(
-        "rtx-3090", ("NVIDIA GeForce RTX 3090",), _GA102, 24 * GIB, 936 * _G, fp64=35.6 / 64 * _T, fp32=35.6 * _T,
-        tf32=35.6 * _T, fp16=71 * _T, bf16=71 * _T, link_kind="nvlink bridge", link_bytes_per_s=56.25 * _G,
-        pcie_bytes_per_s=_PCIE[4], tdp_w=350,
-    ),
-    Device(
-        "rtx-a6000", ("NVIDIA RTX A6000",), _GA102, 48 * GIB, 768 * _G, fp32=38.7 * _T, tf32=77.4 * _T,
-        fp16=154.8 * _T, bf16=154.8 * _T, link_kind="nvlink bridge", link_bytes_per_s=56.25 * _G,
-        pcie_bytes_per_s=_PCIE[4], tdp_w=300,
-    ),
-    Device(
-        "rtx-4090", ("NVIDIA GeForce RTX 4090",), _ADA, 24 * GIB, 1008 * _G, fp64=82.6 / 64 * _T, fp32=82.6 * _T,
-        tf32=82.6 * _T, fp16=165.2 * _T, bf16=165.2 * _T, pcie_bytes_per_s=_PCIE[4], tdp_w=450,
-    ),
-    Device(
-        "rtx-5090", ("NVIDIA GeForce RTX 5090",), "NVIDIA RTX Blackwell GPU architecture white paper, 2025", 32 * GIB,
-        1792 * _G, fp32=104.8 * _T, tf32=104.8 * _T, fp16=209.5 * _T, bf16=209.5 * _T, pcie_bytes_per_s=_PCIE[5],
-        tdp_w=575,
-    ),
-    Device(
-        "a10", ("NVIDIA A10",), "NVIDIA A10 datasheet, 2021", 24 * GIB, 600 * _G, fp32=31.2 * _T, tf32=62.5 * _T,
-        fp16=125 * _T, bf16=125 * _T, pcie_bytes_per_s=_PCIE[4], tdp_w=150,
-    ),
-    Device(
-        "a30", ("NVIDIA A30",), "NVIDIA A30 datasheet, 2021", 24 * GIB, 933 * _G, fp64=10.3 * _T, fp32=10.3 * _T,
-        tf32=82 * _T, fp16=165 * _T, bf16=165 * _T, link_kind="nvlink bridge", link_bytes_per_s=100 * _G,
-        pcie_bytes_per_s=_PCIE[4], tdp_w=165,
-    ),
-    Device(
-        "a40", ("NVIDIA A40",), "NVIDIA A40 datasheet, 2021", 48 * GIB, 696 * _G, fp32=37.4 * _T, tf32=74.8 * _T,
-        fp16=149.7 * _T, bf16=149.7 * _T, link_kind="nvlink bridge", link_bytes_per_s=56.25 * _G,
-        pcie_bytes_per_s=_PCIE[4], tdp_w=300,
-    ),
-    Device(
-        "a100-40gb", ("NVIDIA A100-SXM4-40GB",), _A100, 40 * GIB, 1555 * _G, **_AMPERE, link_kind="nvlink",
-        link_bytes_per_s=300 * _G, pcie_bytes_per_s=_PCIE[4], tdp_w=400,
-    ),
-    Device(
-        "a100-80gb", ("NVIDIA A100-SXM4-80GB",), _A100, 80 * GIB, 2039 * _G, **_AMPERE, link_kind="nvlink",
-        link_bytes_per_s=300 * _G, pcie_bytes_per_s=_PCIE[4], tdp_w=400,
-    ),
-    Device(
-        "a100-40gb-pcie", ("NVIDIA A100-PCIE-40GB",), _A100, 40 * GIB, 1555 * _G, **_AMPERE,
-        link_kind="nvlink bridge", link_bytes_per_s=300 * _G, pcie_bytes_per_s=_PCIE[4], tdp_w=250,
-    ),
-    Device(
-        "a100-80gb-pcie", ("NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-80GB"), _A100, 80 * GIB, 1935 * _G, **_AMPERE,
-        link_kind="nvlink bridge", link_bytes_per_s=300 * _G, pcie_bytes_per_s=_PCIE[4], tdp_w=300,
-    ),
-    Device(
-        "l4", ("NVIDIA L4",), "NVIDIA L4 datasheet, 2023", 24 * GIB, 300 * _G, fp32=30.3 * _T, tf32=60 * _T,
-        fp16=121 * _T, bf16=121 * _T, pcie_bytes_per_s=_PCIE[4], tdp_w=72,
-    ),
-    Device(
-        "l40", ("NVIDIA L40",), "NVIDIA L40 datasheet, 2022", 48 * GIB, 864 * _G, fp32=90.5 * _T, tf32=90.5 * _T,
-        fp16=181.05 * _T, bf16=181.05 * _T, pcie_bytes_per_s=_PCIE[4], tdp_w=300,
-    ),
-    Device(
-        "l40s", ("NVIDIA L40S",), "NVIDIA L40S datasheet, 2023", 48 * GIB, 864 * _G, fp32=91.6 * _T, tf32=183 * _T,
-        fp16=362.05 * _T, bf16=362.05 * _T, pcie_bytes_per_s=_PCIE[4], tdp_w=350,
-    ),
-    Device(
-        "h100-80gb", ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM5 80GB"), _H100, 80 * GIB, 3350 * _G, **_HOPPER,
-        link_kind="nvlink", link_bytes_per_s=450 * _G, pcie_bytes_per_s=_PCIE[5], tdp_w=700,
-    ),
-    Device(
-        "h100-80gb-pcie", ("NVIDIA H100 PCIe",), _H100, 80 * GIB, 2000 * _G, fp64=51 * _T, fp32=51 * _T,
-        tf32=378 * _T, fp16=756 * _T, bf16=756 * _T, link_kind="nvlink bridge", link_bytes_per_s=300 * _G,
-        pcie_bytes_per_s=_PCIE[5], tdp_w=350,
-    ),
-    Device(
-        "h100-nvl", ("NVIDIA H100 NVL",), _H100, 94 * GIB, 3900 * _G, **_NVL, link_kind="nvlink bridge",
-        link_bytes_per_s=300 * _G, pcie_bytes_per_s=_PCIE[5], tdp_w=400,
-    ),
-    Device(
-        "h200", ("NVIDIA H200",), _H200, 141 * GIB, 4800 * _G, **_HOPPER, link_kind="nvlink",
-        link_bytes_per_s=450 * _G, pcie_bytes_per_s=_PCIE[5], tdp_w=700,
-    ),
-    Device(
-        "h200-nvl", ("NVIDIA H200 NVL",), _H200, 141 * GIB, 4800 * _G, **_NVL, link_kind="nvlink bridge",
-        link_bytes_per_s=450 * _G, pcie_bytes_per_s=_PCIE[5], tdp_w=600,
-    ),
-    Device(
-        "b200", ("NVIDIA B200",), "NVIDIA HGX B200 datasheet, one of its eight GPUs", 180 * GIB, 8000 * _G,
-        fp64=37 * _T, fp32=75 * _T, tf32=1125 * _T, fp16=2250 * _T, bf16=2250 * _T, link_kind="nvlink",
-        link_bytes_per_s=900 * _G, pcie_bytes_per_s=_PCIE[5], tdp_w=1000,
-    ),
-    Device(
-        "mi210", ("AMD Instinct MI210",), "AMD Instinct MI210 datasheet, 2022", 64 * GIB, 1638.4 * _G, fp64=45.3 * _T,
-        fp32=45.3 * _T, fp16=181 * _T, bf16=181 * _T, pcie_bytes_per_s=_PCIE[4], tdp_w=300,
-    ),
-    # Two chips on a card, each a device of its own; the power is the card's and is not divided.
-    Device(
-        "mi250x", ("AMD Instinct MI250X",), "AMD Instinct MI250X datasheet, 2021, one of its two chips", 64 * GIB,
-        1638.4 * _G, fp64=47.85 * _T, fp32=47.85 * _T, fp16=191.5 * _T, bf16=191.5 * _T, pcie_bytes_per_s=_PCIE[4],
-    ),
-    Device(
-        "mi300x", ("AMD Instinct MI300X",), "AMD Instinct MI300X datasheet, 2023", 192 * GIB, 5300 * _G, **_CDNA3,
-        link_kind="infinity fabric", link_bytes_per_s=448 * _G, pcie_bytes_per_s=_PCIE[5], tdp_w=750,
-    ),
-    Device(
-        "mi325x", ("AMD Instinct MI325X",), "AMD Instinct MI325X datasheet, 2024", 256 * GIB, 6000 * _G, **_CDNA3,
-        link_kind="infinity fabric", link_bytes_per_s=448 * _G, pcie_bytes_per_s=_PCIE[5], tdp_w=1000,
-    ),
+_Row = tuple[str, tuple[str, ...], str, int, float, tuple[float | None, ...], str | None, float | None, int, int | None]
+_ROWS: tuple[_Row, ...] = (
+    # key, names, source, GiB, GB/s, TFLOP/s in each of `ARITHMETICS`, kind and GB/s of links, PCIe generation, W
+    ("p100-16gb", ("Tesla P100-SXM2-16GB",), _P100, 16, 732, (5.3, 10.6, None, 21.2, None), "nvlink", 80, 3, 300),
+    ("p100-16gb-pcie", ("Tesla P100-PCIE-16GB",), _P100, 16, 732, (4.7, 9.3, None, 18.7, None), None, None, 3, 250),
+    ("v100-16gb", ("Tesla V100-SXM2-16GB",), _V100, 16, 900, (7.8, 15.7, None, 125, None), "nvlink", 150, 3, 300),
+    ("v100-32gb", ("Tesla V100-SXM2-32GB",), _V100, 32, 900, (7.8, 15.7, None, 125, None), "nvlink", 150, 3, 300),
+    ("v100-16gb-pcie", ("Tesla V100-PCIE-16GB",), _V100, 16, 900, (7, 14, None, 112, None), None, None, 3, 250),
+    ("v100-32gb-pcie", ("Tesla V100-PCIE-32GB",), _V100, 32, 900, (7, 14, None, 112, None), None, None, 3, 250),
+    ("v100s", ("Tesla V100S-PCIE-32GB",), _V100, 32, 1134, (8.2, 16.4, None, 130, None), None, None, 3, 250),
+    ("t4", ("Tesla T4",), "NVIDIA T4 datasheet, 2019", 16, 320, (None, 8.1, None, 65, None), None, None, 3, 70),
+    ("rtx-2080-ti", ("NVIDIA GeForce RTX 2080 Ti",), _TURING, 11, 616,
+     (None, 13.4, None, 53.8, None), "nvlink bridge", 50, 3, 250),
+    ("rtx-3090", ("NVIDIA GeForce RTX 3090",), _GA102, 24, 936,
+     (35.6 / 64, 35.6, 35.6, 71, 71), "nvlink bridge", 56.25, 4, 350),
+    ("rtx-a6000", ("NVIDIA RTX A6000",), _GA102, 48, 768,
+     (None, 38.7, 77.4, 154.8, 154.8), "nvlink bridge", 56.25, 4, 300),
+    ("rtx-4090", ("NVIDIA GeForce RTX 4090",), _ADA, 24, 1008,
+     (82.6 / 64, 82.6, 82.6, 165.2, 165.2), None, None, 4, 450),
+    ("rtx-5090", ("NVIDIA GeForce RTX 5090",), "NVIDIA RTX Blackwell GPU architecture white paper, 2025", 32, 1792,
+     (None, 104.8, 104.8, 209.5, 209.5), None, None, 5, 575),
+    ("a10", ("NVIDIA A10",), "NVIDIA A10 datasheet, 2021", 24, 600, (None, 31.2, 62.5, 125, 125), None, None, 4, 150),
+    ("a30", ("NVIDIA A30",), "NVIDIA A30 datasheet, 2021", 24, 933,
+     (10.3, 10.3, 82, 165, 165), "nvlink bridge", 100, 4, 165),
+    ("a40", ("NVIDIA A40",), "NVIDIA A40 datasheet, 2021", 48, 696,
+     (None, 37.4, 74.8, 149.7, 149.7), "nvlink bridge", 56.25, 4, 300),
+    ("a100-40gb", ("NVIDIA A100-SXM4-40GB",), _A100, 40, 1555, (19.5, 19.5, 156, 312, 312), "nvlink", 300, 4, 400),
+    ("a100-80gb", ("NVIDIA A100-SXM4-80GB",), _A100, 80, 2039, (19.5, 19.5, 156, 312, 312), "nvlink", 300, 4, 400),
+    ("a100-40gb-pcie", ("NVIDIA A100-PCIE-40GB",), _A100, 40, 1555,
+     (19.5, 19.5, 156, 312, 312), "nvlink bridge", 300, 4, 250),
+    ("a100-80gb-pcie", ("NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-80GB",), _A100, 80, 1935,
+     (19.5, 19.5, 156, 312, 312), "nvlink bridge", 300, 4, 300),
+    ("l4", ("NVIDIA L4",), "NVIDIA L4 datasheet, 2023", 24, 300, (None, 30.3, 60, 121, 121), None, None, 4, 72),
+    ("l40", ("NVIDIA L40",), "NVIDIA L40 datasheet, 2022", 48, 864,
+     (None, 90.5, 90.5, 181.05, 181.05), None, None, 4, 300),
+    ("l40s", ("NVIDIA L40S",), "NVIDIA L40S datasheet, 2023", 48, 864,
+     (None, 91.6, 183, 362.05, 362.05), None, None, 4, 350),
+    ("h100-80gb", ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM5 80GB",), _H100, 80, 3350,
+     (67, 67, 494.7, 989.4, 989.4), "nvlink", 450, 5, 700),
+    ("h100-80gb-pcie", ("NVIDIA H100 PCIe",), _H100, 80, 2000, (51, 51, 378, 756, 756), "nvlink bridge", 300, 5, 350),
+    ("h100-nvl", ("NVIDIA H100 NVL",), _H100, 94, 3900, (60, 60, 417.5, 835.5, 835.5), "nvlink bridge", 300, 5, 400),
+    ("h200", ("NVIDIA H200",), _H200, 141, 4800, (67, 67, 494.7, 989.4, 989.4), "nvlink", 450, 5, 700),
+    ("h200-nvl", ("NVIDIA H200 NVL",), _H200, 141, 4800, (60, 60, 417.5, 835.5, 835.5), "nvlink bridge", 450, 5, 600),
+    ("b200", ("NVIDIA B200",), "NVIDIA HGX B200 datasheet, one of its eight GPUs", 180, 8000,
+     (37, 75, 1125, 2250, 2250), "nvlink", 900, 5, 1000),
+    ("mi210", ("AMD Instinct MI210",), "AMD Instinct MI210 datasheet, 2022", 64, 1638.4,
+     (45.3, 45.3, None, 181, 181), None, None, 4, 300),
+    # A card has two chips, which are separate devices; the power of a chip is unknown.
+    ("mi250x", ("AMD Instinct MI250X",), "AMD Instinct MI250X datasheet, 2021, one of its two chips", 64, 1638.4,
+     (47.85, 47.85, None, 191.5, 191.5), None, None, 4, None),
+    ("mi300x", ("AMD Instinct MI300X",), "AMD Instinct MI300X datasheet, 2023", 192, 5300,
+     (163.4, 163.4, 653.7, 1307.4, 1307.4), "infinity fabric", 448, 5, 750),
+    ("mi325x", ("AMD Instinct MI325X",), "AMD Instinct MI325X datasheet, 2024", 256, 6000,
+     (163.4, 163.4, 653.7, 1307.4, 1307.4), "infinity fabric", 448, 5, 1000),
 )  # fmt: skip
-"""All that are known."""
+_PCIE_BYTES_PER_S = {3: 16e9, 4: 32e9, 5: 64e9}
 
 
-def _by_name(devices: Iterable[Device]) -> dict[str, Device]:
-    found: dict[str, Device] = {}
-    for device in devices:
-        for name in (device.key, *device.names):
-            assert found.setdefault(_plain(name), device) is device, f"{name} is the name of two devices"
-    return found
+def _device(row: _Row) -> Device:
+    key, names, source, gib, gb_per_s, tflops_per_s, link_kind, link_gb_per_s, pcie, tdp_w = row
+    return Device(
+        key,
+        names,
+        source,
+        memory_bytes=gib * GIB,
+        memory_bytes_per_s=gb_per_s * 1e9,
+        **{name: None if peak is None else peak * 1e12 for name, peak in zip(ARITHMETICS, tflops_per_s, strict=True)},
+        link_kind=link_kind,
+        link_bytes_per_s=None if link_gb_per_s is None else link_gb_per_s * 1e9,
+        pcie_bytes_per_s=_PCIE_BYTES_PER_S[pcie],
+        tdp_w=tdp_w,
+    )
 
 
-_BY_NAME = _by_name(DEVICES)
+DEVICES: tuple[Device, ...] = tuple(map(_device, _ROWS))
+"""All known devices."""
+_BY_NAME = {_plain(name): device for device in DEVICES for name in (device.key, *device.names)}

@@ -1,7 +1,4 @@
-"""Environment variables that change how a run is computed or how fast: which are recorded, and which are taken.
-
-Beside floor 1: no torch.
-"""
+"""Environment variables with an influence on results or speed: which ones a run records, and which a matrix may set."""
 
 import os
 import re
@@ -10,8 +7,8 @@ from collections.abc import Mapping
 from paratune.base.secrets import is_secret_name
 
 RECORD_VARIABLE = "PARATUNE_RECORD_ENVIRONMENT"
-"""Names of further variables to record, with commas between; `paratune sweep` sets it to those that a matrix gives. A
-minus in front of a name says that the variable was unset, which is told from a default that the launcher gives it."""
+"""Names of further variables to record, with commas between; `paratune sweep` sets it to those of a matrix. A minus
+before a name means that the matrix unset the variable; the launcher may still give it a default."""
 _KNOWN = {
     "": (
         "LD_PRELOAD MALLOC_ARENA_MAX MALLOC_CONF MALLOC_TRIM_THRESHOLD_ MALLOC_MMAP_THRESHOLD_ "
@@ -83,12 +80,12 @@ _KNOWN = {
     ),
     "TRITON_": "CACHE_DIR ALWAYS_COMPILE DEBUG INTERPRET PRINT_AUTOTUNING F32_DEFAULT PTXAS_PATH",
 }
-"""Of communication, kernels, threads and memory, as the manuals of their libraries name them: the rest of a name by its
-beginning. By whole names, because a beginning such as FI_ or TORCH_ also fits names that hold a secret."""
+"""Variables of communication, kernels, threads and memory from the manuals of the libraries: the ends of names by their
+common start. Whole names are listed, because a start such as FI_ or TORCH_ also matches names of secrets."""
 RECORDED = frozenset(f"{first}{rest}" for first, names in _KNOWN.items() for rest in names.split())
 """The variables that the record of a run keeps."""
 UNSET = "unset"
-"""How a variable without a value is shown."""
+"""Title of a variable without a value."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LAUNCHER = frozenset(
     {
@@ -97,40 +94,37 @@ _LAUNCHER = frozenset(
     }
 )
 _OWN = {"PARATUNE_CACHE"}
-"""Of those that begin with PARATUNE_, what a user may say."""
+"""Variables with PARATUNE_ that a user may set."""
 
 
 def recorded_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that a run's record keeps: those of `RECORDED`, and those that RECORD_VARIABLE names.
-
-    Of the latter, what looks like a secret is left out.
-    """
+    """Return the recorded variables: those of `RECORDED`, and of RECORD_VARIABLE those without secrets."""
     named = {name for name in environ.get(RECORD_VARIABLE, "").split(",") if not is_secret_name(name)}
     return {name: environ[name] for name in sorted(environ.keys() & (RECORDED | named))}
 
 
 def unset_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the variables that were unset for this run, as RECORD_VARIABLE says."""
+    """Return the variables that were unset for this run, from RECORD_VARIABLE."""
     return sorted(name[1:] for name in environ.get(RECORD_VARIABLE, "").split(",") if name.startswith("-"))
 
 
 def record_words(environment: Mapping[str, str | None]) -> str:
-    """Return the value of RECORD_VARIABLE for a run that is given these variables; None unsets one."""
+    """Return the value of RECORD_VARIABLE for a run with these variables; None unsets one."""
     return ",".join(name if environment[name] is not None else f"-{name}" for name in sorted(environment))
 
 
 def why_not_to_set(name: str) -> str | None:
-    """Return why a run cannot be given a variable of this name, in words; None when it can."""
+    """Return why a matrix cannot set a variable with this name, in words; None when it can."""
     if not NAME.fullmatch(name):
         return "is not the name of a variable; allowed: letters, digits and '_', with no digit first"
     if name in _LAUNCHER or name.startswith("TORCHELASTIC_"):
         return "is set by paratune and torchrun in each process of a run; use nproc instead"
     if name.startswith("PARATUNE_") and name not in _OWN:
-        return "is between paratune and the processes that it starts; leave it out"
+        return "is internal to paratune and its processes; leave it out"
     if name.startswith("SLURM_"):
-        return "is set by Slurm, and describes what the job was allocated; leave it out"
+        return "is set by Slurm, and describes the allocation of the job; leave it out"
     if name == "COLUMNS":
         return "is set by paratune for the logs of a matrix; leave it out"
     if is_secret_name(name):
-        return "looks like a secret, and the record would contain it; set it in the shell, runs inherit it"
+        return "looks like a secret, and the record would contain it; set it in the shell, which runs inherit"
     return None

@@ -1,10 +1,8 @@
-"""Where torch keeps what it compiles, and what killed compilations leave there: locks, and libraries that are torn.
+"""Finds stale locks and incomplete libraries that killed compilations leave in the caches of torch.
 
-A lock is an empty file that the compiling process holds open and deletes at its end. Whoever else wants the same
-extension waits until the file is gone - for ever, if the process was killed. torch.compile takes a library that is
-there for one that is whole, and fails to load a torn one in every later run.
-
-Beside floor 1: no torch.
+A lock is an empty file that the compiling process holds open and deletes at its end. Other processes that need the same
+extension wait until the file is deleted: forever, if the process was killed. torch.compile does not check whether a
+library is complete, and fails to load an incomplete one in every later run.
 """
 
 import getpass
@@ -22,9 +20,9 @@ from pathlib import Path
 from paratune.hardware import describe_storage
 
 LONG_S = 1800.0
-"""No extension takes longer than this to compile."""
+"""Longest compilation of an extension."""
 GRACE_S = 10.0
-"""Seconds within which a lock may be between two states."""
+"""Younger locks and libraries are not judged."""
 _PROC = Path("/proc")
 
 
@@ -35,9 +33,9 @@ class BuildLock:
     path: Path
     age_s: float
     process: int | None
-    """That has it open, on this machine; None when there is none, or none that can be seen."""
+    """Process of this machine that has it open; None when there is none, or none that is visible."""
     is_stale: bool
-    """Whether nobody will ever delete it."""
+    """Whether no process will delete it."""
 
     def describe(self) -> str:
         holder = "no process has it open" if self.process is None else f"process {self.process} has it open"
@@ -45,7 +43,7 @@ class BuildLock:
 
 
 def extensions_folder(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
-    """Return the folder under which torch keeps compiled extensions, existing or not."""
+    """Return torch's folder of compiled extensions, which may not exist."""
     if named := environ.get("TORCH_EXTENSIONS_DIR"):
         return Path(named)
     cache = environ.get("XDG_CACHE_HOME") or (home or Path.home()) / ".cache"
@@ -54,16 +52,16 @@ def extensions_folder(environ: Mapping[str, str] = os.environ, home: Path | None
 
 def find_locks(folder: Path, name: str = "*", proc: Path = _PROC) -> list[BuildLock]:
     """Return the locks under `folder`, or those of the extension called `name`."""
-    return [lock for path in sorted(folder.glob(f"**/{name}/lock")) if (lock := _look_at(path, proc)) is not None]
+    return [lock for path in sorted(folder.glob(f"**/{name}/lock")) if (lock := _read_lock(path, proc)) is not None]
 
 
 def is_compiled(folder: Path, name: str) -> bool:
-    """Say whether an extension has been compiled before; torch may still find that its sources have changed."""
+    """Return whether an extension has been compiled before; torch compiles again if its sources have changed."""
     return next(folder.glob(f"**/{name}/{name}.so"), None) is not None
 
 
 def inductor_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder in which torch.compile keeps its libraries, existing or not."""
+    """Return torch.compile's folder of libraries, which may not exist."""
     if named := environ.get("TORCHINDUCTOR_CACHE_DIR"):
         return Path(named)
     user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
@@ -71,13 +69,13 @@ def inductor_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def torn_libraries(folder: Path, proc: Path = _PROC) -> list[Path]:
-    """Return the libraries of torch.compile that are empty or cut off, and that nobody is at work on."""
+    """Return the libraries of torch.compile that are empty or incomplete, and that no process has open."""
     torn = [path for path in sorted(folder.glob("*/*.so")) if _is_torn(path)]
     return [path for path in torn if _who_has_open(path, proc) is None]
 
 
 def _is_torn(path: Path) -> bool:
-    """Return whether a library was not written to its end: linkers put the table of its sections last.
+    """Return whether a library is incomplete: linkers write the table of its sections last.
 
     Source: System V Application Binary Interface, ELF Header: e_shoff at byte 40, e_shentsize at 58, e_shnum at 60 of
         the 64 of a 64-bit file; EI_DATA at 5.
@@ -88,7 +86,7 @@ def _is_torn(path: Path) -> bool:
             return False
         with path.open("rb") as file:
             header = file.read(64)
-    except OSError:  # deleted meanwhile, or another user's
+    except OSError:  # deleted meanwhile, or of another user
         return False
     if status.st_size == 0 or sys.platform != "linux":
         return status.st_size == 0
@@ -100,20 +98,20 @@ def _is_torn(path: Path) -> bool:
     return bool(header[4] == 2 and table + entry * count > status.st_size)
 
 
-def _look_at(path: Path, proc: Path) -> BuildLock | None:
+def _read_lock(path: Path, proc: Path) -> BuildLock | None:
     try:
         status = path.stat()
-    except OSError:  # it was deleted meanwhile
+    except OSError:  # deleted meanwhile
         return None
     age_s = max(0.0, time.time() - status.st_mtime)
     process = _who_has_open(path, proc)
-    # Processes of other users, and of other machines that share the folder, cannot be seen.
-    can_tell = (
+    # Processes of other users, and of other machines that share the folder, are not visible.
+    sees_processes = (
         (proc / "self" / "fd").is_dir()
         and (os.getuid() in (0, status.st_uid))
         and describe_storage(path)["kind"] != "network"
     )
-    is_stale = process is None and age_s > (GRACE_S if can_tell else LONG_S)
+    is_stale = process is None and age_s > (GRACE_S if sees_processes else LONG_S)
     return BuildLock(path, age_s, process, is_stale)
 
 
@@ -127,7 +125,7 @@ def _who_has_open(path: Path, proc: Path) -> int | None:
 
 def _open_files(proc: Path) -> Iterator[tuple[int, str]]:
     for folder in proc.glob("[0-9]*/fd"):
-        with suppress(OSError):  # another user's, or gone
+        with suppress(OSError):  # of another user, or ended
             for entry in list(folder.iterdir()):
                 with suppress(OSError):  # closed meanwhile
-                    yield int(folder.parent.name), os.readlink(entry)  # noqa: PTH115 - what it says, not a path
+                    yield int(folder.parent.name), os.readlink(entry)  # noqa: PTH115 - the text, not a path

@@ -1,6 +1,6 @@
-"""GPUs of this machine: what they are, how they reach each other, and the versions of driver and libraries.
+"""Describes the GPUs of this machine, their links, and the versions of driver and libraries.
 
-torch is imported inside the functions that need it. What cannot be found out is None.
+torch is imported inside the functions that need it. Unknown values are None.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from paratune.hardware.system_files import command_output, read_text
 LINKS = ("SYS", "NODE", "PHB", "PXB", "PIX")
 """PCIe paths between two GPUs from the slowest to the fastest, as `nvidia-smi topo -m` names them; NV<n> is NVLink."""
 NVLINK_BYTES_PER_S = {"6": 20e9, "7": 25e9, "8": 25e9, "9": 25e9, "10": 50e9}
-"""Of one link in one direction, by the first number of the GPU's compute capability (NVIDIA's white papers on P100,
-V100, A100, H100 and Blackwell)."""
+"""Speed of one link in one direction, by the major compute capability (NVIDIA's white papers on P100, V100, A100, H100
+and Blackwell)."""
 _PCIE_LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-"""nvmlGpuTopologyLevel_t of nvml.h in the words of `nvidia-smi topo -m`; 0 is two GPUs on one board."""
+"""nvmlGpuTopologyLevel_t of nvml.h with the names of `nvidia-smi topo -m`; 0 is two GPUs on one board."""
 _IS_SWITCH = 2
 """NVML_NVLINK_DEVICE_TYPE_SWITCH of nvml.h."""
 _PROC = Path("/proc")
@@ -31,8 +31,8 @@ def describe_gpus() -> list[dict[str, Any]] | None:
     """Describe the GPUs that torch may use; None when torch cannot be imported (it is imported here).
 
     Returns:
-        For each: name, memory_bytes, capability ("9.0"), link (how it reaches the others in the list, such as "NV18" or
-        "PHB", slowest first when there are several; None for a single GPU or when unknown).
+        For each GPU: name, memory_bytes, capability ("9.0"), link (to the other GPUs, such as "NV18" or "PHB", slowest
+        first when there are several; None for a single GPU or when unknown).
     """
     try:
         import torch
@@ -40,9 +40,9 @@ def describe_gpus() -> list[dict[str, Any]] | None:
         return None
     if not torch.cuda.is_available():
         return []
-    found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    # CUDA_VISIBLE_DEVICES may hide and reorder devices, by number or by UUID; the UUID that torch knows stays the same.
-    links = links_between([str(getattr(properties, "uuid", "")) for properties in found])
+    devices = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    # CUDA_VISIBLE_DEVICES may hide and reorder devices, by number or by UUID; the UUID in torch does not change.
+    links = links_between([str(getattr(properties, "uuid", "")) for properties in devices])
     return [
         {
             "name": properties.name,
@@ -50,15 +50,15 @@ def describe_gpus() -> list[dict[str, Any]] | None:
             "capability": f"{properties.major}.{properties.minor}",
             "link": link,
         }
-        for properties, link in zip(found, links, strict=True)
+        for properties, link in zip(devices, links, strict=True)
     ]
 
 
 def links_between(uuids: Sequence[str]) -> list[str | None]:
-    """Return how each GPU reaches the others of `uuids`, by NVML, or by nvidia-smi where pynvml is not installed.
+    """Return the links of each GPU to the others, from NVML, or from nvidia-smi where pynvml is not installed.
 
     Args:
-        uuids: As PyTorch has them, without the prefix "GPU-".
+        uuids: From PyTorch, without the prefix "GPU-".
 
     Returns:
         For each GPU the kinds of its links joined by "+", slowest first; None for a single GPU or when unknown.
@@ -76,25 +76,25 @@ def links_between(uuids: Sequence[str]) -> list[str | None]:
 
 
 def gpu_numbers(rows: str | None) -> dict[str, int]:
-    """Return the number that nvidia-smi gives each GPU, by UUID without prefix, from rows of `index, uuid`."""
-    found = (re.fullmatch(r"\s*(\d+)\s*,\s*GPU-(\S+)\s*", line) for line in (rows or "").splitlines())
-    return {match[2]: int(match[1]) for match in found if match}
+    """Return the number of each GPU in nvidia-smi by UUID without prefix, from rows of `index, uuid`."""
+    matches = (re.fullmatch(r"\s*(\d+)\s*,\s*GPU-(\S+)\s*", line) for line in (rows or "").splitlines())
+    return {match[2]: int(match[1]) for match in matches if match}
 
 
 def gpu_links(topology: str | None, numbers: Sequence[int] | None = None) -> dict[int, str]:
-    """Return how each GPU reaches the others, from the text of `nvidia-smi topo -m`.
+    """Return the links of each GPU to the others, from the output of `nvidia-smi topo -m`.
 
     Args:
-        topology: The text; None for none.
-        numbers: The GPUs that count, by their numbers; all when not given.
+        topology: The output; None when there is none.
+        numbers: Numbers of the GPUs that count; default: all.
 
     Returns:
-        By GPU number, the kinds of link in its row joined by "+", slowest first; GPUs without others are left out.
+        By GPU number, the kinds of links in its row joined by "+", slowest first; GPUs without links are left out.
     """
     rows = {}
     columns: list[str] = []
     wanted = None if numbers is None else {f"GPU{number}" for number in numbers}
-    # The terminal form underlines the heading.
+    # On a terminal the heading is underlined.
     for line in re.sub(r"\x1b\[[0-9;]*m", "", topology or "").splitlines():
         words = line.split()
         if not columns:
@@ -108,14 +108,14 @@ def gpu_links(topology: str | None, numbers: Sequence[int] | None = None) -> dic
 
 
 def nvml_links(nvml: Any, uuids: Sequence[str]) -> list[str | None]:
-    """Return how each GPU reaches the others of `uuids`, in the words of `nvidia-smi topo -m`.
+    """Return the links of each GPU to the others, with the names of `nvidia-smi topo -m`.
 
     Args:
         nvml: The module `pynvml` of the package nvidia-ml-py.
         uuids: Of two GPUs or more, without the prefix "GPU-".
 
     Raises:
-        Exception: What NVML raises when there is no driver, no such device, or no permission.
+        Exception: Of NVML, when there is no driver, no such device, or no permission.
     """
     nvml.nvmlInit()
     try:
@@ -123,22 +123,23 @@ def nvml_links(nvml: Any, uuids: Sequence[str]) -> list[str | None]:
         ends = [_nvlink_ends(nvml, handle) for handle in handles]
         addresses = [_text(nvml.nvmlDeviceGetPciInfo(handle).busId) for handle in handles]
         kinds: list[set[str]] = [set() for _ in uuids]
-        for one, other in itertools.combinations(range(len(uuids)), 2):
-            # Links to switches reach all GPUs that have such links.
-            num_links = ends[one].get(addresses[other]) or min(end.get("switch", 0) for end in (ends[one], ends[other]))
+        for first, second in itertools.combinations(range(len(uuids)), 2):
+            # A link to a switch reaches all GPUs with such a link.
+            num_switched = min(ends[first].get("switch", 0), ends[second].get("switch", 0))
+            num_links = ends[first].get(addresses[second]) or num_switched
             if num_links:
                 kind = f"NV{num_links}"
             else:
-                kind = _PCIE_LEVELS[nvml.nvmlDeviceGetTopologyCommonAncestor(handles[one], handles[other])]
-            kinds[one].add(kind)
-            kinds[other].add(kind)
-        return [_joined(each) for each in kinds]
+                kind = _PCIE_LEVELS[nvml.nvmlDeviceGetTopologyCommonAncestor(handles[first], handles[second])]
+            kinds[first].add(kind)
+            kinds[second].add(kind)
+        return [_joined(names) for names in kinds]
     finally:
         nvml.nvmlShutdown()
 
 
 def _nvlink_ends(nvml: Any, handle: Any) -> dict[str, int]:
-    """Return how many active NVLinks of a GPU end at each PCI address, or at a "switch"."""
+    """Return the number of active NVLinks of a GPU to each PCI address, or to a "switch"."""
     ends: dict[str, int] = {}
     for number in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
@@ -153,7 +154,7 @@ def _nvlink_ends(nvml: Any, handle: Any) -> dict[str, int]:
 
 
 def _text(value: str | bytes) -> str:
-    """Return a text of NVML, which older versions of pynvml leave as bytes."""
+    """Return a text of NVML, which older versions of pynvml return as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -162,25 +163,25 @@ def _joined(kinds: set[str]) -> str:
 
 
 def link_bytes_per_s(link: str | None, capability: str) -> float | None:
-    """Return how fast a GPU reaches the slowest of the others, one direction; None for what is not known, as PCIe.
+    """Return the speed of the slowest link of a GPU, one direction; None where unknown, as for PCIe.
 
     Args:
-        link: As `describe_gpus` has it: "NV18", or several joined by "+".
+        link: From `describe_gpus`: "NV18", or several joined by "+".
         capability: Compute capability of the GPU, such as "9.0".
     """
-    each = NVLINK_BYTES_PER_S.get(capability.partition(".")[0])
+    link_speed = NVLINK_BYTES_PER_S.get(capability.partition(".")[0])
     kinds = [re.fullmatch(r"NV(\d+)", kind) for kind in (link or "").split("+")]
-    if each is None or not all(kinds):
+    if link_speed is None or not all(kinds):
         return None
-    return each * min(int(kind.group(1)) for kind in kinds if kind)
+    return link_speed * min(int(kind.group(1)) for kind in kinds if kind)
 
 
 def gpu_driver(proc: Path = _PROC, sys_root: Path = _SYS) -> str | None:
-    """Return the version of NVIDIA's driver, such as "550.54.15", by files of the kernel or by NVML; None for none."""
+    """Return the version of NVIDIA's driver, such as "550.54.15", from the kernel or NVML; None without a driver."""
     version = (read_text(sys_root / "module" / "nvidia" / "version") or "").strip()
     line = (read_text(proc / "driver" / "nvidia" / "version") or "").partition("\n")[0]
-    if found := re.fullmatch(r"[\d.]+", version) or re.search(r"\d+\.\d+(\.\d+)?", line):
-        return found[0]
+    if match := re.fullmatch(r"[\d.]+", version) or re.search(r"\d+\.\d+(\.\d+)?", line):
+        return match[0]
     nvml = _import_nvml()
     if nvml is not None:
         with contextlib.suppress(Exception):  # of NVML: no driver
@@ -203,8 +204,8 @@ def library_versions() -> dict[str, str | None]:
     """Return the versions of CUDA's runtime, cuDNN and NCCL that this process uses; None without a GPU of NVIDIA.
 
     Returns:
-        cuda, cudnn, nccl: of the loaded library, which need not be the one that a package of the same name brings;
-        where none is loaded, of the one that torch was built with.
+        cuda, cudnn, nccl: of the loaded library, which may not be that of the package with the same name; where none
+        is loaded, of the library with which torch was built.
     """
     unknown: dict[str, str | None] = {"cuda": None, "cudnn": None, "nccl": None}
     try:
@@ -220,18 +221,18 @@ def library_versions() -> dict[str, str | None]:
 
 
 def built_nccl() -> str | None:
-    """Return the version of NCCL that torch was built with; None for a build without NCCL."""
+    """Return the version of NCCL with which torch was built; None for a build without NCCL."""
     import torch
 
-    with contextlib.suppress(Exception):  # a build without NCCL raises what it likes
+    with contextlib.suppress(Exception):  # a build without NCCL raises various exceptions
         return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     return None
 
 
 def loaded_nccl(maps: Path = _PROC / "self" / "maps") -> str | None:
-    """Return the version of the NCCL that this process has loaded with torch; None where it has none.
+    """Return the version of NCCL that this process has loaded; None where it has none.
 
-    Paths say little: torch's own build looks beside itself before LD_LIBRARY_PATH is asked, others do not.
+    Paths are not enough: the official builds of torch search their own folder before LD_LIBRARY_PATH, others do not.
     """
     return _loaded("libnccl", "ncclGetVersion", nccl_version, maps)
 
@@ -254,7 +255,7 @@ def _loaded(library: str, function: str, version: Callable[[int], str], maps: Pa
 
 def nccl_version(code: int) -> str:
     """Return "2.27.7" for 22707: 10000 X + 100 Y + Z, and up to 2.8 1000 X + 100 Y + Z (NCCL_VERSION in nccl.h)."""
-    return _of_digits(code, 10000 if code >= 10000 else 1000)
+    return _dotted(code, 10000 if code >= 10000 else 1000)
 
 
 def cuda_version(code: int) -> str:
@@ -264,9 +265,9 @@ def cuda_version(code: int) -> str:
 
 def cudnn_version(code: int | None) -> str | None:
     """Return "9.10.2" for 91002: 10000 X + 100 Y + Z, and up to 8 1000 X + 100 Y + Z (cudnn_version.h)."""
-    return None if code is None else _of_digits(code, 10000 if code >= 90000 else 1000)
+    return None if code is None else _dotted(code, 10000 if code >= 90000 else 1000)
 
 
-def _of_digits(code: int, of_major: int) -> str:
-    major, rest = divmod(code, of_major)
+def _dotted(code: int, major_factor: int) -> str:
+    major, rest = divmod(code, major_factor)
     return f"{major}.{rest // 100}.{rest % 100}"

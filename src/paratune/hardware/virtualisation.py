@@ -1,4 +1,4 @@
-"""Whether this process runs in a virtual machine or in a container, from files of the kernel alone."""
+"""Detects virtual machines and containers from files of the kernel."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _VENDORS = {
     "VMW": "vmware",
     "Xen": "xen",
 }
-"""How the firmware's descriptions of virtual machines begin. Names of hypervisors are those of systemd-detect-virt."""
+"""Hypervisors by the start of the firmware's description, with the names of systemd-detect-virt."""
 _DMI = ("product_name", "sys_vendor", "board_vendor", "bios_vendor", "product_version")
 _IN_CGROUP = {
     "kubepods": "kubernetes",
@@ -37,31 +37,31 @@ _IN_CGROUP = {
     "lxc": "lxc",
     "containerd": "containerd",
 }
-"""Parts of a control group's path, and the containers that they tell."""
+"""Kinds of containers by a part of the control group's path."""
 
 
 def describe_virtualisation(root: Path = _ROOT) -> dict[str, str | None]:
-    """Describe what lies between this process and the hardware.
+    """Describe the virtual machine and the container of this process.
 
     Args:
-        root: Folder in which proc, sys and the files of containers are.
+        root: Folder with proc, sys and the files of containers.
 
     Returns:
         hypervisor (none, a name such as kvm, vmware, xen, amazon, google or microsoft, or other), container (none, or a
-        name such as docker, podman, kubernetes, lxc, apptainer or wsl). None where the system does not tell.
+        name such as docker, podman, kubernetes, lxc, apptainer or wsl). None where unknown.
     """
     return {"hypervisor": _hypervisor(root), "container": _container(root)}
 
 
 def _hypervisor(root: Path) -> str | None:
-    """Return the hypervisor. Firmware alone is no proof: clouds also lend whole machines under the same names."""
+    """Return the hypervisor. The firmware alone is not enough: physical machines of clouds have the same names."""
     flags = re.search(r"^flags\s*:(.*)$", read_text(root / "proc" / "cpuinfo") or "", re.MULTILINE)
     if flags and "hypervisor" not in flags[1].split():
         return NONE
     name = next(_names(root), None)
     if flags:
         return name or OTHER
-    # Processors without flags, such as ARM's, leave the question to the firmware; Amazon names whole machines so.
+    # For processors without flags, such as ARM's, the firmware decides; Amazon's physical machines end with .metal.
     product = read_text(root / "sys" / "class" / "dmi" / "id" / "product_name") or ""
     return NONE if product.strip().endswith(".metal") else name
 
@@ -81,8 +81,8 @@ def _container(root: Path) -> str | None:
         return "wsl"
     if (root / ".singularity.d").exists():
         return "apptainer"
-    if told := (read_text(root / "run" / "systemd" / "container") or "").strip():
-        return told
+    if container := (read_text(root / "run" / "systemd" / "container") or "").strip():
+        return container
     groups, mounts = (read_text(root / "proc" / "self" / name) for name in ("cgroup", "mountinfo"))
     if "/kubelet/pods/" in (mounts or ""):  # Kubernetes mounts /etc/hosts from there
         return "kubernetes"
@@ -92,6 +92,6 @@ def _container(root: Path) -> str | None:
     for file, name in (("run/.containerenv", "podman"), (".dockerenv", "docker")):
         if (root / file).exists():
             return name
-    # A root of layers is a container's, or that of a machine without disks.
+    # An overlay as root is a container, or a machine without disks.
     is_layered = re.search(r"^\S+ \S+ \S+ \S+ / .* - overlay ", mounts or "", re.MULTILINE)
     return None if groups is None or mounts is None or is_layered else NONE

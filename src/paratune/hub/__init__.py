@@ -1,6 +1,6 @@
-"""The Hugging Face hub: may it be asked, and does it answer? Its own client tries for most of a minute, in many lines.
+"""The Hugging Face hub: whether it can be reached, within seconds, and uploads that a user asks for.
 
-Floor 1: no torch.
+Imports no torch.
 """
 
 import functools
@@ -8,28 +8,28 @@ import queue
 import threading
 
 TIMEOUT_S = 5.0
-"""How long the hub has to answer."""
+"""Longest time for an answer of the hub."""
 
 
 def is_offline() -> bool:
-    """Return whether HF_HUB_OFFLINE is set: then nothing is ever asked."""
+    """Return whether HF_HUB_OFFLINE is set; then paratune never contacts the hub."""
     from huggingface_hub import is_offline_mode
 
     return is_offline_mode()
 
 
 @functools.cache
-def why_not() -> str | None:
-    """Return why nothing can be fetched, in words; None when the hub answers. It is asked once in a process.
+def unreachable_reason() -> str | None:
+    """Return why the hub cannot be reached, as text; None when it answers. It is asked once in a process.
 
-    Any answer will do, through the proxies that the environment names. The cache of earlier downloads is not looked at.
+    Any answer counts, through the proxies of the environment. The cache of earlier downloads is not checked.
     """
     if is_offline():
         return "HF_HUB_OFFLINE is set"
     from huggingface_hub import constants
 
     answers: queue.SimpleQueue[str] = queue.SimpleQueue()
-    # In a thread of its own: no timeout of a client is heeded while a name server does not answer.
+    # In a thread, because the timeout of a client has no effect while a name server does not answer.
     threading.Thread(target=_ask, args=(constants.ENDPOINT, answers), daemon=True).start()
     try:
         problem = answers.get(timeout=TIMEOUT_S)
@@ -39,12 +39,12 @@ def why_not() -> str | None:
 
 
 def _ask(endpoint: str, answers: "queue.SimpleQueue[str]") -> None:
-    """Put an empty text for an answer, or what went wrong."""
+    """Put an empty text when the hub answers, or the error."""
     from huggingface_hub import get_session
 
     try:
         get_session().head(endpoint, timeout=TIMEOUT_S)
-    except Exception as error:  # of whichever client this version uses
+    except Exception as error:  # depends on the HTTP client of the installed version
         answers.put(next(iter(str(error).strip().splitlines()), "") or type(error).__name__)
     else:
         answers.put("")

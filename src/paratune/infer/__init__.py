@@ -1,1 +1,1 @@
-"""Using a trained model: evaluate it on a file, predict a file."""
+"""Uses a trained model: evaluates and predicts files, fills in masks, and gives pseudo-labels."""

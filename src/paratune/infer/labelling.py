@@ -1,4 +1,4 @@
-"""Labels that models give: which models may be asked together, which rows are out, and the columns of the output."""
+"""Checks and outputs of pseudo-labelling: whether models have the same task, excluded rows, and output columns."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,75 +15,75 @@ from paratune.config.task_sections import ClassificationTask, RegressionTask, Ta
 from paratune.data.duplicates import text_hashes
 from paratune.data.sources import PSEUDO
 from paratune.errors import ConfigError, DataError, option_error
-from paratune.infer.pseudo import FATES, KEPT, SEEN, asked_of, seen_fate
-from paratune.tasks.answers import scale_of
+from paratune.infer.pseudo import KEPT, OUTCOMES, SEEN, is_predicted, seen_outcome
+from paratune.tasks.answers import number_scale
 
 ROW = "source_row"
 OUTPUT = (PSEUDO, ROW, "confidence", "spread", "prediction")
-"""Columns that the output has beside those of a training."""
+"""Columns of the output in addition to those of a training file."""
 KINDS = ("classification", "regression")
 
 
 @dataclass(frozen=True)
-class Voice:
-    """What one of the models is, and what it said."""
+class LabelModel:
+    """One of the models, with its outputs."""
 
     target: str
     task: Task
     columns: Columns
     group_by: str | None
-    """Column that the run kept together when it cut its parts."""
+    """Column by which the run grouped rows when it split its data."""
     samples: Any
     """`paratune.data.columns.Samples` of the input: rows with a text."""
     outputs: np.ndarray[Any, Any]
-    """(rows with a text, C) or (rows with a text, 1)."""
+    """(N, C) or (N, 1), for N rows with a text."""
     seen: Mapping[str, Any]
     """`paratune.infer.seen.SeenTexts` by split."""
     facts: Mapping[str, Any]
-    """For the record."""
+    """Facts of the model for the record."""
 
 
 def check_kind(target: str, task: Task, *, num_models: int) -> None:
-    """Refuse a task whose answers no single number says the certainty of.
+    """Check that a single number can give the certainty of an answer of the task.
 
     Raises:
-        ConfigError: It is such a task, or a regression with one model.
+        ConfigError: It cannot, as for other tasks, or for a regression with one model.
     """
     if task.kind not in KINDS:
         raise ConfigError(
-            f"{target} has the task {task.kind}; pseudo-labels are for {' and '.join(KINDS)}, where one confidence (or "
-            "one spread) is the certainty of the whole answer",
+            f"{target} has the task {task.kind}; pseudo-labels are only for {' and '.join(KINDS)}, where a single "
+            "confidence or spread is the certainty of the whole answer",
             code="task.unsupported",
             target=target,
             kind=task.kind,
         )
     if isinstance(task, RegressionTask) and num_models < 2:
         raise ConfigError(
-            f"{target} is one regression model, and a number has no confidence: its certainty is measured by "
-            "the spread over several runs; name at least two, such as the same configuration with other seeds",
+            f"{target} is a single regression model, and a number has no confidence: certainty is the spread over "
+            "several runs; give at least two, such as the same configuration with different seeds",
             code="task.unsupported",
             target=target,
         )
 
 
-def check_alike(first: Voice, target: str, task: Task, columns: Columns) -> None:
-    """Make sure that a model answers the question of the first one, of the same texts.
+def check_same_task(first: LabelModel, target: str, task: Task, columns: Columns) -> None:
+    """Check that a model has the same task and the same text columns as the first model.
 
     Raises:
         ConfigError: Task, classes or text columns differ.
     """
     if task.kind != first.task.kind or class_names(task) != class_names(first.task):
         raise ConfigError(
-            f"{target} ({_task_text(task)}) and {first.target} ({_task_text(first.task)}) do not answer the same "
-            "question; name runs of one task",
+            f"{target} ({_task_text(task)}) and {first.target} ({_task_text(first.task)}) have different tasks; give "
+            "runs of the same task",
             code="pseudo_label.models_differ",
             target=target,
         )
     for key in ("text", "text_pair", "separator"):
-        own, wanted = getattr(columns, key), getattr(first.columns, key)
-        if own != wanted:
+        value, expected = getattr(columns, key), getattr(first.columns, key)
+        if value != expected:
             raise ConfigError(
-                f"data.columns.{key} is {own!r} in {target} and {wanted!r} in {first.target}",
+                f"data.columns.{key} is {value!r} in {target} and {expected!r} in {first.target}",
                 code="pseudo_label.models_differ",
                 key=f"data.columns.{key}",
                 target=target,
@@ -96,41 +96,41 @@ def _task_text(task: Task) -> str:
 
 
 def check_columns(source: str, table: pa.Table, columns: Columns, group_by: str | None) -> None:
-    """Refuse columns that the output would write over.
+    """Check that columns of the output do not replace columns of the input.
 
     Raises:
-        DataError: One has the name of a column of the output, or holds what becomes the label.
+        DataError: A kept column has the name of a column of the output, or of the label.
     """
-    carried = _carried(table, columns, [group_by])
-    taken = [name for name in (*carried, columns.label) if name in OUTPUT]
-    if taken:
+    kept = _kept_columns(table, columns, [group_by])
+    reserved = [name for name in (*kept, columns.label) if name in OUTPUT]
+    if reserved:
         raise DataError(
-            f"{source}: the output has a column {taken[0]} of its own, and the model's columns name one too (text, "
-            "label, id or split.group_by); rename it",
+            f"{source}: the output has its own column {reserved[0]}, but a column of the model (text, label, id or "
+            "split.group_by) has this name too; rename it",
             code="data.column_taken",
             source=source,
         )
-    if columns.label in carried:
+    if columns.label in kept:
         raise DataError(
-            f"{source}: the column {columns.label} would be kept (text, id or split.group_by) and is also that of the "
-            "label, which the models give; name another with --label",
+            f"{source}: the column {columns.label} is kept in the output (text, id or split.group_by) and is also the "
+            "column of the predicted labels; choose another one with --label",
             code="data.column_taken",
             source=source,
             label=columns.label,
         )
 
 
-def _carried(table: pa.Table, columns: Columns, groups: Sequence[str | None]) -> list[str]:
-    """Return the columns of the input that the output has too: texts, id, and what is kept together in a cut."""
+def _kept_columns(table: pa.Table, columns: Columns, groups: Sequence[str | None]) -> list[str]:
+    """Return the columns of the input that the output keeps: texts, id, and the columns of `split.group_by`."""
     names = dict.fromkeys([*text_columns(columns), columns.id, *groups])
     return [name for name in names if name is not None and name in table.column_names]
 
 
-def check_rule(task: Task, voices: Sequence[Voice], threshold: float, max_per_class: int | None) -> None:
-    """Make sure that the rule means something in this task.
+def check_rule(task: Task, models: Sequence[LabelModel], threshold: float, max_per_class: int | None) -> None:
+    """Check the options of the rule for this task.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: An option is out of range or has no effect.
     """
     if isinstance(task, ClassificationTask):
         least = 1 / len(class_names(task))
@@ -153,40 +153,42 @@ def check_rule(task: Task, voices: Sequence[Voice], threshold: float, max_per_cl
         )
 
 
-def refused_rows(voices: Sequence[Voice]) -> list[str | None]:
-    """Return the fate of each row that is out whatever the models say of it."""
-    hashes = text_hashes(voices[0].samples)
+def excluded_rows(models: Sequence[LabelModel]) -> list[str | None]:
+    """Return the outcome of each row that is excluded before the models are used; None for other rows."""
+    hashes = text_hashes(models[0].samples)
     first = np.zeros(len(hashes), dtype=np.bool_)
     first[np.unique(hashes, return_index=True)[1]] = True
-    refused: list[str | None] = [None if is_first else "repeated" for is_first in first]
-    known = [(seen_fate(name), each.hashes) for voice in voices for name, each in voice.seen.items()]
-    # The last word is that of what is looked at first.
-    for fate, seen in sorted(known, key=lambda each: SEEN.index(each[0]), reverse=True):
+    excluded: list[str | None] = [None if is_first else "repeated" for is_first in first]
+    outcome_hashes = [
+        (seen_outcome(name), seen_split.hashes) for model in models for name, seen_split in model.seen.items()
+    ]
+    # Reversed, so that the first outcome in `SEEN` is written last and stays.
+    for outcome, seen in sorted(outcome_hashes, key=lambda item: SEEN.index(item[0]), reverse=True):
         for row in np.flatnonzero(np.isin(hashes, seen)):
-            refused[row] = fate
-    return refused
+            excluded[row] = outcome
+    return excluded
 
 
-def output_table(table: pa.Table, voices: Sequence[Voice], opinion: Any, kept: np.ndarray[Any, Any]) -> pa.Table:
-    """Return the output: the columns that a training reads, the label in its own form, and where it is from."""
-    voice, columns = voices[0], voices[0].columns
-    rows = voice.samples.rows[kept]
-    names = _carried(table, columns, [each.group_by for each in voices])
-    found = {name: table.column(name).take(pa.array(rows)) for name in names}
-    values = opinion.values[kept]
-    if isinstance(voice.task, ClassificationTask):
-        forms = _label_values(voice.task)
+def output_table(table: pa.Table, models: Sequence[LabelModel], combined: Any, kept: np.ndarray[Any, Any]) -> pa.Table:
+    """Return the output: the columns of a training file, with labels in the form of the data, and their origin."""
+    model, columns = models[0], models[0].columns
+    rows = model.samples.rows[kept]
+    names = _kept_columns(table, columns, [model.group_by for model in models])
+    columns_by_name = {name: table.column(name).take(pa.array(rows)) for name in names}
+    values = combined.values[kept]
+    if isinstance(model.task, ClassificationTask):
+        forms = _label_values(model.task)
         labels: Any = [forms[int(value)] for value in values]
         extra: dict[str, Any] = {}
     else:
-        scale = scale_of(voice.task)
+        scale = number_scale(model.task)
         labels, extra = (scale.reported(values) if scale else values), {"prediction": values}
     return pa.table(
         {
-            **found,
+            **columns_by_name,
             str(columns.label): labels,
             PSEUDO: np.ones(len(kept), dtype=np.bool_),
-            "spread" if opinion.is_spread else "confidence": opinion.certainty[kept],
+            "spread" if combined.is_spread else "confidence": combined.certainty[kept],
             **extra,
             ROW: rows,
         }
@@ -194,7 +196,7 @@ def output_table(table: pa.Table, voices: Sequence[Voice], opinion: Any, kept: n
 
 
 def _label_values(task: ClassificationTask) -> list[Any]:
-    """Return for each class the value by which the data says it; the first where several do."""
+    """Return the value of each class in the data; the first one if there are several."""
     if not isinstance(task.labels, dict):
         whole = all(isinstance(label, int) for label in task.labels)
         return list(task.labels) if whole else [str(label) for label in task.labels]
@@ -204,36 +206,36 @@ def _label_values(task: ClassificationTask) -> list[Any]:
     return [firsts[name] for name in class_names(task)]
 
 
-def classes_without_rows(task: Task, opinion: Any, fates: Sequence[str]) -> str | None:
-    """Return which classes no kept row has, and what became of the rows that were given them; None without such."""
-    found = []
+def classes_without_rows(task: Task, combined: Any, outcomes: Sequence[str]) -> str | None:
+    """Return the classes without kept rows, with the outcomes of the rows of these classes; None if there are none."""
+    classes = []
     for number, name in enumerate(class_names(task) if isinstance(task, ClassificationTask) else ()):
-        asked = asked_of(fates) & (opinion.values == number)
-        counts = Counter(fates[row] for row in np.flatnonzero(asked).tolist())
+        predicted = is_predicted(outcomes) & (combined.values == number)
+        counts = Counter(outcomes[row] for row in np.flatnonzero(predicted).tolist())
         if not counts[KEPT]:
-            why = ", ".join(f"{count} {FATES[fate]}" for fate, count in counts.most_common())
-            found.append(f"{name!r} ({why or 'no row was given it'})")
-    return f"no kept row has the label {', '.join(found)}; training on both makes it rarer" if found else None
+            why = ", ".join(f"{count} {OUTCOMES[outcome]}" for outcome, count in counts.most_common())
+            classes.append(f"{name!r} ({why or 'never predicted'})")
+    return f"no kept row has the label {', '.join(classes)}; pseudo-labels make it rarer" if classes else None
 
 
-def nothing_kept(source: str, opinion: Any, fates: Sequence[str], threshold: float) -> str:
-    """Return why no row is kept, and how far the most certain one was from it."""
-    why = "; ".join(f"{count} {FATES[fate]}" for fate, count in Counter(fates).most_common())
-    asked = opinion.certainty[asked_of(fates) & np.isfinite(opinion.certainty)]
+def nothing_kept_text(source: str, combined: Any, outcomes: Sequence[str], threshold: float) -> str:
+    """Return the message if no row is kept: the reasons, and the certainty of the most certain row."""
+    why = "; ".join(f"{count} {OUTCOMES[outcome]}" for outcome, count in Counter(outcomes).most_common())
+    known = combined.certainty[is_predicted(outcomes) & np.isfinite(combined.certainty)]
     best = ""
-    if len(asked):
+    if len(known):
         best = (
-            f" (smallest spread: {asked.min():.4g})"
-            if opinion.is_spread
-            else f" (largest confidence: {asked.max():.4g})"
+            f" (smallest spread: {known.min():.4g})"
+            if combined.is_spread
+            else f" (largest confidence: {known.max():.4g})"
         )
     return f"{source}: no row is kept with --threshold {threshold:g}{best}: {why}; nothing was written"
 
 
-def group_by_of(run: Path | None) -> str | None:
-    """Return the column by which a run kept rows together, so that training on both can do so again."""
+def read_group_by(run: Path | None) -> str | None:
+    """Return the column by which a run grouped rows in its split, so that a later training can group by it too."""
     if run is None:
         return None
     split = records.read_run(run)["config"]["data"].get("split") or {}
-    found: str | None = split.get("group_by")
-    return found
+    group_by: str | None = split.get("group_by")
+    return group_by

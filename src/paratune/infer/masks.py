@@ -1,4 +1,4 @@
-"""Texts with masks, and the words that a masked language model would put there."""
+"""Fills in masks: the most probable words of a masked language model for each mask in a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,24 +20,24 @@ class Guess:
     """A word for a mask."""
 
     token: str
-    """As the tokenizer writes it: a piece that goes on with the word before may begin with ##."""
+    """The word in the tokenizer's form: a piece that continues a word may begin with ##."""
     probability: float
-    """Of all of the model's vocabulary, 0 to 1."""
+    """Probability in the model's whole vocabulary, 0 to 1."""
 
 
 def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[list[list[Guess]]]:
-    """Return of each text, of each of its masks, the most probable words, best first.
+    """Return for each text and each of its masks the most probable words, best first.
 
-    Masks of one text are filled in each by itself, while the others stay masked.
+    Each mask of a text is filled in while the other masks stay masked.
 
     Args:
-        trained: A masked language model; what it keeps of its outputs is changed.
-        texts: At least one, each with one mask or more.
-        top_k: Words of each mask, at least 1.
+        trained: A masked language model; its `objective` is changed.
+        texts: At least one text, each with at least one mask.
+        top_k: Number of words for each mask, at least 1.
 
     Raises:
-        ConfigError: The model is another one, or has fewer words than `top_k`.
-        DataError: A text has no mask, or has one beyond the model's most tokens.
+        ConfigError: The model is not a masked language model, or has fewer words than `top_k`.
+        DataError: A text has no mask, or a mask is beyond the model's maximum length.
     """
     check_masked_lm(trained)
     num_words = int(trained.model.hf.config.get_text_config().vocab_size)
@@ -53,21 +53,21 @@ def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[
     for number, text in enumerate(texts, start=1):
         if mask not in text:
             raise DataError(
-                f"text {number}, {text!r}, has no {mask}: write it where a word is to be filled in",
+                f"text {number}, {text!r}, has no {mask}: write it in place of the missing word",
                 code="data.no_mask",
                 number=number,
                 mask=mask,
             )
     trained.model.objective = masked_lm(num_guesses=top_k)
-    # Tokens of what is typed for a look are not for the cache.
+    # A temporary folder, because tokens of typed texts are not worth caching.
     with scratch_folder() as folder:
         reader = replace(trained, columns=Columns(text="text"))
         split = reader.read("texts", pa.table({"text": list(texts)}), require_labels=False, cache_dir=folder)
         if split.num_rows < len(texts):
             number = min(set(range(len(texts))) - set(split.samples.rows.tolist()))
             raise DataError(
-                f"text {number + 1}: not all of its masks are within the {trained.max_length} tokens that this model "
-                "takes; shorten it",
+                f"text {number + 1}: a mask is after the first {trained.max_length} tokens, the maximum of this model; "
+                "shorten the text",
                 code="data.no_mask",
                 max_length=trained.max_length,
             )
@@ -80,11 +80,15 @@ def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[
 
 
 def check_masked_lm(trained: TrainedModel) -> None:
-    """Raise ConfigError where a model fills in no masks, or its tokenizer has none."""
+    """Check that a model can fill in masks.
+
+    Raises:
+        ConfigError: It is not a masked language model, or its tokenizer has no mask.
+    """
     if trained.task.kind != "mlm":
         raise ConfigError(
-            f"{trained.model.hf.config.name_or_path or 'the model'} is a model for {trained.task.kind} and fills in no "
-            "masks; take a masked language model (task.kind: mlm)",
+            f"{trained.model.hf.config.name_or_path or 'the model'} is a model for {trained.task.kind}, which cannot "
+            "fill in masks; use a masked language model (task.kind: mlm)",
             code="task.unsupported",
             kind=trained.task.kind,
         )

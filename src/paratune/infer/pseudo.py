@@ -1,4 +1,4 @@
-"""Which rows get a label from models, and why the others do not: every row has one fate, and they sum to all rows.
+"""Decides which rows get a pseudo-label, and why other rows do not: every row has exactly one outcome.
 
 `N` rows, `M` models, `C` classes.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from paratune.records.predictions import softmax
 
 KEPT = "kept"
-FATES: Final[dict[str, str]] = {
+OUTCOMES: Final[dict[str, str]] = {
     "without_text": "without a text",
     "repeated": "a text of an earlier row",
     "in_train": "a text of the training set",
@@ -28,126 +28,126 @@ FATES: Final[dict[str, str]] = {
     "over_limit": "beyond --limit",
     KEPT: "kept",
 }
-"""What can become of a row, in the order in which it is looked at, and how it is said."""
+"""The possible outcomes of a row in the order in which they are checked, with their descriptions."""
 
 SEEN = ("in_train", "in_validation", "in_test", "in_extra")
-"""Fates of texts that a run knows."""
+"""Outcomes of texts that are in a data set of a run."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Opinion:
-    """What one or several models say of N rows."""
+class CombinedPrediction:
+    """The combined prediction of one or several models for N rows."""
 
     values: npt.NDArray[Any]
     """(N,): class ids, int64, or numbers, float64."""
     certainty: Floats
     """(N,): mean probability of the class, or standard deviation of the numbers over the models."""
     agreed: npt.NDArray[np.bool_]
-    """(N,): whether all models name the class; true of numbers."""
+    """(N,): whether all models predict this class; True for numbers."""
     is_spread: bool
-    """Whether less certainty is better, as it is a spread."""
+    """Whether `certainty` is a spread, so that a smaller value is better."""
 
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """Which of the rows are kept."""
+    """The rule by which rows are kept."""
 
     threshold: float
-    """Least confidence, or largest spread, that is kept."""
+    """Smallest confidence, or largest spread, of a kept row."""
     max_per_class: int | None = None
-    """Rows of each class that are kept at most, the most confident ones."""
+    """Maximum number of kept rows of each class; the most confident ones are kept."""
     limit: int | None = None
-    """Rows that are kept at most in all, the most certain ones."""
+    """Maximum number of kept rows; the most certain ones are kept."""
 
 
-def class_opinion(logits: Sequence[npt.NDArray[Any]]) -> Opinion:
-    """Return the class of the largest mean probability over models, and that probability.
+def combine_classes(logits: Sequence[npt.NDArray[Any]]) -> CombinedPrediction:
+    """Return the class with the largest mean probability over models, and this probability.
 
     Args:
-        logits: (N, C) of each of M models.
+        logits: (N, C) for each of M models.
     """
-    shares = np.stack([softmax(each.astype(np.float64)) for each in logits])
+    shares = np.stack([softmax(model_outputs.astype(np.float64)) for model_outputs in logits])
     mean = shares.mean(axis=0)
     classes = mean.argmax(axis=1).astype(np.int64)
     agreed = (shares.argmax(axis=2) == classes).all(axis=0)
-    return Opinion(classes, mean.max(axis=1), agreed, is_spread=False)
+    return CombinedPrediction(classes, mean.max(axis=1), agreed, is_spread=False)
 
 
-def number_opinion(numbers: Sequence[npt.NDArray[Any]]) -> Opinion:
+def combine_numbers(numbers: Sequence[npt.NDArray[Any]]) -> CombinedPrediction:
     """Return the mean over models, and the sample standard deviation (n - 1).
 
     Args:
-        numbers: (N, 1) of each of at least two models.
+        numbers: (N, 1) for each of at least two models.
     """
-    stacked = np.stack([each[:, 0].astype(np.float64) for each in numbers])
+    stacked = np.stack([model_outputs[:, 0].astype(np.float64) for model_outputs in numbers])
     agreed = np.ones(stacked.shape[1], dtype=np.bool_)
-    with np.errstate(invalid="ignore"):  # of infinite ones, which are no opinion
-        return Opinion(stacked.mean(axis=0), stacked.std(axis=0, ddof=1), agreed, is_spread=True)
+    with np.errstate(invalid="ignore"):  # infinite numbers give NaN
+        return CombinedPrediction(stacked.mean(axis=0), stacked.std(axis=0, ddof=1), agreed, is_spread=True)
 
 
-def decide(opinion: Opinion, refused: Sequence[str | None], rule: SelectionRule) -> list[str]:
-    """Return the fate of each row, a key of `FATES`.
+def decide(combined: CombinedPrediction, excluded: Sequence[str | None], rule: SelectionRule) -> list[str]:
+    """Return the outcome of each row, a key of `OUTCOMES`.
 
-    Of equally certain rows the earlier one is kept.
+    Among equally certain rows earlier ones are kept.
 
     Args:
-        opinion: On the N rows.
-        refused: (N,): the fate of rows that are out for another reason; None for those that are asked of.
-        rule: What is kept of these.
+        combined: The combined prediction for N rows.
+        excluded: (N,): the outcome of rows that are excluded for another reason; None for other rows.
+        rule: The rule for the other rows.
     """
-    better = -opinion.certainty if opinion.is_spread else opinion.certainty
-    least = -rule.threshold if opinion.is_spread else rule.threshold
-    fates: list[str] = []
-    for row, reason in enumerate(refused):
+    better = -combined.certainty if combined.is_spread else combined.certainty
+    least = -rule.threshold if combined.is_spread else rule.threshold
+    outcomes: list[str] = []
+    for row, reason in enumerate(excluded):
         if reason is not None:
-            fates.append(reason)
-        elif not np.isfinite(opinion.certainty[row]):
-            fates.append("not_finite")
-        elif not opinion.agreed[row]:
-            fates.append("disagreement")
+            outcomes.append(reason)
+        elif not np.isfinite(combined.certainty[row]):
+            outcomes.append("not_finite")
+        elif not combined.agreed[row]:
+            outcomes.append("disagreement")
         elif better[row] < least:
-            fates.append("above_threshold" if opinion.is_spread else "below_threshold")
+            outcomes.append("above_threshold" if combined.is_spread else "below_threshold")
         else:
-            fates.append(KEPT)
+            outcomes.append(KEPT)
     ranked = np.argsort(-better, kind="stable")
     if rule.max_per_class is not None:
-        _cap(fates, ranked, opinion.values, rule.max_per_class, "over_max_per_class")
+        _cap(outcomes, ranked, combined.values, rule.max_per_class, "over_max_per_class")
     if rule.limit is not None:
-        _cap(fates, ranked, np.zeros(len(fates)), rule.limit, "over_limit")
-    return fates
+        _cap(outcomes, ranked, np.zeros(len(outcomes)), rule.limit, "over_limit")
+    return outcomes
 
 
-def _cap(fates: list[str], ranked: Ints, group_of: npt.NDArray[Any], most: int, fate: str) -> None:
-    """Let go, in place, what is kept of a group beyond its `most` most certain rows."""
-    kept: dict[Any, int] = {}
+def _cap(outcomes: list[str], ranked: Ints, groups: npt.NDArray[Any], most: int, outcome: str) -> None:
+    """Set the outcome of kept rows of each group, except its `most` most certain rows, in place."""
+    num_kept: dict[Any, int] = {}
     for row in ranked:
-        if fates[row] == KEPT:
-            group = group_of[row].item()
-            kept[group] = kept.get(group, 0) + 1
-            if kept[group] > most:
-                fates[row] = fate
+        if outcomes[row] == KEPT:
+            group = groups[row].item()
+            num_kept[group] = num_kept.get(group, 0) + 1
+            if num_kept[group] > most:
+                outcomes[row] = outcome
 
 
-def seen_fate(name: str) -> str:
-    """Return the fate of the texts of a run's set."""
-    return fate if (fate := f"in_{name}") in SEEN else "in_extra"
+def seen_outcome(name: str) -> str:
+    """Return the outcome of texts that are in this data set of a run."""
+    return outcome if (outcome := f"in_{name}") in SEEN else "in_extra"
 
 
-def asked_of(fates: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows were a matter of what the models say, (N,)."""
-    return np.array([fate not in {"repeated", *SEEN} for fate in fates], dtype=np.bool_)
+def is_predicted(outcomes: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return whether the outcome of each row depends on the predictions, (N,)."""
+    return np.array([outcome not in {"repeated", *SEEN} for outcome in outcomes], dtype=np.bool_)
 
 
-def histogram(opinion: Opinion, asked: npt.NDArray[np.bool_]) -> list[dict[str, float | int]]:
-    """Return how certain models are of the rows that were asked of: 20 bins, from 0 to 1 or to the largest spread.
+def histogram(combined: CombinedPrediction, predicted: npt.NDArray[np.bool_]) -> list[dict[str, float | int]]:
+    """Return a histogram of the certainty of predicted rows: 20 bins, from 0 to 1 or to the largest spread.
 
-    Rows without a finite prediction are in none.
+    Rows without a finite prediction are in no bin.
     """
-    values = opinion.certainty[asked & np.isfinite(opinion.certainty)]
-    highest = float(values.max(initial=0.0)) if opinion.is_spread else 1.0
+    values = combined.certainty[predicted & np.isfinite(combined.certainty)]
+    highest = float(values.max(initial=0.0)) if combined.is_spread else 1.0
     counts, edges = np.histogram(values, bins=20, range=(0.0, highest or 1.0))
     return [
         {"from": float(low), "to": float(high), "num_rows": int(count)}

@@ -1,6 +1,6 @@
-"""How well sentences read to a masked language model: each token masked in turn, and asked for.
+"""Computes the pseudo-perplexity of sentences with a masked language model: each token is masked and predicted in turn.
 
-Dimensions: `B` copies of a sentence, each with another token masked, `S` its tokens.
+Dimensions: `B` copies of a sentence, each with another masked token, `S` tokens of the sentence.
 Source: Salazar et al., Masked language model scoring, ACL 2020 (arXiv 1910.14659), section 2.
 """
 
@@ -14,24 +14,24 @@ from paratune.infer.masks import check_masked_lm
 from paratune.infer.trained import ForwardOnly, TrainedModel
 
 TOKENS_AT_ONCE = 4096
-"""Most tokens of a batch, if one copy of a sentence is not longer."""
+"""Maximum number of tokens in a batch, unless a single copy of a sentence is longer."""
 
 
 def pseudo_perplexities(trained: TrainedModel, sentences: Sequence[str]) -> list[float | None]:
     """Return exp(-PLL / N) of each sentence: PLL is the sum over its N tokens of log p(token | all others).
 
-    Copies of one sentence make batches of their own, so that nothing depends on which sentences stand beside it. For
-    the paper's figure of a whole corpus, take the mean of the logarithms, weighted by N.
+    A batch has copies of only one sentence, so that its result does not depend on other sentences. For the paper's
+    value of a whole corpus, take the mean of the logarithms, weighted by N.
 
     Args:
         trained: A masked language model.
-        sentences: Any number; special tokens are put around each, and are not asked for.
+        sentences: Any number; special tokens are added to each, but not predicted.
 
     Returns:
-        Perplexities, at least 1; None for a sentence with more tokens than the model takes, or none.
+        Perplexities, at least 1; None for a sentence that has no tokens, or more than the model's maximum.
 
     Raises:
-        ConfigError: The model is another one, or its tokenizer has no mask.
+        ConfigError: The model is not a masked language model, or its tokenizer has no mask.
     """
     check_masked_lm(trained)
     model = ForwardOnly(trained.model, trained.precision, trained.device)
@@ -41,21 +41,21 @@ def pseudo_perplexities(trained: TrainedModel, sentences: Sequence[str]) -> list
 def _perplexity(trained: TrainedModel, model: ForwardOnly, sentence: str) -> float | None:
     encoded = trained.tokenizer(sentence, return_special_tokens_mask=True, verbose=False)
     ids = torch.tensor(encoded["input_ids"])
-    asked = [place for place, special in enumerate(encoded["special_tokens_mask"]) if not special]
-    if not asked or len(ids) > trained.max_length:
+    positions = [position for position, special in enumerate(encoded["special_tokens_mask"]) if not special]
+    if not positions or len(ids) > trained.max_length:
         return None
     total = 0.0
-    for batch in _batches(ids, asked, trained.tokenizer.mask_token_id):
+    for batch in _batches(ids, positions, trained.tokenizer.mask_token_id):
         moved = batch.to(trained.device)
         total += float(trained.model.loss_sum(model.predict(moved), moved))
-    return math.exp(total / len(asked))
+    return math.exp(total / len(positions))
 
 
-def _batches(ids: torch.Tensor, asked: Sequence[int], mask: int) -> Iterator[Batch]:
-    """Yield copies of a sentence, (B, S), in each of which another one of the tokens `asked` is masked."""
+def _batches(ids: torch.Tensor, positions: Sequence[int], mask: int) -> Iterator[Batch]:
+    """Yield copies of a sentence, (B, S); each copy has a mask at another one of the positions."""
     at_once = max(1, TOKENS_AT_ONCE // len(ids))
-    for start in range(0, len(asked), at_once):
-        places_B = torch.tensor(asked[start : start + at_once])
+    for start in range(0, len(positions), at_once):
+        places_B = torch.tensor(positions[start : start + at_once])
         rows_B = torch.arange(len(places_B))
         ids_BS = ids.repeat(len(places_B), 1)
         labels_BS = torch.full_like(ids_BS, -100)

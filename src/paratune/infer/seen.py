@@ -1,4 +1,4 @@
-"""Which texts a run was trained, chosen and tested with, as far as that can still be told."""
+"""Finds the texts with which a run was trained, validated and tested, if they are still known."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from paratune.config.task_sections import Task
 from paratune.data.columns import Samples
 from paratune.data.duplicates import text_hashes
 from paratune.data.load import load_samples, samples_fingerprint
-from paratune.data.sources import read_samples, selector_of
+from paratune.data.sources import default_selector, read_samples
 from paratune.errors import CheckpointError, DataError, MissingDependency
 from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_run
 
@@ -29,38 +29,38 @@ class SeenTexts:
     """The texts of one split of a run."""
 
     hashes: Hashes
-    """Of `paratune.data.duplicates.text_hashes`."""
+    """The result of `paratune.data.duplicates.text_hashes`."""
     unknown: str | None
-    """Why they are not all known, or not known to be the same; None where they are."""
+    """Why texts are unknown or may have changed; None if all are known."""
 
 
 def seen_texts(run: Path | None) -> dict[str, SeenTexts]:
-    """Return the texts of train, validation, test and `data.extra`; a set that the run did not have is left out.
+    """Return the texts of the sets train, validation, test and `data.extra` of a run.
 
-    Training texts are those that the run kept; the others are read again from where its configuration says.
+    Training texts are read from the run folder, the others again from the files of its configuration.
 
     Raises:
         CheckpointError: The run's record is damaged.
     """
     nothing = np.zeros(0, dtype=np.uint64)
     if run is None:
-        reason = "it is not a run, so what it was trained and chosen with is not known"
+        reason = "it is not a run, so its training and validation texts are unknown"
         return {name: SeenTexts(nothing, reason) for name in ("train", "validation", "test")}
     record = read_run(run)
     try:
-        about = {name: each for name, each in record["data"].items() if each is not None}
+        about = {name: facts for name, facts in record["data"].items() if facts is not None}
         data, task = Data.model_validate(record["config"]["data"]), record["config"]["task"]
         kind: Task = TypeAdapter(Task).validate_python(task)
     except (KeyError, TypeError, AttributeError, ValidationError) as error:
         raise CheckpointError(
             f"{run / RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
         ) from error
-    found = {"train": _train(run)} | _parts(data, kind, about)
-    return found | {name: _extra(name, data, kind, about[name]) for name in data.extra if name in about}
+    texts = {"train": _train(run)} | _parts(data, kind, about)
+    return texts | {name: _extra(name, data, kind, about[name]) for name in data.extra if name in about}
 
 
 def _parts(data: Data, task: Task, about: Mapping[str, Any]) -> dict[str, SeenTexts]:
-    """Return the texts of validation and test, where the run had them; `data.predict` may have a `test` of its own."""
+    """Return the texts of validation and test of a run; a `test` in `data.predict` is another set."""
     names = [
         name
         for name in ("validation", "test")
@@ -77,7 +77,7 @@ def _parts(data: Data, task: Task, about: Mapping[str, Any]) -> dict[str, SeenTe
 
 def _extra(name: str, data: Data, task: Task, about: Mapping[str, Any]) -> SeenTexts:
     try:
-        samples = read_samples(data.extra[name], data, selector_of(data, task))
+        samples = read_samples(data.extra[name], data, default_selector(data, task))
     except UNREADABLE as error:
         return _unreadable(error)
     return _seen(samples, task, about)
@@ -85,7 +85,7 @@ def _extra(name: str, data: Data, task: Task, about: Mapping[str, Any]) -> SeenT
 
 def _seen(samples: Samples, task: Task, about: Mapping[str, Any]) -> SeenTexts:
     same = samples_fingerprint(samples, task) == about.get("fingerprint")
-    return SeenTexts(text_hashes(samples), None if same else "its file is not what it was when the run was trained")
+    return SeenTexts(text_hashes(samples), None if same else "its file has changed since the run was trained")
 
 
 def _unreadable(error: Exception) -> SeenTexts:
@@ -100,5 +100,5 @@ def _train(run: Path) -> SeenTexts:
         return SeenTexts(pq.read_table(path).column("hash").to_numpy(), None)
     except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
         raise CheckpointError(
-            f"{path} is damaged: {error}; delete it to do without", code="run.damaged", path=path
+            f"{path} is damaged: {error}; delete it to continue without it", code="run.damaged", path=path
         ) from error

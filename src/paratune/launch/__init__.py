@@ -1,1 +1,1 @@
-"""Starting processes. Floors 0-1: no torch."""
+"""Starts the processes of runs on this machine. No torch."""

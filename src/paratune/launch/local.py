@@ -1,8 +1,7 @@
-"""Start the processes of a run on this machine, pass signals on to them, and say which one died and of what.
+"""Starts the processes of a run on this machine, forwards signals to them, and reports which one died and why.
 
-torchrun starts paratune just as well. This launcher exists because exit codes survive it (torchrun turns every failure
-into 1), because it waits for a checkpoint however long that takes (torchrun kills 30 s after a signal), and because it
-needs no port: processes find each other through a file.
+torchrun works, too. This launcher keeps exit codes (torchrun returns 1 for every failure), waits for a checkpoint as
+long as necessary (torchrun kills 30 s after a signal), and needs no port: processes find each other through a file.
 """
 
 import ctypes
@@ -25,15 +24,15 @@ from paratune.processes.place import LAUNCHER_POLL_S, RENDEZVOUS_VARIABLE
 
 POLL_S = LAUNCHER_POLL_S
 GRACE_S = 5.0
-"""Seconds between the death of a rank, the request to the others to end, and the end of those that cannot hear it."""
+"""Seconds between the death of a rank, SIGTERM to the others, and SIGKILL to those that do not react."""
 STOP_GRACE_S = 10.0
-"""Seconds that the others have when one rank ended well after a signal: it was the last to save, or had nothing to."""
+"""Seconds that the others have after a rank stopped because of a signal."""
 LAST_LINES = 30
-"""Of what a rank said on stderr that ended with an error."""
+"""Lines of stderr to print for a rank that ended with an error."""
 CRASH_LINES = 300
-"""Of one that was killed: stacks of all of its threads."""
+"""Lines of stderr to print for a killed rank: stacks of all threads."""
 PROGRAM = (sys.executable, "-P", "-m", "paratune")
-"""-P: modules are found where the `paratune` command finds them, and not in the working directory."""
+"""-P: do not import modules from the working directory."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -42,13 +41,13 @@ class _Rank:
     number: int
     process: subprocess.Popen[bytes]
     stderr: Path | None
-    """Where its messages are kept; None for rank 0, which speaks for itself."""
+    """File of its stderr; None for rank 0, which uses that of this process."""
     code: int | None = None
 
 
 @dataclass
 class _Ranks:
-    """The processes, and the signals that they were sent."""
+    """The processes, and the signals sent to them."""
 
     all: list[_Rank] = field(default_factory=list)
     signals: list[int] = field(default_factory=list)
@@ -59,7 +58,7 @@ class _Ranks:
             rank.process.send_signal(number)
 
     def has_stopped(self, rank: _Rank) -> bool:
-        """Return whether a rank saved, or had nothing to, or ended by a signal that it was sent from here."""
+        """Return whether a rank stopped properly (EXIT_STOPPED), or died from a signal that was sent from here."""
         return rank.code is not None and (rank.code == EXIT_STOPPED or -rank.code in self.signals)
 
     def send(self, number: int) -> None:
@@ -78,14 +77,8 @@ def launch(
 ) -> int:
     """Run `python -m paratune ARGUMENTS` in several processes and wait for them.
 
-    Args:
-        arguments: Command line after the program's name.
-        num_processes: At least 1.
-        program: What is run; tests have small ones.
-        environment: Variables that the processes get besides this one's.
-
     Returns:
-        0, 75 when a signal stopped the run, the exit code of the rank that failed first, or 5 when a signal killed it.
+        0; 75 if a signal stopped the run; the exit code of the first failed rank, or 5 if a signal killed it.
     """
     ranks = _Ranks()
     with scratch_folder() as scratch:
@@ -108,7 +101,7 @@ def _start(
 ) -> _Rank:
     stderr = None if rank == 0 else scratch / f"rank{rank:04d}.stderr"
     file = stderr.open("wb") if stderr else None
-    # Held back already when it forks: one that came before the child could block it would be lost in its exec.
+    # Blocked before the fork: a signal before the child blocks it would be lost in exec.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         process = subprocess.Popen(
@@ -117,7 +110,7 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=None if rank == 0 else subprocess.DEVNULL,
             stderr=file,
-            start_new_session=True,  # a Ctrl-C reaches them through this process only, once
+            start_new_session=True,  # Ctrl-C must reach them only through this process
             preexec_fn=_in_the_child,
         )
     finally:
@@ -136,38 +129,38 @@ def _environment(rank: int, num_processes: int, scratch: Path) -> dict[str, str]
         "LOCAL_WORLD_SIZE": str(num_processes),
         RENDEZVOUS_VARIABLE: (scratch / "rendezvous").as_uri(),
     }
-    # Threads of all ranks together are no more than there are cores: more of them wait for each other.
+    # No more threads in all ranks than cores.
     environment.setdefault("OMP_NUM_THREADS", str(max(1, int((usable_cores() or 1) // num_processes))))
     if sys.platform == "linux" and Path("/sys/class/net/lo").exists():
-        # One machine needs loopback only; a host name that does not resolve would otherwise stop gloo.
+        # One machine needs only loopback; gloo fails if the host name does not resolve.
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return environment
 
 
 def _in_the_child() -> None:
-    """Hold back signals until the run listens to them (`StopRequest.install`), and end with the launcher."""
+    """Block signals until the run handles them (`StopRequest.install`), and end with the launcher."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     if sys.platform == "linux":
         end_with_the_parent()
 
 
 def end_with_the_parent() -> None:
-    """Have the system send SIGTERM to this process when the one that started it dies, however it dies (Linux)."""
+    """Make the kernel send SIGTERM to this process when its parent dies (Linux)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait(ranks: _Ranks) -> list[_Rank]:
-    """Wait until all ranks ended well, or one did not; return the failed ones in the order in which they were seen.
+    """Wait until all ranks have ended or one has failed; return the failed ones in the order of detection.
 
-    One that was killed is named at once, before the others say that they lost it. One that lost a rank which was
-    stopped did not fail.
+    A killed rank is reported immediately, before the errors of the ranks that lost it. A rank that lost a stopped rank
+    did not fail.
     """
     failed: list[_Rank] = []
-    num_before, was_stopped = 0, False  # failures seen before any rank was stopped or sent a signal; one was stopped
+    num_before, was_stopped = 0, False  # failures before any stop or signal; whether a rank stopped
     deadline = math.inf
     while any(rank.code is None for rank in ranks.all):
         time.sleep(POLL_S)
-        # Polled, because a blocking wait for one rank would not notice another one that has failed.
+        # Polling, because a blocking wait for one rank would not detect the failure of another.
         for rank in ranks.all:
             if rank.code is not None or (code := rank.process.poll()) is None:
                 continue
@@ -176,16 +169,16 @@ def _wait(ranks: _Ranks) -> list[_Rank]:
                 continue
             if ranks.has_stopped(rank):
                 was_stopped = True
-                # A rank that was stopped while it prepared leaves others waiting for it where they hear nothing.
+                # A rank that stops during preparation leaves others in a wait that ignores signals.
                 if deadline == math.inf:
                     ranks.send(signal.SIGTERM)
                 deadline = min(deadline, time.monotonic() + STOP_GRACE_S)
             else:
-                # Others meet an error of their own in a moment; what cannot hear waits in a collective.
+                # Others fail soon with their own error, or wait in a collective.
                 deadline = min(deadline, time.monotonic() + GRACE_S)
                 failed.append(rank)
                 if code < 0 and not any(_was_killed(other) for other in failed[:-1]):
-                    _say_how_it_ended(rank, len(ranks.all))
+                    _report_end(rank, len(ranks.all))
         if not (was_stopped or ranks.signals):
             num_before = len(failed)
         if time.monotonic() > deadline:
@@ -194,21 +187,21 @@ def _wait(ranks: _Ranks) -> list[_Rank]:
 
 
 def _without_losses(failed: list[_Rank], num_before: int, num_processes: int) -> list[_Rank]:
-    """Leave out those that a stopped rank left while they met or waited for it; what they said comes through.
+    """Return the failed ranks without those that lost a stopped rank, and print the messages of these.
 
-    These end with 5 after it did: the launcher sees them in the same look as the stopped one or in a later one. After a
-    signal to all of them, any may be the first to end. One that was seen before has another reason.
+    Such ranks end with 5, in the same poll as the stopped rank or later. After a signal to all, any rank may end first.
+    A failure that was detected earlier has another cause.
     """
     lost = [rank for rank in failed[num_before:] if rank.code == EXIT_LAUNCH]
     others = [rank for rank in failed if rank not in lost]
     if not others:
         for rank in lost:
-            _say_how_it_ended(rank, num_processes, others="another one was stopped")
+            _report_end(rank, num_processes, others="another one was stopped")
     return others
 
 
 def _end(ranks: _Ranks) -> None:
-    """Ask those that are still there to end, then make them."""
+    """Send SIGTERM to the remaining ranks, then SIGKILL."""
     ranks.send(signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
     for rank in ranks.all:
@@ -220,23 +213,23 @@ def _end(ranks: _Ranks) -> None:
 
 
 def _explain(failed: Sequence[_Rank], num_processes: int) -> int:
-    """Print which rank was the first to fail, and what it said; return the exit code."""
-    # A rank that was killed, or ended with a code of its own or with a traceback (1), explains the errors of others,
-    # who lost a peer (5), also when theirs were seen first.
+    """Print the first failed rank and its last messages; return the exit code."""
+    # A killed rank, or one with a specific code or a traceback (1), explains the errors of ranks that lost a peer (5),
+    # even if these were detected first.
     late = {EXIT_FAILED: 1, EXIT_LAUNCH: 2}
     first = min(failed, key=lambda rank: (not _was_killed(rank), late.get(rank.code or 0, 0)))
     assert first.code is not None
-    # What all ranks find wrong (a file, an option), rank 0 has said already.
-    is_said = _was_killed(first) or (
+    # Rank 0 has already printed a problem of all ranks (a file, an option).
+    is_reported = _was_killed(first) or (
         first.code != EXIT_FAILED and any(rank.number == 0 and rank.code == first.code for rank in failed)
     )
-    if not is_said:
-        _say_how_it_ended(first, num_processes)
+    if not is_reported:
+        _report_end(first, num_processes)
     return first.code if first.code > 0 else EXIT_LAUNCH
 
 
-def _say_how_it_ended(rank: _Rank, num_processes: int, others: str = "") -> None:
-    """Print which rank failed, how, and its last words; a single process speaks for itself."""
+def _report_end(rank: _Rank, num_processes: int, others: str = "") -> None:
+    """Print which rank failed, how, and its last messages, unless it is the only process."""
     assert rank.code is not None
     if num_processes == 1:
         return

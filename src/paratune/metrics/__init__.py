@@ -1,1 +1,1 @@
-"""Scores of predictions, and the rates of a run."""
+"""Scores of predictions, and the speed, utilisation and stragglers of a run."""

@@ -1,4 +1,4 @@
-"""Scores of class predictions, as scikit-learn computes them.
+"""Scores of predicted classes, computed by scikit-learn.
 
 Dimensions: `N` samples, `C` classes.
 """
@@ -10,36 +10,77 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.metrics.values import all_none, known
+from paratune.records.predictions import softmax
 
-NAMES = ("accuracy", "f1", "f1_macro", "f1_micro", "f1_weighted", "precision", "recall", "matthews")
+OF_CLASSES = ("accuracy", "f1", "f1_macro", "f1_micro", "f1_weighted", "precision", "recall", "matthews")
+"""Scores of the predicted classes."""
+OF_RANKING = ("roc_auc", "average_precision")
+"""Scores of the order of samples by the probability of a class."""
+NAMES = (*OF_CLASSES, *OF_RANKING)
 
 
 def classification_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float | None]:
-    """Score the class with the largest logit of each sample; of equal logits the lower class id wins.
+    """Return the scores of the class with the largest logit of each sample; of equal logits, the lower class id.
 
-    `f1`, `precision` and `recall` are those of class id 1 when there are two classes, and macro averages when there are
-    more. Averages run over the classes that occur among labels or predictions. A ratio whose denominator is 0 (the
-    precision of a class that was never predicted) counts as 0, as does Matthews' coefficient when labels or predictions
-    are all of one class: these are scikit-learn's own conventions.
+    With two classes, `f1`, `precision` and `recall` are those of class id 1; with more, macro averages. Averages are
+    over the classes that occur in labels or predictions. By the conventions of scikit-learn, a ratio with a denominator
+    of 0 (the precision of a class that was never predicted) is 0, and so is Matthews' coefficient where all labels or
+    all predictions are one class.
+
+    With two classes, `roc_auc` and `average_precision` are those of class id 1; with more, each class is compared with
+    all others, and the value is the mean over classes. They are None where a class has no sample.
 
     Args:
-        logits: (N, C), any real dtype; probabilities serve as well.
+        logits: (N, C), any real dtype; or their logarithms of probabilities.
         labels: (N,), class ids from 0 to C - 1.
 
     Returns:
-        A value for each of `NAMES`, all in [0, 1] but `matthews`, in [-1, 1]. All None when there is no sample or a
-        logit is NaN.
+        A value for each of `NAMES`, in [0, 1]; `matthews` in [-1, 1]. All None without samples or with a NaN logit.
 
     Raises:
         ValueError: Shapes do not fit, or a label is not a class id.
 
-    Source: sklearn.metrics.accuracy_score, f1_score, precision_score, recall_score, matthews_corrcoef.
+    Source: sklearn.metrics.accuracy_score, f1_score, precision_score, recall_score, matthews_corrcoef, roc_auc_score
+    (multi_class="ovr"), average_precision_score.
     """
     scores_NC, labels_N = _checked(logits, labels)
     if len(labels_N) == 0 or np.isnan(scores_NC).any():
         return all_none(NAMES)
     predictions_N = scores_NC.argmax(axis=1)
-    return {name: class_score(name, labels_N, predictions_N, num_classes=scores_NC.shape[1]) for name in NAMES}
+    num_classes = scores_NC.shape[1]
+    scores = {name: class_score(name, labels_N, predictions_N, num_classes=num_classes) for name in OF_CLASSES}
+    return scores | _ranking_scores(labels_N, softmax(scores_NC))
+
+
+def _ranking_scores(labels: npt.NDArray[Any], shares: npt.NDArray[Any]) -> dict[str, float | None]:
+    from sklearn import metrics
+
+    num_classes = shares.shape[1]
+    if len(np.unique(labels)) < num_classes:
+        return all_none(OF_RANKING)
+    odds_NC = odds(shares)
+    scorers = dict(zip(OF_RANKING, (metrics.roc_auc_score, metrics.average_precision_score), strict=True))
+    ranked = ranked_classes(num_classes)
+    return {
+        name: known(np.mean([score(labels == number, odds_NC[:, number]) for number in ranked]))
+        for name, score in scorers.items()
+    }
+
+
+def ranked_classes(num_classes: int) -> range:
+    """Return the ids of the classes by whose probability samples are ranked: class 1 of two, else all."""
+    return range(1 if num_classes == 2 else 0, num_classes)
+
+
+def odds(shares: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return p / (1 - p) of probabilities, (N, C), by which samples are ranked.
+
+    1 - p is the sum of the other probabilities: many float32 probabilities are equal near 1, and not near 0. The odds
+    are rounded to float32, so that ties remain ties whatever the order of a sum.
+    """
+    shares_NC = np.asarray(shares, dtype=np.float64)
+    others_NC = shares_NC @ (1 - np.eye(shares_NC.shape[1]))
+    return np.asarray(shares_NC / np.maximum(others_NC, np.finfo(np.float32).tiny), dtype=np.float32)
 
 
 def class_score(
@@ -49,11 +90,11 @@ def class_score(
     """Return one score of predicted classes, with the conventions of `classification_scores`.
 
     Args:
-        name: One of `NAMES`.
+        name: One of `OF_CLASSES`.
         labels: (N,), class ids, at least one.
         predictions: (N,), class ids.
         num_classes: C.
-        weights: (N,), how many samples each stands for; None counts each once.
+        weights: (N,), weights of the samples; None for 1 each.
     """
     from sklearn import metrics
 
@@ -61,7 +102,7 @@ def class_score(
     main: dict[str, Any] = {"average": "binary", "pos_label": 1} if num_classes == 2 else {"average": "macro"}
     averages = {"f1_macro": "macro", "f1_micro": "micro", "f1_weighted": "weighted"}
     with warnings.catch_warnings():
-        # "A single label was found": a fact about the data, already said by the value.
+        # scikit-learn warns "A single label was found", which the score shows, too.
         warnings.simplefilter("ignore", UserWarning)
         if name == "accuracy":
             return known(metrics.accuracy_score(**pair))
@@ -74,12 +115,12 @@ def class_score(
 
 
 def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> list[list[int]]:
-    """Count the samples of each true class (row) that were predicted as each class (column).
+    """Return the confusion matrix: samples of each true class (row) by predicted class (column).
 
     Args:
         labels: (N,), class ids.
         predictions: (N,), class ids.
-        num_classes: C; ids run from 0 to C - 1, and classes that do not occur have zeros.
+        num_classes: C; ids are 0 to C - 1, and classes that do not occur have zeros.
 
     Returns:
         C rows of C counts.
@@ -111,13 +152,13 @@ def _checked(logits: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[npt.NDArray[
     return scores_NC, labels_N
 
 
-def _class_ids(what: str, values: npt.ArrayLike, num_classes: int) -> npt.NDArray[Any]:
+def _class_ids(name: str, values: npt.ArrayLike, num_classes: int) -> npt.NDArray[Any]:
     ids_N = np.asarray(values)
     if ids_N.size == 0:
         return ids_N.reshape(-1).astype(np.int64)
     if ids_N.ndim != 1 or not np.issubdtype(ids_N.dtype, np.integer):
-        raise ValueError(f"{what} have the shape {ids_N.shape} and dtype {ids_N.dtype}; (samples,) integers are needed")
+        raise ValueError(f"{name} have the shape {ids_N.shape} and dtype {ids_N.dtype}; (samples,) integers are needed")
     wrong = ids_N[(ids_N < 0) | (ids_N >= num_classes)]
     if wrong.size:
-        raise ValueError(f"{what} hold {wrong[0]}, which is not a class id; ids run from 0 to {num_classes - 1}")
+        raise ValueError(f"{name} contain {wrong[0]}, which is not a class id; ids are 0 to {num_classes - 1}")
     return ids_N

@@ -1,4 +1,4 @@
-"""Times in which something runs, as lists of (begin, end): their union, and what of them nothing else covers."""
+"""Time intervals as lists of (begin, end): union, intersection and length."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,30 +6,30 @@ Interval = tuple[float, float]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the same times as intervals that are apart, ascending; empty ones are left out."""
-    found: list[Interval] = []
-    for begin, end in sorted(each for each in intervals if each[1] > each[0]):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+    """Return the union as disjoint intervals, ascending, without empty ones."""
+    merged: list[Interval] = []
+    for begin, end in sorted(interval for interval in intervals if interval[1] > interval[0]):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged
 
 
-def intersection(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]:
-    """Return the times that are in both; each is a result of `union`."""
-    found, at, of = [], 0, 0
-    while at < len(one) and of < len(other):
-        begin, end = max(one[at][0], other[of][0]), min(one[at][1], other[of][1])
+def intersection(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
+    """Return the intersection of two results of `union`."""
+    common, i, j = [], 0, 0
+    while i < len(first) and j < len(second):
+        begin, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
         if begin < end:
-            found.append((begin, end))
-        if one[at][1] < other[of][1]:
-            at += 1
+            common.append((begin, end))
+        if first[i][1] < second[j][1]:
+            i += 1
         else:
-            of += 1
-    return found
+            j += 1
+    return common
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """Return the sum of lengths; of intervals that are apart, the time that they cover."""
+    """Return the sum of the lengths."""
     return sum(end - begin for begin, end in intervals)

@@ -1,4 +1,4 @@
-"""Scores of a masked LM: how surprised it is by the hidden tokens, and how many of them it finds.
+"""Scores of a masked LM: perplexity and accuracy of the hidden tokens.
 
 Dimension: `N` windows.
 """
@@ -14,18 +14,18 @@ NAMES = ("perplexity", "accuracy")
 
 
 def masked_lm_scores(outputs: npt.ArrayLike) -> dict[str, float | None]:
-    """Score the windows of a split, all hidden tokens alike, in float64.
+    """Return the scores of the windows of a split, averaged over hidden tokens in float64.
 
     Args:
-        outputs: (N, 3): of each window the sum of the losses of its hidden tokens (natural logarithm), their number,
-            and how many were found.
+        outputs: (N, 3): for each window the sum of the losses of its hidden tokens (natural logarithm), their number,
+            and the number of correct predictions.
 
     Returns:
-        perplexity, exp of the mean loss of a token, None where that is more than a float64 holds or not known;
-        accuracy, the share of the tokens that the model finds most probable of all. Both None without hidden tokens.
+        perplexity: exp of the mean loss of a token, None where it is unknown or overflows float64; accuracy: the share
+        of hidden tokens that the model predicts correctly. Both None without hidden tokens.
 
     Raises:
-        ValueError: The shape is another.
+        ValueError: Another shape.
     """
     windows_N3 = np.asarray(outputs, dtype=np.float64)
     if windows_N3.ndim != 2 or windows_N3.shape[1] != 3:

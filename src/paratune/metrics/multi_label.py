@@ -1,4 +1,4 @@
-"""Scores of sets of classes, as scikit-learn computes them.
+"""Scores of predicted sets of classes, computed by scikit-learn.
 
 Dimensions: `N` samples, `C` classes.
 """
@@ -20,12 +20,11 @@ NAMES = (
 
 
 def multi_label_scores(logits: npt.ArrayLike, labels: npt.ArrayLike, threshold: float = 0.5) -> dict[str, float | None]:
-    """Score the classes whose probability is at least `threshold`.
+    """Return the scores of predicting the classes whose probability is at least `threshold`.
 
-    An F1 with nothing to find and nothing found counts as 0 for a class and, in `f1_samples`, as 1 for a row: an empty
-    set that was predicted as one is right. `accuracy` is the share of rows whose sets are equal. `roc_auc` and
-    `average_precision` look at the logits: they are means over the classes that some rows have and others have not,
-    None where there is no such class.
+    Without true and predicted positives, the F1 of a class is 0, but the F1 of a row, in `f1_samples`, is 1: the empty
+    set was predicted correctly. `accuracy` is the share of rows with equal sets. `roc_auc` and `average_precision` use
+    the logits: they are means over the classes that some rows have and other rows do not, None without such a class.
 
     Args:
         logits: (N, C).
@@ -33,7 +32,7 @@ def multi_label_scores(logits: npt.ArrayLike, labels: npt.ArrayLike, threshold: 
         threshold: Above 0 and below 1.
 
     Returns:
-        A value for each of `NAMES`, all in [0, 1]. All None when there is no sample or a logit is NaN.
+        A value for each of `NAMES`, in [0, 1]. All None without samples, or where a logit is NaN.
 
     Raises:
         ValueError: Shapes do not fit, or a label is neither 0 nor 1.
@@ -48,7 +47,7 @@ def multi_label_scores(logits: npt.ArrayLike, labels: npt.ArrayLike, threshold: 
             f"logits have the shape {logits_NC.shape} and labels {labels_NC.shape}; (N, C) is needed twice"
         )
     if not np.isin(labels_NC, (0, 1)).all():
-        raise ValueError("labels hold something else than 0 and 1")
+        raise ValueError("labels contain other values than 0 and 1")
     if len(labels_NC) == 0 or np.isnan(logits_NC).any():
         return all_none(NAMES)
     labels_NC = labels_NC.astype(np.int64)
@@ -65,7 +64,7 @@ def multi_label_scores(logits: npt.ArrayLike, labels: npt.ArrayLike, threshold: 
 
 
 def _mean_over_classes(score: Callable[[Any, Any], float], labels: Array, logits: Array) -> float | None:
-    """Return the mean of a score that needs rows of both kinds, over the classes that have them."""
+    """Return the mean of a score over the classes that some rows have and others do not; None without such a class."""
     counts = labels.sum(axis=0)
     defined = np.flatnonzero((counts > 0) & (counts < len(labels)))
     if len(defined) == 0:

@@ -1,4 +1,4 @@
-"""Scores of classes that have an order, as scikit-learn and SciPy compute them.
+"""Scores of ordered classes, computed by scikit-learn and SciPy.
 
 Dimensions: `N` samples, `C` classes.
 """
@@ -16,18 +16,17 @@ NAMES = ("accuracy", "mae", "within_one", "qwk", "spearman")
 
 
 def ordinal_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float | None]:
-    """Score the class that the answers to "is it above class k?" amount to.
+    """Return the scores of the class that follows from the outputs "is it above class k?".
 
     `mae` is the mean distance in classes, `within_one` the share of rows at most one class off, `qwk` Cohen's kappa
-    with quadratic weights over all C classes. `qwk` and `spearman` are None where labels or predictions leave them
-    undefined.
+    with quadratic weights over all C classes. `qwk` and `spearman` are None where they are undefined.
 
     Args:
         logits: (N, C - 1).
         labels: (N,), class ids from 0 to C - 1.
 
     Returns:
-        A value for each of `NAMES`. All None when there is no sample or a logit is NaN.
+        A value for each of `NAMES`. All None without samples, or where a logit is NaN.
 
     Raises:
         ValueError: Shapes do not fit, or a label is not a class id.
@@ -41,14 +40,14 @@ def ordinal_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, fl
         raise ValueError(f"logits have the shape {logits_NK.shape} and labels {labels_N.shape}; (N, C - 1) and (N,)")
     num_classes = logits_NK.shape[1] + 1
     if len(labels_N) and not 0 <= labels_N.min() <= labels_N.max() < num_classes:
-        raise ValueError(f"labels hold something that is not a class id; ids run from 0 to {num_classes - 1}")
+        raise ValueError(f"labels contain values that are not class ids; ids are 0 to {num_classes - 1}")
     if len(labels_N) == 0 or np.isnan(logits_NK).any():
         return all_none(NAMES)
     ranks_N = predicted_ranks(logits_NK)
     off_N = np.abs(ranks_N - labels_N)
     numbers = regression_scores(ranks_N, labels_N)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one class alone on both sides: undefined, and said by None
+        warnings.simplefilter("ignore")  # undefined where labels and predictions are one class, which None shows
         qwk = cohen_kappa_score(labels_N, ranks_N, labels=np.arange(num_classes), weights="quadratic")
     return {
         "accuracy": float((off_N == 0).mean()),

@@ -1,4 +1,4 @@
-"""Scores of numeric predictions, as scikit-learn and SciPy compute them.
+"""Scores of numeric predictions, computed by scikit-learn and SciPy.
 
 Dimension: `N` samples.
 """
@@ -14,7 +14,7 @@ from paratune.records.predictions import NumberScale
 
 NAMES = ("rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement")
 MAX_GRADES = 1000
-"""Kappa is for grades: a scale of more steps than this is no scale of grades, and its matrix would fill the memory."""
+"""Most steps of a scale of grades; the matrix of kappa would fill the memory with more."""
 
 Values = npt.NDArray[np.float64]
 
@@ -22,20 +22,20 @@ Values = npt.NDArray[np.float64]
 def regression_scores(
     predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: NumberScale | None = None
 ) -> dict[str, float | None]:
-    """Score predictions against targets, in float64.
+    """Return the scores of predictions against targets, in float64.
 
-    Errors and correlations are those of the predictions as they are; `qwk` and the agreements those of the predictions
-    as they are reported, see `grades`. Exact agreement is the share of predictions that are reported as their target,
-    adjacent agreement the share of those at most one step from it, the exact ones included.
+    Errors and correlations use raw predictions; `qwk` and the agreements use grades, see `grades`. Exact agreement is
+    the share of predictions whose grade equals that of the target, adjacent agreement the share of those at most one
+    step away, the exact ones included.
 
-    Undefined is None: `r2` with one sample or equal targets, the correlations with one sample or when either side is
-    constant (to rounding), `qwk` and the agreements where there are no grades, and all of them when there is no sample
-    or a prediction is not finite.
+    Undefined scores are None: `r2` with one sample or equal targets; the correlations with one sample, or where
+    predictions or targets are constant (up to rounding); `qwk` and the agreements without grades; and all scores
+    without samples, or where a prediction is not finite.
 
     Args:
         predictions: (N,) or (N, 1).
         targets: (N,), finite.
-        scale: On which predictions are reported; None takes it from the targets.
+        scale: Scale of reported predictions; None derives it from the targets.
 
     Returns:
         A value for each of `NAMES`; rmse and mae in the unit of the targets.
@@ -70,28 +70,26 @@ def regression_scores(
 def quadratic_weighted_kappa(
     predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: NumberScale | None = None
 ) -> float | None:
-    """Return Cohen's kappa with quadratic weights between targets that are grades and predictions brought to grades.
+    """Return Cohen's kappa with quadratic weights between the grades of targets and of predictions.
 
-    Grades are counted in steps of the scale, those that do not occur included, so that the weights are the squared
-    distances on it.
+    Grades that do not occur are included, so that the weights are the squared distances on the scale.
 
     Args:
         predictions: (N,) or (N, 1), finite.
         targets: (N,), finite.
-        scale: As `grades` takes it.
+        scale: As for `grades`.
 
     Returns:
-        At most 1; 0 is what chance would give. None when `grades` finds no scale, when targets (and, of a given scale,
-        predictions) are all equal, or when there are none.
+        At most 1; 0 for agreement by chance. None where `grades` returns None, or all grades are equal.
 
     Source: sklearn.metrics.cohen_kappa_score; Cohen, Psychological Bulletin 70(4), 1968.
     """
     from sklearn.metrics import cohen_kappa_score
 
-    found = grades(predictions, targets, scale)
-    if found is None:
+    grades_of_both = grades(predictions, targets, scale)
+    if grades_of_both is None:
         return None
-    given_N, true_N = found
+    given_N, true_N = grades_of_both
     steps = np.arange(min(given_N.min(), true_N.min()), max(given_N.max(), true_N.max()) + 1)
     if len(steps) < 2:
         return None
@@ -103,18 +101,18 @@ def grades(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
     """Return predictions and targets as steps of a scale of grades, each (N,).
 
-    Without a scale its step is 1 when all targets are integers, and 0.5 when all are multiples of 0.5 (half bands), and
-    predictions do not go beyond the smallest and the largest target. Each prediction goes to the nearest step, a tie to
-    the higher one (6.25 is 6.5).
+    Without a scale, the step is 1 where all targets are integers, or 0.5 where all are multiples of 0.5 (half bands),
+    and predictions are limited to the smallest and the largest target. Each prediction is rounded to the nearest step,
+    ties to the higher one (6.25 to 6.5).
 
     Args:
         predictions: (N,) or (N, 1), finite.
         targets: (N,), finite.
-        scale: With a step; one without a step gives its limits alone, and None nothing.
+        scale: Step and limits, each optional.
 
     Returns:
-        None when targets do not lie on the scale, grades span more than `MAX_GRADES` steps, all targets are equal and
-        no step is given, or there are none.
+        None where targets are not on the scale, grades span more than `MAX_GRADES` steps, or there are no targets; also
+        where all targets are equal and the scale has no step.
     """
     predicted_N, targets_N = _checked(predictions, targets)
     step = grade_step(targets_N, scale.step if scale else None)
@@ -128,7 +126,7 @@ def grades(
             return None
         limits = (lowest, highest) if scale is None or scale.limits is None else scale.limits
         scale = NumberScale(step, limits)
-    # In steps above the lowest grade: the numbers stay small enough to be exact.
+    # Counted from the lowest grade, so that the numbers are small enough to be exact.
     given_N = np.rint((scale.reported(predicted_N) - lowest) / step)
     if np.ptp(given_N) >= MAX_GRADES:
         return None
@@ -136,28 +134,30 @@ def grades(
 
 
 def _agreements(predicted: Values, targets: Values, scale: NumberScale | None) -> dict[str, float | None]:
-    """Return the shares of predictions on their target, and at most one step from it."""
-    found = grades(predicted, targets, scale)
-    if found is None:
+    """Return the shares of predictions with the grade of their target, and at most one step away."""
+    grades_of_both = grades(predicted, targets, scale)
+    if grades_of_both is None:
         return all_none(("exact_agreement", "adjacent_agreement"))
-    steps = np.abs(found[0] - found[1])
+    steps = np.abs(grades_of_both[0] - grades_of_both[1])
     return {"exact_agreement": float((steps == 0).mean()), "adjacent_agreement": float((steps <= 1).mean())}
 
 
 def grade_step(targets: Values, step: float | None = None) -> float | None:
-    """Return the step of the scale on which all targets lie, None where they lie on none (also when there are none).
+    """Return the step of which all targets are multiples; None without such a step, or without targets.
 
     Args:
         targets: (N,).
-        step: The only one that is looked at; without it 1.0, then 0.5.
+        step: The only candidate; without it, the candidates are 1.0 and 0.5.
     """
     if targets.size == 0:
         return None
-    for each in (1.0, 0.5) if step is None else (step,):
-        # A step such as 0.1 has no exact float, and targets are float32: 8.3 is 2e-7 off there.
-        tolerance = 0.0 if step is None else 1e-6 * each
-        if np.allclose(np.rint(targets / each) * each, targets, rtol=0.0 if step is None else 1e-7, atol=tolerance):
-            return each
+    for candidate in (1.0, 0.5) if step is None else (step,):
+        # A step such as 0.1 is not exact as a float, and targets are float32, in which 8.3 has an error of 2e-7.
+        tolerance = 0.0 if step is None else 1e-6 * candidate
+        if np.allclose(
+            np.rint(targets / candidate) * candidate, targets, rtol=0.0 if step is None else 1e-7, atol=tolerance
+        ):
+            return candidate
     return None
 
 
@@ -167,7 +167,7 @@ def _r2(predicted: Values, targets: Values) -> float | None:
     if targets.size < 2:
         return None
     with warnings.catch_warnings():
-        # Equal targets divide by zero; `force_finite` would put 0 or 1 there, which is a guess.
+        # For equal targets, r2 divides by zero: None is returned, and not the 0 or 1 of `force_finite`.
         warnings.simplefilter("ignore", RuntimeWarning)
         return known(r2_score(targets, predicted, force_finite=False))
 
@@ -196,5 +196,5 @@ def _checked(predictions: npt.ArrayLike, targets: npt.ArrayLike) -> tuple[Values
             " is needed on both sides"
         )
     if not np.isfinite(targets_N).all():
-        raise ValueError(f"targets hold {targets_N[~np.isfinite(targets_N)][0]}; finite numbers are needed")
+        raise ValueError(f"targets contain {targets_N[~np.isfinite(targets_N)][0]}; finite numbers are needed")
     return predicted_N, targets_N

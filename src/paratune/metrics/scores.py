@@ -1,4 +1,4 @@
-"""The scores of a task by its kind, and which of two values of a metric is the better one."""
+"""Scores by kind of task, and the comparison of two values of a metric."""
 
 import importlib
 import math
@@ -23,26 +23,26 @@ SCORES: Final[dict[str, Score]] = {
     "ordinal": ordinal_scores,
     "regression": regression_scores,
 }
-"""What scores the outputs of each kind of task: all of its `METRICS` but the loss."""
+"""The function that scores the outputs of each kind of task: all of its `METRICS` except the loss."""
 
 
 def import_scorers(task_kind: str) -> None:
-    """Import the libraries that score a kind of task: about a second, which no evaluation is to be charged with."""
+    """Import the libraries that score a kind of task (about a second), so that the first evaluation is not slower."""
     for module in ("scipy.stats", "sklearn.metrics") if task_kind in SCORES else ():
         importlib.import_module(module)
 
 
 def scores(task_kind: str, outputs: npt.ArrayLike, labels: npt.ArrayLike, **options: Any) -> dict[str, float | None]:
-    """Score the outputs of a whole split.
+    """Return the scores of the outputs of a whole split.
 
     Args:
         task_kind: A key of `SCORES`.
         outputs: (N, C) logits, (N, C - 1) of ordinal classes, or (N,) or (N, 1) predictions of a regression.
         labels: (N,) class ids or targets, or (N, C) sets of classes.
-        options: What the scores of this kind also take, such as the `scale` of a regression.
+        options: Further arguments of the scores of this kind, such as the `scale` of a regression.
 
     Returns:
-        All metrics of the task but `loss`, which only the engine knows; None where a value is undefined.
+        All metrics of the task without `loss`, which the engine computes; None where a value is undefined.
 
     Raises:
         ValueError: Shapes or labels do not fit the task.
@@ -51,9 +51,9 @@ def scores(task_kind: str, outputs: npt.ArrayLike, labels: npt.ArrayLike, **opti
 
 
 def is_better(metric: str, new: float | None, old: float | None, min_delta: float = 0.0) -> bool:
-    """Return whether `new` beats `old` by more than `min_delta`.
+    """Return whether `new` is better than `old` by more than `min_delta`.
 
-    Unknown (None or NaN) never beats anything, and anything known beats it.
+    A known value is better than an unknown one (None or NaN); an unknown value is never better.
 
     Raises:
         KeyError: No task has a metric of this name.

@@ -1,6 +1,6 @@
-"""Scores of answers, as the official script of SQuAD 2.0 (evaluate-v2.0.py) defines them; shares are per cent.
+"""Scores of answers by the definitions of the official script of SQuAD 2.0 (evaluate-v2.0.py), in per cent.
 
-Floor 3, without torch. Dimension: `N` questions.
+Imports no torch. Dimension: `N` questions.
 """
 
 import re
@@ -35,7 +35,7 @@ def normalise(text: str, articles: Sequence[str] = ENGLISH_ARTICLES) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RawScores:
-    """How good the best answer of each question is when no question is declared unanswerable."""
+    """Scores of the best answer of each question, where no question is predicted to be unanswerable."""
 
     exact: Floats
     """(N,): 1 where it equals one of the gold answers after `normalise`, else 0."""
@@ -50,44 +50,44 @@ class RawScores:
 def raw_scores(
     predictions: Sequence[str], golds: Sequence[Sequence[str]], articles: Sequence[str] = ENGLISH_ARTICLES
 ) -> RawScores:
-    """Compare the answer of each question with its gold answers.
+    """Return the scores of the answer of each question against its gold answers.
 
     Args:
         predictions: (N,), an answer for each question.
-        golds: (N,), the gold answers of each; none where there is no answer, and then the empty text is right.
-        articles: Words that do not count.
+        golds: (N,), the gold answers of each question; without gold answers, the empty text is correct.
+        articles: Words that are ignored.
 
     Source: get_raw_scores of evaluate-v2.0.py (Rajpurkar et al., Know What You Don't Know, ACL 2018).
     """
     exact, f1 = np.zeros(len(predictions)), np.zeros(len(predictions))
     for number, (predicted, texts) in enumerate(zip(predictions, golds, strict=True)):
-        given = normalise(predicted, articles)
-        wanted = [text for text in (normalise(gold, articles) for gold in texts) if text] or [""]
-        exact[number] = float(given in wanted)
-        f1[number] = max(_f1(text.split(), given.split()) for text in wanted)
+        predicted_text = normalise(predicted, articles)
+        gold_texts = [text for text in (normalise(gold, articles) for gold in texts) if text] or [""]
+        exact[number] = float(predicted_text in gold_texts)
+        f1[number] = max(_f1(text.split(), predicted_text.split()) for text in gold_texts)
     has_answer = np.asarray([bool(texts) for texts in golds], dtype=np.bool_)
     return RawScores(exact, f1, has_answer, np.asarray([not text for text in predictions], dtype=np.bool_))
 
 
-def _f1(gold: list[str], given: list[str]) -> float:
-    if not gold or not given:
-        return float(gold == given)
-    num_same = sum((Counter(gold) & Counter(given)).values())
+def _f1(gold: list[str], predicted: list[str]) -> float:
+    if not gold or not predicted:
+        return float(gold == predicted)
+    num_same = sum((Counter(gold) & Counter(predicted)).values())
     if num_same == 0:
         return 0.0
-    precision, recall = num_same / len(given), num_same / len(gold)
+    precision, recall = num_same / len(predicted), num_same / len(gold)
     return 2 * precision * recall / (precision + recall)
 
 
 def with_threshold(scores: Floats, raw: RawScores, null_odds: Floats, threshold: float) -> Floats:
-    """Return the scores when questions whose null odds are above the threshold are declared unanswerable, (N,)."""
+    """Return the scores, (N,), where questions with null odds above the threshold get "no answer"."""
     return np.where(null_odds > threshold, (~raw.has_answer).astype(np.float64), scores)
 
 
 def best_threshold(scores: Floats, raw: RawScores, null_odds: Floats) -> tuple[float, float]:
-    """Return the best mean score that a threshold of the null odds gives, in per cent, and that threshold.
+    """Return the best mean score over all thresholds of the null odds, in per cent, and its threshold.
 
-    As in the official script, the threshold is 0 when it is best to answer nothing at all.
+    As in the official script, the threshold is 0 where "no answer" for every question is best.
 
     Source: find_best_thresh of evaluate-v2.0.py.
     """
@@ -100,10 +100,10 @@ def best_threshold(scores: Floats, raw: RawScores, null_odds: Floats) -> tuple[f
 
 
 def chosen_threshold(raw: RawScores, null_odds: Floats) -> float:
-    """Return the threshold with the best F1; one below all odds when it is best to answer nothing.
+    """Return the threshold with the best F1; below all odds where "no answer" for every question is best.
 
-    Questions of equal odds are answered together or not at all, and equal odds are common in bf16. The official script
-    looks at totals in the middle of them too, which no threshold gives.
+    A threshold treats questions with equal odds alike, and equal odds are common in bf16. The official script also
+    considers totals between such questions, which no threshold can give.
     """
     totals, odds = _running_gains(raw.f1, raw, null_odds)
     is_last_of_equals = np.append(odds[1:] > odds[:-1], True)
@@ -113,35 +113,35 @@ def chosen_threshold(raw: RawScores, null_odds: Floats) -> float:
 
 
 def _running_gains(scores: Floats, raw: RawScores, null_odds: Floats) -> tuple[Floats, Floats]:
-    """Return, in the order of the odds, what answering up to each question gains over answering none, and the odds."""
+    """Return, for questions sorted by odds, the gain of answering all up to each over answering none, and the odds."""
     order = np.argsort(null_odds, kind="stable")
     gains = np.where(raw.has_answer, scores, np.where(raw.is_empty, 0.0, -1.0))[order]
     return np.cumsum(gains), null_odds[order]
 
 
 def squad_scores(raw: RawScores, null_odds: Floats | None, threshold: float) -> dict[str, float | None]:
-    """Score the answers of a whole split.
+    """Return the scores of the answers of a whole split.
 
     Args:
-        raw: Of `raw_scores`, for the best answers that are not empty.
-        null_odds: (N,): how much more the model thinks of "no answer" than of its best answer; None where every
-            question has an answer, and none is declared unanswerable.
-        threshold: Odds above which a question is declared unanswerable.
+        raw: From `raw_scores`, for the best answers that are not empty.
+        null_odds: (N,): score of "no answer" minus score of the best answer; None where every question has an answer,
+            and "no answer" is never predicted.
+        threshold: Odds above which "no answer" is predicted.
 
     Returns:
-        A value for each of `NAMES`, in per cent; None for a share of no questions, and for best_exact and best_f1
+        A value for each of `NAMES`, in per cent; None for groups without questions, and for best_exact and best_f1
         without odds.
 
     Source: evaluate-v2.0.py, with `null_odds` as its --na-prob-file and `threshold` as its --na-prob-thresh.
     """
     exact, f1 = raw.exact, raw.f1
-    found: dict[str, Any] = dict.fromkeys(NAMES)
+    scores_by_name: dict[str, Any] = dict.fromkeys(NAMES)
     if null_odds is not None:
-        found["best_exact"], _ = best_threshold(raw.exact, raw, null_odds)
-        found["best_f1"], _ = best_threshold(raw.f1, raw, null_odds)
+        scores_by_name["best_exact"], _ = best_threshold(raw.exact, raw, null_odds)
+        scores_by_name["best_f1"], _ = best_threshold(raw.f1, raw, null_odds)
         exact, f1 = (with_threshold(scores, raw, null_odds, threshold) for scores in (exact, f1))
     everything = np.ones(len(exact), dtype=np.bool_)
     for prefix, wanted in (("", everything), ("has_answer_", raw.has_answer), ("no_answer_", ~raw.has_answer)):
         for name, scores in (("exact", exact), ("f1", f1)):
-            found[prefix + name] = 100.0 * float(scores[wanted].mean()) if wanted.any() else None
-    return found
+            scores_by_name[prefix + name] = 100.0 * float(scores[wanted].mean()) if wanted.any() else None
+    return scores_by_name

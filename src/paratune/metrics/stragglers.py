@@ -1,33 +1,33 @@
-"""Which rank holds the others up, from the step events of all ranks.
+"""Finds the straggler: the rank for which the others wait, from the step events of all ranks.
 
-In the phases that wait for nobody a rank's time is its own; all other phases end together, whoever was late.
+Only phases without communication show the time of a rank itself; other phases end on all ranks at the same time.
 """
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from paratune.metrics.throughput import is_measured, steps_of_ranks, wall_s
+from paratune.metrics.throughput import is_measured, rank_events_by_step, wall_s
 
 Event = Mapping[str, Any]
 _NEEDED = "forward"
-"""The phase without which a rank's own time says little."""
+"""Without this phase, the own time of a rank does not show whether it is slow."""
 
 
 def stragglers(ranks: Sequence[Sequence[Event]], own_phases: Sequence[str], kind: str) -> dict[str, Any]:
-    """Return `stragglers` of a summary (see docs/reference/records.md), of the steps that all ranks took.
+    """Return `stragglers` of a summary (see docs/reference/records.md), from the steps that all ranks measured.
 
     Args:
-        ranks: For each rank of the session its events; those of steps that are not measured are left out.
-        own_phases: Phases in which a rank waits for no other.
-        kind: Of the strategy, for the reason.
+        ranks: Events of each rank of the session; steps that are not measured are ignored.
+        own_phases: Phases in which a rank waits for no other rank.
+        kind: Kind of the strategy, for the reason.
     """
     unknown = {"slowest_rank": None, "slowdown": None, "wait_share": None, "phases": list(own_phases)}
     if len(ranks) < 2:
-        return {**unknown, "reason": "one process waits for nobody"}
+        return {**unknown, "reason": "a run with one process has no stragglers"}
     if _NEEDED not in own_phases:
-        return {**unknown, "reason": f"under {kind} all that a rank computes also waits for others"}
-    measured = steps_of_ranks([[event for event in events if is_measured(event)] for events in ranks])
+        return {**unknown, "reason": f"with {kind}, each phase of a rank waits for other ranks"}
+    measured = rank_events_by_step([[event for event in events if is_measured(event)] for events in ranks])
     steps = [step for step in measured if len(step) == len(ranks)]
     own = [[sum(step[rank]["phases_ms"][name] for name in own_phases) for rank in range(len(ranks))] for step in steps]
     totals = [sum(times[rank] for times in own) for rank in range(len(ranks))]

@@ -1,6 +1,7 @@
-"""The rates and phases of a run from its step events: totals over totals, warm-up left out.
+"""Computes throughput and phases of a run from its step events: totals divided by totals, without warm-up.
 
-The result is the `throughput`, `phases` and `step_ms` of a summary; docs/reference/records.md has both sides.
+The results are `throughput`, `phases` and `step_ms` of a summary; docs/reference/records.md describes events and
+summary.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,23 +15,23 @@ Event = Mapping[str, Any]
 
 
 def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
-    """Return how fast a run was and where its time went.
+    """Return throughput, phases, step times and pipeline bubble of a run.
 
-    The time is that of the rank that took longest over all steps: the work of all ranks is done when the last one is.
-    Steps of other ranks, where a run was gone on with on another number of them, are added (`records.elapsed_s`).
+    The time is that of the slowest rank over all steps, because a step ends when its last rank ends. Where a run was
+    resumed with another number of ranks, the times of their sessions are added (`records.elapsed_s`).
 
     Args:
-        steps: For each rank there has been, its `step` events; those with `warmup` or `profiled` true, and events of
-            other kinds, are left out. Ranks of one `data_rank` (the stages of a pipeline) saw the same samples.
+        steps: `step` events of each rank of any session; other events, and those with `warmup` or `profiled` true, are
+            ignored. Ranks with the same `data_rank` (the stages of a pipeline) have the same samples.
 
     Returns:
         `throughput`: samples_per_s, tokens_per_s (real), padded_tokens_per_s, padding_share (of all computed tokens),
-        num_steps_measured. `phases`: for each phase and `other` total_s (sum over steps of the mean over the step's
-        ranks), median_ms, p10_ms, p90_ms (over all ranks' steps, linear interpolation), share (of the phases' sum).
-        `step_ms`: median, p10, p90 of the wall time. `pipeline`: bubble_share, the part of the schedules' time in which
-        ranks computed nothing. Every value but the number of steps is None when no step is left.
+        num_steps_measured. `phases`: for each phase and `other` total_s (sum over steps of the mean over ranks),
+        median_ms, p10_ms, p90_ms (over the steps of all ranks, linear interpolation), share (of the sum of phases).
+        `step_ms`: median, p10, p90 of the wall time. `pipeline`: bubble_share, the share of the schedules' time in
+        which ranks were idle. Without measured steps, all values except the number of steps are None.
     """
-    by_step = steps_of_ranks([[event for event in rank if is_measured(event)] for rank in steps])
+    by_step = rank_events_by_step([[event for event in rank if is_measured(event)] for rank in steps])
     return {
         "throughput": _throughput(by_step),
         "phases": _phases(by_step),
@@ -40,27 +41,27 @@ def rates(steps: Sequence[Sequence[Event]]) -> dict[str, dict[str, Any]]:
 
 
 def wall_s(steps: Sequence[Sequence[Event]]) -> float:
-    """Return the seconds of all steps, warm-up included, by the rank that took longest.
+    """Return the seconds of all steps of the slowest rank, warm-up included.
 
     Args:
-        steps: For each rank there has been, its events.
+        steps: Events of each rank of any session.
     """
-    by_step = steps_of_ranks([[event for event in rank if event.get("event", "step") == "step"] for rank in steps])
+    by_step = rank_events_by_step([[event for event in rank if event.get("event", "step") == "step"] for rank in steps])
     return _wall_s(by_step)
 
 
 def is_measured(event: Event) -> bool:
-    """Say whether an event is of a step that rates and medians count: no warm-up, nor slowed by a profiler."""
+    """Return whether an event is a measured step: not in the warm-up, and without a profiler."""
     return event.get("event", "step") == "step" and not event["warmup"] and not event.get("profiled")
 
 
-def steps_of_ranks(ranks: Sequence[Sequence[Event]]) -> list[Mapping[int, Event]]:
+def rank_events_by_step(ranks: Sequence[Sequence[Event]]) -> list[Mapping[int, Event]]:
     """Return for each step the event of each rank that took part in it."""
-    found: dict[int, dict[int, Event]] = {}
+    by_step: dict[int, dict[int, Event]] = {}
     for rank, events in enumerate(ranks):
         for event in events:
-            found.setdefault(event["step"], {})[rank] = event
-    return [found[step] for step in sorted(found)]
+            by_step.setdefault(event["step"], {})[rank] = event
+    return [by_step[step] for step in sorted(by_step)]
 
 
 def _wall_s(by_step: Sequence[Mapping[int, Event]]) -> float:
@@ -73,18 +74,19 @@ def _wall_s(by_step: Sequence[Mapping[int, Event]]) -> float:
 
 def _throughput(by_step: Sequence[Mapping[int, Event]]) -> dict[str, Any]:
     seconds = _wall_s(by_step)
-    # One event for each share of the data, whichever of its ranks logged it.
+    # One event for each data rank: its ranks (the stages of a pipeline) have the same samples.
     data = [
         event
         for ranks in by_step
         for event in {event.get("data_rank", rank): event for rank, event in ranks.items()}.values()
     ]
-    total = {name: sum(event[name] for event in data) for name in ("num_samples", "num_tokens", "num_padded_tokens")}
+    samples, tokens, padded = (_total(data, name) for name in ("num_samples", "num_tokens", "num_padded_tokens"))
+    padding = None if tokens is None or padded is None else padded - tokens
     return {
-        "samples_per_s": _ratio(total["num_samples"], seconds),
-        "tokens_per_s": _ratio(total["num_tokens"], seconds),
-        "padded_tokens_per_s": _ratio(total["num_padded_tokens"], seconds),
-        "padding_share": _ratio(total["num_padded_tokens"] - total["num_tokens"], total["num_padded_tokens"]),
+        "samples_per_s": _ratio(samples, seconds),
+        "tokens_per_s": _ratio(tokens, seconds),
+        "padded_tokens_per_s": _ratio(padded, seconds),
+        "padding_share": _ratio(padding, padded),
         "num_steps_measured": len(by_step),
     }
 
@@ -121,5 +123,11 @@ def _bubble(events: Sequence[Event]) -> dict[str, float | None]:
     return {"bubble_share": _ratio(waited, sum(event["schedule_ms"] for event in pipelined))}
 
 
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
+def _total(events: Sequence[Event], name: str) -> float | None:
+    """Return the sum of a value over events; None if one of them does not know it."""
+    values = [event[name] for event in events]
+    return None if None in values else sum(values)
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole is not None and whole > 0 else None

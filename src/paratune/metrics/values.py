@@ -1,4 +1,4 @@
-"""What the scores share: an undefined value is None, never NaN and never a guess."""
+"""Undefined scores: they are None, never NaN."""
 
 import math
 from collections.abc import Iterable
@@ -10,5 +10,5 @@ def known(value: float) -> float | None:
 
 
 def all_none(names: Iterable[str]) -> dict[str, float | None]:
-    """Return None for each name: nothing can be said."""
+    """Return None for each name."""
     return dict.fromkeys(names)

@@ -1,1 +1,1 @@
-"""Models of transformers with the head of a task: loading, saving, attention, packed batches, FLOPs."""
+"""Models of transformers with the head of a task: loading, saving, losses, attention, packed batches, FLOPs."""

@@ -1,6 +1,6 @@
-"""Activation checkpointing: a block keeps its inputs and computes what is inside again when its backward pass needs it.
+"""Activation checkpointing: a block keeps only its inputs and computes its activations again in the backward pass.
 
-Floor 3. Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016; PyTorch does the work.
+Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016; PyTorch does the work.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,23 +16,22 @@ from paratune.errors import ConfigError
 
 
 def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:
-    """Make every `every`-th block, from the first one on, compute its activations twice instead of keeping them.
+    """Checkpoint the activations of every `every`-th block, beginning with the first.
 
-    Modules stay where they are, so names of parameters do not change and strategies may wrap, shard or move blocks as
-    they like: call it before `Strategy.prepare`, so that the gathering of sharded weights stays outside of what is
-    computed again. Gradients are the same; dropout draws the same masks both times.
+    Modules and names of parameters stay the same, so that strategies can wrap, shard or move blocks. Call it before
+    `Strategy.prepare`: then the all-gather of sharded weights is outside of the part that is computed twice. Gradients
+    are the same; dropout draws the same masks both times.
 
     Args:
         blocks: The repeated layers of a model, in order.
-        every: 1 for all of them.
+        every: 1 for all blocks.
 
     Raises:
         ConfigError: There are no blocks, or fewer than `every`.
     """
     if not blocks:
         raise ConfigError(
-            f"train.activation_checkpointing: {every}, but this model has no repeated layers to do it with; "
-            "leave it out",
+            f"train.activation_checkpointing: {every}, but this model has no repeated layers; remove the option",
             code="model.no_blocks",
             key="train.activation_checkpointing",
             value=every,
@@ -40,20 +39,20 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:
     if every > len(blocks):
         raise ConfigError(
             f"train.activation_checkpointing: {every} is more than the {len(blocks)} blocks of this model; "
-            "set it to at most that",
+            f"set at most {len(blocks)}",
             code="model.no_blocks",
             key="train.activation_checkpointing",
             value=every,
         )
     for block in blocks[::every]:
-        # A compiled forward stays inside; a last layer that was shortened is whole again.
+        # A compiled forward is kept inside. The forward of a shortened last layer is not: it is computed whole again.
         inner = getattr(block.__dict__.get("forward"), "__func__", None)
         is_compiled = hasattr(inner, "_torchdynamo_orig_callable")
         block.forward = MethodType(partial(_forward_twice, inner if is_compiled else None), block)
 
 
 def _forward_twice(inner: Callable[..., Any] | None, block: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    # By the class at the time of the call: FSDP2 changes it.
+    # The class is read at the call, because FSDP2 changes it after this function has run.
     forward = partial(inner or type(block).forward, block, **kwargs)
     if not (block.training and torch.is_grad_enabled()):
         return forward(*args)

@@ -1,4 +1,4 @@
-"""How the samples of a micro-batch lie side by side: packed where the model can, else padded, by length or not."""
+"""Chooses the layout of batches: packed where model and strategy allow it, otherwise bucketed or padded."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,16 +8,16 @@ from paratune.errors import ConfigError
 from paratune.models.task_model import PackedEntry
 
 _BUCKETS = 4
-"""Parts of a micro-batch of padded rows on the CPU, where a pass costs what its tokens cost and no more."""
+"""Parts of a micro-batch in the bucketed layout on the CPU, where small passes have no extra cost per pass."""
 
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """What was chosen, and why."""
+    """The chosen layout with its options."""
 
     kind: Literal["packed", "bucketed", "padded"]
     reason: str | None = None
-    """Why it is not packed, where that was not asked for."""
+    """Why it is not packed; None where it is packed, or another layout was configured."""
     num_buckets: int | None = None
     """See `TrainBatches.num_buckets`."""
     rounds: bool = False
@@ -25,7 +25,7 @@ class BatchLayout:
 
 
 def choose_batch_layout(
-    asked: Literal["auto", "packed", "bucketed", "padded"],
+    configured: Literal["auto", "packed", "bucketed", "padded"],
     traits: Traits,
     *,
     entry: PackedEntry | None,
@@ -36,33 +36,33 @@ def choose_batch_layout(
     """Return the layout of a run's batches.
 
     Args:
-        asked: `batch.layout`.
-        traits: Of the strategy.
-        entry: Of the model, as `packed.find_entry` found it.
-        why_padded: Of the model, where there is no entry.
-        on_cpu: Where it computes. An eager CPU has no use for shapes that come again.
+        configured: `batch.layout`.
+        traits: Traits of the strategy.
+        entry: `TaskModel.entry`, which `packed.enable_packed_batches` sets.
+        why_padded: `TaskModel.why_padded`, where there is no entry.
+        on_cpu: Whether the run computes on the CPU. There, without compilation, repeated shapes have no advantage.
         compiles: `train.compile`.
 
     Raises:
-        ConfigError: `batch.layout` asks for one that the model or the strategy has no use for.
+        ConfigError: The model or the strategy does not support the layout of `batch.layout`.
     """
     if traits.equal_shapes:
         reason = f"strategy.kind: {traits.kind} needs micro-batches of equal shapes"
-        if asked in ("packed", "bucketed"):
+        if configured in ("packed", "bucketed"):
             raise ConfigError(
-                f"batch.layout: {asked}, but {reason}; set batch.layout: padded or auto",
+                f"batch.layout: {configured}, but {reason}; set batch.layout: padded or auto",
                 code="model.layout",
                 key="batch.layout",
-                value=asked,
+                value=configured,
             )
-        return BatchLayout("padded", reason if asked == "auto" else None)
-    if asked == "padded":
+        return BatchLayout("padded", reason if configured == "auto" else None)
+    if configured == "padded":
         return BatchLayout("padded")
-    if asked in ("auto", "packed") and entry is not None:
+    if configured in ("auto", "packed") and entry is not None:
         return BatchLayout("packed", rounds=compiles or not on_cpu)
-    if asked == "packed":
+    if configured == "packed":
         raise ConfigError(
             f"batch.layout: packed, but {why_padded}; set batch.layout: auto", code="model.layout", key="batch.layout"
         )
-    splits = on_cpu and not traits.gathers_per_micro_step and not traits.reduces_each_micro_step
-    return BatchLayout("bucketed", why_padded if asked == "auto" else None, _BUCKETS if splits else 1)
+    is_divided = on_cpu and not traits.gathers_per_micro_step and not traits.reduces_each_micro_step
+    return BatchLayout("bucketed", why_padded if configured == "auto" else None, _BUCKETS if is_divided else 1)

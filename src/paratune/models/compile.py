@@ -1,7 +1,7 @@
-"""torch.compile block by block: every repeated layer becomes a few large kernels, compiled once for all of them.
+"""Compiles the blocks of a model by torch.compile; blocks of one class share their compiled graphs.
 
-Floor 3. Attention of packed rows is one operator of a graph (`attention.operator`), so that a block is one graph. A
-block that has something that cannot be compiled, as DeBERTa's attention, becomes several, which compute the same.
+Attention of packed rows is one operator (`attention.operator`), so that a block is one graph. A block with code that
+cannot be compiled, such as DeBERTa's attention, becomes several graphs with the same results.
 
 Source: PyTorch, "Reducing torch.compile cold start compilation time with regional compilation".
 """
@@ -12,17 +12,17 @@ from types import MethodType
 import torch
 
 from paratune.errors import ConfigError
-from paratune.hangs.pulse import working
+from paratune.hangs.progress import working
 from paratune.models.task_model import TaskModel, find_blocks
 
 
 def compile_blocks(model: TaskModel) -> None:
-    """Have every block compiled at its first pass, for any number of tokens after the second number that it meets.
+    """Let torch.compile compile each block at its first pass.
 
-    Modules and names of parameters stay, so that strategies may wrap and shard as they like: what they hook around a
-    block stays outside of the graphs, and so does activation checkpointing, which comes after this. Blocks of one class
-    share their graphs. A last layer that was shortened (`last_layer`) is whole again, for it would be compiled for each
-    number of rows.
+    The second number of tokens that a block receives leads to a graph for any number of tokens. Modules and names of
+    parameters stay the same, so that strategies can wrap and shard blocks: their hooks, and activation checkpointing,
+    which is added later, are outside of the graphs. A shortened last layer (`last_layer`) is computed whole again,
+    because it would be compiled for each number of rows.
 
     Raises:
         ConfigError: The model has no repeated layers.
@@ -30,25 +30,25 @@ def compile_blocks(model: TaskModel) -> None:
     blocks = find_blocks(model)
     if not blocks:
         raise ConfigError(
-            "train.compile: true, but this model has no repeated layers to compile; leave it out",
+            "train.compile: true, but this model has no repeated layers to compile; remove the option",
             code="model.no_blocks",
             key="train.compile",
         )
-    # Past its limit PyTorch computes without graphs. Blocks of a class may differ (ModernBERT's first has a norm less),
-    # and each kind needs one for its first size and one for others, in training and in evaluation.
+    # Above this limit PyTorch silently computes without graphs. Blocks of a class may differ (ModernBERT's first block
+    # has no first norm), and each kind needs a graph for its first size and one for others, in training and evaluation.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * len(blocks) + 4)
-    _note_compilations()
+    _report_compilations()
     compiled = {kind: torch.compile(kind.forward) for kind in {type(block) for block in blocks}}
     for block in blocks:
         block.forward = MethodType(compiled[type(block)], block)
 
 
-_noted = ExitStack()
-"""Holds what `working` gave for the compilation that goes on."""
+_current = ExitStack()
+"""The context `working` of the compilation that is running."""
 
 
-def _note_compilations() -> None:
-    """Tell who watches the run of each compilation: PyTorch makes it within the first pass, forward or backward."""
+def _report_compilations() -> None:
+    """Report each compilation to the hang watchdog: PyTorch compiles inside a forward or backward pass, for minutes."""
     handler = torch._dynamo.callback.callback_handler
     if _begin_compilation not in handler.start_callbacks:
         handler.register_start_callback(_begin_compilation)
@@ -56,8 +56,8 @@ def _note_compilations() -> None:
 
 
 def _begin_compilation(_: object) -> None:
-    _noted.enter_context(working("compile"))
+    _current.enter_context(working("compile"))
 
 
 def _end_compilation(_: object) -> None:
-    _noted.close()
+    _current.close()

@@ -1,11 +1,13 @@
-"""Dropout on the CPU with cheap masks: 16 random bits an entry, exact to 2^-16, in place of one `bernoulli_` an entry.
+"""Dropout on the CPU with cheap masks: 16 random bits per entry, with a probability that is exact to 2^-16.
 
-Floor 3. PyTorch's own costs 6 ns an entry, more than the matrix product it follows; this one 1 ns. `torch.manual_seed`
-decides the masks, through three words of torch's generator a mask source. CUDA tensors go to torch's own dropout.
+PyTorch's dropout needs 6 ns per entry, more than the matrix product before it; this one needs 1 ns. `torch.manual_seed`
+determines the masks, because each mask source takes its seed, three words, from PyTorch's generator. Tensors on other
+devices use PyTorch's dropout.
 
 Source: Srivastava et al., Dropout, JMLR 2014; numpy's SFC64 (Doty-Humphrey, PractRand) for the random words.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,30 +20,28 @@ from torch.autograd.function import once_differentiable
 ONE = 1 << 16
 """Number of equally likely 16-bit words."""
 CHUNK = 1 << 16
-"""Entries that are dropped out at a time, so that mask and values stay in the processor's cache."""
+"""Entries that are computed at a time, so that mask and values stay in the processor's cache."""
 FEW = 1 << 14
-"""Entries up to which the factors (0 or the scale) are kept in place of bits: at most 64 KiB in float32. PyTorch's own
-product takes half of the host's time of `_Dropout`."""
-
-
+"""Up to this number of entries, backward keeps the factors (0 or the scale) instead of bits: at most 64 KiB in float32.
+One product of PyTorch takes half of the host time of `_ChunkedDropout`."""
 _NUMPY_DTYPES: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class MaskSource:
-    """A stream of dropout masks, all decided by one draw of torch's generator at the start.
+    """A stream of dropout masks; its seed is drawn once from PyTorch's generator.
 
     Args:
-        p: Probability of dropping an entry, 0 to 1; taken to the nearest multiple of 2^-16.
+        p: Probability of dropping an entry, 0 to 1; rounded to a multiple of 2^-16.
     """
 
     def __init__(self, p: float) -> None:
         self.num_dropped_words = round(p * ONE)
         seed = _Seed(torch.empty(3, dtype=torch.int64).random_().numpy().view(np.uint64))
-        self._words = np.random.SFC64(seed)  # type: ignore[arg-type]  # NumPy's stub knows SeedSequence alone
+        self._words = np.random.SFC64(seed)  # type: ignore[arg-type]  # NumPy's stub allows only SeedSequence
 
     @property
     def keep_scale(self) -> float:
-        """What kept values are multiplied by: 1 / (1 - p) with the p that the masks have; 0 if they keep nothing."""
+        """Factor of values that are kept: 1 / (1 - p) with the rounded p; 0 for p = 1."""
         return ONE / (ONE - self.num_dropped_words) if self.num_dropped_words < ONE else 0.0
 
     def draw(self, num_entries: int) -> npt.NDArray[np.bool_]:
@@ -52,16 +52,16 @@ class MaskSource:
         return np.greater_equal(words, np.int16(self.num_dropped_words - ONE // 2))
 
     def factors(self, num_entries: int, dtype: torch.dtype) -> npt.NDArray[Any]:
-        """Return what the next entries are multiplied by, (num_entries,): 0 or `keep_scale`; float32 or float64."""
+        """Return the factors of the next entries, (num_entries,): 0 or `keep_scale`, in float32 or float64."""
         scale: np.floating[Any] = _NUMPY_DTYPES[dtype](self.keep_scale)
         return self.draw(num_entries) * scale
 
 
 class _Seed(ISeedSequence):
-    """The words that a generator begins with, as they are.
+    """A seed whose words a generator uses directly.
 
-    NumPy's own `SeedSequence` mixes them first, which takes most of the time of a mask for a small tensor. SFC64 does
-    not need it: its author seeds it by three words and 12 rounds, which NumPy runs as well.
+    NumPy's `SeedSequence` mixes the words first, which takes most of the time of a mask for a small tensor. SFC64 does
+    not need that: its author seeds it by three words and 12 rounds, and NumPy runs these rounds, too.
     """
 
     def __init__(self, words: npt.NDArray[np.uint64]) -> None:
@@ -73,71 +73,76 @@ class _Seed(ISeedSequence):
 
 
 class CheapDropout(nn.Dropout):
-    """`nn.Dropout` with masks of `MaskSource` for CPU tensors; the identity in evaluation and with p = 0.
-
-    In place, and on other devices, it is PyTorch's own.
-    """
+    """`nn.Dropout` with masks of `MaskSource` for CPU tensors; in place and on other devices, PyTorch's dropout."""
 
     def forward(self, input: Tensor) -> Tensor:
         if input.device.type != "cpu" or self.inplace or not self.training or self.p == 0:
             return super().forward(input)
         masks = MaskSource(self.p)
-        if keeps_factors(input):
+        if keeps_float_mask(input):
             return input * torch.from_numpy(masks.factors(input.numel(), input.dtype)).view(input.shape)
-        keep = torch.is_grad_enabled() and input.requires_grad
-        out: Tensor = _Dropout.apply(input, masks, keep)  # type: ignore[no-untyped-call]
+        has_backward = torch.is_grad_enabled() and input.requires_grad
+        out: Tensor = _ChunkedDropout.apply(input, masks, has_backward)  # type: ignore[no-untyped-call]
         return out
 
 
-def keeps_factors(x: Tensor) -> bool:
-    """Say whether dropout of a tensor keeps its factors for the backward pass, in its dtype, and not a bit an entry."""
+def keeps_float_mask(x: Tensor) -> bool:
+    """Return whether dropout of a tensor keeps factors in its dtype for the backward pass, not one bit per entry."""
     return x.numel() <= FEW and x.dtype in _NUMPY_DTYPES
 
 
-def use_cheap_dropout(module: nn.Module) -> int:
-    """Make every `nn.Dropout` inside a module a `CheapDropout`; names of parameters do not change.
+def use_cheap_dropout(root: nn.Module) -> int:
+    """Change every `nn.Dropout` inside a module to `CheapDropout`; names of parameters stay the same.
 
-    Dropout that a model applies as a function, without a module, stays as it is.
+    Dropout that a model calls as a function, without a module, does not change.
 
     Returns:
-        Number of modules changed.
+        Number of changed modules.
     """
-    found = [child for child in module.modules() if type(child) is nn.Dropout]
-    for child in found:
-        # By class, so that hooks and shared modules stay what they are.
-        child.__class__ = CheapDropout
-    return len(found)
+    modules = [module for module in root.modules() if type(module) is nn.Dropout]
+    for module in modules:
+        # A new class, not a new module: hooks stay, and a module that is shared by several parents stays shared.
+        module.__class__ = CheapDropout
+    return len(modules)
 
 
-class _Dropout(torch.autograd.Function):
+class _ChunkedDropout(torch.autograd.Function):
+    """Dropout chunk by chunk; the backward pass needs one bit per entry."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, masks: MaskSource, keep: bool) -> Tensor:
-        flat = x.reshape(-1)
-        out = torch.empty_like(flat)
-        scale = flat.new_empty(min(CHUNK, flat.numel()))
+    def forward(ctx: Any, x: Tensor, masks: MaskSource, has_backward: bool) -> Tensor:
         bits: list[npt.NDArray[np.uint8]] = []
-        for start in range(0, flat.numel(), CHUNK):
-            part = flat[start : start + CHUNK]
-            mask = masks.draw(part.numel())
-            if keep:
+
+        def draw(start: int, num_entries: int) -> npt.NDArray[np.uint8]:
+            mask = masks.draw(num_entries)
+            if has_backward:
                 bits.append(np.packbits(mask))
-            factor = scale[: part.numel()].copy_(torch.from_numpy(mask.view(np.uint8))).mul_(masks.keep_scale)
-            torch.mul(part, factor, out=out[start : start + CHUNK])
-        if keep:
+            return mask.view(np.uint8)
+
+        out = _multiply(x, masks.keep_scale, draw)
+        if has_backward:
             ctx.save_for_backward(torch.from_numpy(np.concatenate(bits or [np.empty(0, np.uint8)])))
             ctx.keep_scale = masks.keep_scale
-        return out.view(x.shape)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         bits = ctx.saved_tensors[0].numpy()
-        flat = grad.reshape(-1)
-        out = torch.empty_like(flat)
-        scale = flat.new_empty(min(CHUNK, flat.numel()))
-        for start in range(0, flat.numel(), CHUNK):
-            part = flat[start : start + CHUNK]
-            mask = np.unpackbits(bits[start // 8 : (start + CHUNK) // 8], count=part.numel())
-            factor = scale[: part.numel()].copy_(torch.from_numpy(mask)).mul_(ctx.keep_scale)
-            torch.mul(part, factor, out=out[start : start + CHUNK])
-        return out.view(grad.shape), None, None
+
+        def unpack(start: int, num_entries: int) -> npt.NDArray[np.uint8]:
+            return np.unpackbits(bits[start // 8 : (start + CHUNK) // 8], count=num_entries)
+
+        return _multiply(grad, ctx.keep_scale, unpack), None, None
+
+
+def _multiply(x: Tensor, scale: float, read_mask: Callable[[int, int], npt.NDArray[np.uint8]]) -> Tensor:
+    """Return x * mask * scale; `read_mask` returns the mask of a chunk by its start and its number of entries."""
+    flat = x.reshape(-1)
+    out = torch.empty_like(flat)
+    factors = flat.new_empty(min(CHUNK, flat.numel()))
+    for start in range(0, flat.numel(), CHUNK):
+        part = flat[start : start + CHUNK]
+        mask = torch.from_numpy(read_mask(start, part.numel()))
+        torch.mul(part, factors[: part.numel()].copy_(mask).mul_(scale), out=out[start : start + CHUNK])
+    return out.view(x.shape)

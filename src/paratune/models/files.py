@@ -1,6 +1,6 @@
-"""Whether the files of a saved model are those that were written: their sizes and hashes stand in `paratune.json`.
+"""Checks the files of a saved model against their sizes and hashes in `paratune.json`.
 
-Floor 3, without torch.
+Imports no torch.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,14 +12,14 @@ from paratune.errors import CheckpointError
 from paratune.records import file_sha256, read_json
 
 TASK_FILE = "paratune.json"
-"""Beside the model: task, columns, token limit and the files, so that `evaluate` and `predict` need only the folder."""
+"""File in a model folder with task, columns, token limit and files, for `evaluate` and `predict`."""
 
 
 def file_records(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return size and SHA-256 of each file of a model folder except `paratune.json`, by its name.
+    """Return size and SHA-256 of each file of a model folder except `paratune.json`, by name.
 
     Raises:
-        OSError: One cannot be read.
+        OSError: A file cannot be read.
     """
     return {
         path.name: {"num_bytes": path.stat().st_size, "sha256": file_sha256(path)}
@@ -29,26 +29,28 @@ def file_records(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callable[[str], Any], Sequence[str]]:
-    """Return what reads the weights of a model folder by their names in a checkpoint, and these names.
+    """Return a function that reads weights of a model folder by their names in a checkpoint, and these names.
 
     Args:
-        folder: That `save_model` wrote.
-        step: From which its weights must be.
-        names: In a checkpoint, such as model/hf.classifier.weight.
+        folder: Model folder, from `save_model`.
+        step: Step that the weights must be from.
+        names: Names in a checkpoint, such as model/hf.classifier.weight.
 
     Raises:
-        CheckpointError: It was not written, is of another step, was changed, or lacks a weight.
+        CheckpointError: The folder is absent, from another step, changed, or lacks a weight.
     """
     from safetensors import safe_open
 
     path = folder / "model.safetensors"
     if not (path.is_file() and (folder / TASK_FILE).is_file()):
         raise CheckpointError(
-            f"{folder} does not hold all weights in one file", code="checkpoint.unreadable", folder=folder
+            f"{folder} does not have all weights in one file", code="checkpoint.unreadable", folder=folder
         )
     record = read_json(folder / TASK_FILE)
     if not isinstance(record, dict) or record.get("kept_step") != step:
-        raise CheckpointError(f"{folder} is not of step {step}", code="checkpoint.unreadable", folder=folder, step=step)
+        raise CheckpointError(
+            f"{folder} is not from step {step}", code="checkpoint.unreadable", folder=folder, step=step
+        )
     check_files(folder)
     file: Any = safe_open(path, framework="pt")
     keys = {name: name.removeprefix("model/").removeprefix("hf.") for name in names}
@@ -58,26 +60,22 @@ def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callab
 
 
 def check_files(folder: Path) -> None:
-    """Refuse a model folder whose files are not those that its `paratune.json` lists.
+    """Check that the files of a model folder are those that its `paratune.json` lists.
 
     Raises:
-        CheckpointError: Files are missing or changed; all of them are named.
+        CheckpointError: Files are missing or changed; the message names all of them.
     """
     if problems := file_problems(folder):
         raise CheckpointError(
-            f"{folder} is not the model that was saved: {'; '.join(map(' '.join, problems))}. Copy the folder again, "
-            "or train again; after a change that you made on purpose, delete the file's entry under `files` in "
-            f"{folder / TASK_FILE}",
+            f"{folder} has changed since it was saved: {'; '.join(map(' '.join, problems))}. Copy the folder again, "
+            f"or train again. If you changed a file on purpose, delete its entry under `files` in {folder / TASK_FILE}",
             code="model.changed",
             folder=folder,
         )
 
 
 def file_problems(folder: Path) -> list[tuple[str, str]]:
-    """Return the files of a model folder that its `paratune.json` lists and that are missing or changed.
-
-    Returns:
-        Name and problem of each; empty where there is no `paratune.json`, or one without hashes.
+    """Return name and problem of each missing or changed file; an empty list without `paratune.json` or hashes.
 
     Raises:
         CheckpointError: `paratune.json` is damaged.

@@ -1,12 +1,11 @@
-"""The floating-point operations that a model needs for samples: of its matrix products, forward and backward.
+"""Counts the floating-point operations of a model for samples: those of its matrix products, forward and backward.
 
-Floor 3. Counted and not looked up: a copy of the model without data (on the meta device) is run once, and each matrix
-product tells its size. Three of these sizes are prime numbers that no weight of the model has, the samples B, their
-tokens S and the labelled tokens M of a masked LM, so that a product's operations say by their factors how it grows:
-48 B S D^2 with the tokens, 12 B S^2 D with the pairs of tokens of a sample. What is frozen takes part as far as
-gradients pass through it. Activations that are computed twice (activation checkpointing) count once, and what is done
-once for a whole batch, such as DeBERTa's projections of relative positions, not at all. Norms, softmax, dropout and
-embeddings are no matrix products.
+A copy of the model on the meta device runs once, and a dispatch mode records the operations of each matrix product. The
+batch has B samples with S tokens each and M labelled tokens (masked LM), where B, S and M are prime numbers that divide
+no size of the model. So the prime factors of a product's operations show how it grows: 48 B S D^2 grows with tokens,
+12 B S^2 D with pairs of tokens of a sample. Frozen weights count as far as gradients pass through their products.
+Activations that are computed twice (activation checkpointing) count once. Operations once per batch, such as DeBERTa's
+projections of relative positions, do not count. Norms, softmax, dropout and embeddings are not matrix products.
 
 Source: the sum is that of Chowdhery et al., PaLM, 2022, appendix B: 6 N + 12 L H Q T a token, with the T of each
 sample and the weights N that take part in products (Kaplan et al. 2020, section 2.1); operators' own counts are those
@@ -22,47 +21,47 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from paratune.batch import Batch
-from paratune.models.task_model import TaskModel
+from paratune.models.task_model import TaskModel, trial_batch
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113)
 
 
 @dataclass(frozen=True)
 class ModelWork:
-    """Floating-point operations of forward and backward passes, by what they grow with."""
+    """Floating-point operations of forward and backward passes, by the quantity they are proportional to."""
 
     per_sample: int
     per_token: int
     per_pair: Mapping[int | None, int]
-    """For each pair of tokens of a sample that attend to each other: i and j with |i - j| < the key, None for all. A
-    model that looks back only is counted as if it looked ahead too, as in the source."""
+    """By window: operations for each pair of tokens i, j of a sample with |i - j| < window; None for all pairs. Causal
+    models count all pairs, too, as in the source."""
     per_label: int
-    """For each token that a masked LM hides."""
+    """For each hidden token of a masked LM."""
 
     def flops(self, lengths: npt.NDArray[np.int64], num_labels: float = 0.0) -> float:
-        """Return the operations for samples of these lengths in tokens, without padding."""
-        pairs = sum(each * num_pairs(lengths, window) for window, each in self.per_pair.items())
+        """Return the operations for samples with these lengths in tokens, without padding."""
+        pairs = sum(flops_per_pair * num_pairs(lengths, window) for window, flops_per_pair in self.per_pair.items())
         return float(
             self.per_sample * len(lengths) + self.per_token * int(lengths.sum()) + pairs + self.per_label * num_labels
         )
 
 
 def num_pairs(lengths: npt.NDArray[np.int64], window: int | None) -> int:
-    """Return the pairs (i, j) of tokens of each sample with |i - j| < window, summed; each with itself included."""
+    """Return the number of pairs (i, j) of tokens with |i - j| < window, i = j included, summed over samples."""
     if window is None:
         return int((lengths**2).sum())
-    # w - 1 neighbours on each side, without those that the ends cut off.
+    # w - 1 neighbours on each side, minus those beyond the ends of the sample.
     reach = np.minimum(lengths, window)
     return int((lengths * (2 * reach - 1) - reach * (reach - 1)).sum())
 
 
-def without_data(model: TaskModel) -> TaskModel:
-    """Return a copy of a model whose tensors are on the meta device, in evaluation mode; the model is as it was."""
+def copy_on_meta_device(model: TaskModel) -> TaskModel:
+    """Return a copy of a model with its tensors on the meta device, in evaluation mode; the model does not change."""
     memo: dict[int, Any] = {}
     for tensor in [*model.parameters(), *model.buffers()]:
         empty = torch.empty_like(tensor, device="meta")
@@ -72,28 +71,28 @@ def without_data(model: TaskModel) -> TaskModel:
 
 
 def count_work(model: TaskModel) -> ModelWork:
-    """Count what a model of `without_data` needs.
+    """Count the operations of a model from `copy_on_meta_device`.
 
     Raises:
-        ValueError: Its work is no sum of parts that grow with samples, tokens and pairs; the text says why.
-        Exception: What the model's own code raises without data.
+        ValueError: The operations are not a sum of parts that grow with samples, tokens and pairs of tokens.
+        Exception: An error of the model's own code on the meta device.
     """
     num_samples, length, num_labels = _sizes(model)
     model.head_takes_labelled = model.head_reads == "labelled"
     batch = _batch(num_samples, length, num_labels if model.head_takes_labelled else None)
-    found: Counter[tuple[int, int, int]] = Counter()
+    flops_by_powers: Counter[tuple[int, int, int]] = Counter()
     products = _Products()
     with products:
         model(batch).sum().backward()
     for flops in products.flops:
-        found[_power(flops, num_samples), _power(flops, length), _power(flops, num_labels)] += flops
-    samples, tokens, pairs = (found.pop((1, power, 0), 0) for power in (0, 1, 2))
-    labels = found.pop((0, 0, 1), 0)
-    strange = {key: flops for key, flops in found.items() if key[0] > 0 or key[2] > 0}
+        flops_by_powers[_power(flops, num_samples), _power(flops, length), _power(flops, num_labels)] += flops
+    samples, tokens, pairs = (flops_by_powers.pop((1, power, 0), 0) for power in (0, 1, 2))
+    labels = flops_by_powers.pop((0, 0, 1), 0)
+    strange = {key: flops for key, flops in flops_by_powers.items() if key[0] > 0 or key[2] > 0}
     if strange:
-        raise ValueError("some of its products grow with neither tokens nor pairs of tokens")
+        raise ValueError("some matrix products grow neither with tokens nor with pairs of tokens")
     if tokens <= samples:
-        raise ValueError("its work does not grow with the length of samples")
+        raise ValueError("the operations do not grow with the length of samples")
     return ModelWork(
         per_sample=samples // num_samples,
         per_token=tokens // (num_samples * length),
@@ -103,7 +102,8 @@ def count_work(model: TaskModel) -> ModelWork:
 
 
 class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the operations of each matrix product; code that looks whether a mask hides nothing is told so."""
+    """Records the operations of each matrix product. Code that reads a Boolean from the device, such as the check
+    whether a mask hides nothing, gets True: tensors have no values there."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -120,14 +120,14 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _sizes(model: TaskModel) -> tuple[int, int, int]:
-    """Return samples, tokens of each and labelled tokens: primes that divide no size of the model."""
+    """Return B, S and M: primes that divide no size of the model."""
     sizes = {size for tensor in [*model.parameters(), *model.buffers()] for size in tensor.shape}
     config = model.hf.config.to_dict() if hasattr(getattr(model.hf, "config", None), "to_dict") else {}
     sizes |= {value for value in config.values() if type(value) is int and value > 0}
     free = [prime for prime in _PRIMES if all(size % prime for size in sizes)]
     if len(free) < 3:
-        raise ValueError("its sizes have too many small prime factors")
-    return free[1], free[0], free[2]  # the smallest is the length, for which there may be few positions
+        raise ValueError("the sizes of the model have too many small prime factors")
+    return free[1], free[0], free[2]  # the smallest prime is the length, because a model may have few positions
 
 
 def _power(value: int, prime: int) -> int:
@@ -138,28 +138,16 @@ def _power(value: int, prime: int) -> int:
 
 
 def _batch(num_samples: int, length: int, num_labels: int | None) -> Batch:
-    """Return a batch without padding and without data."""
+    """Return a batch without padding on the meta device."""
     ids_BS = torch.zeros(num_samples, length, dtype=torch.int64, device="meta")
-    places: Tensor | None = None if num_labels is None else ids_BS.new_zeros(num_labels)
-    return Batch(
-        input_ids=ids_BS,
-        row_weight=torch.ones(num_samples, device="meta"),
-        index=ids_BS[:, 0],
-        num_samples=num_samples,
-        num_tokens=ids_BS.numel(),
-        num_padded_tokens=ids_BS.numel(),
-        loss_denominator=1.0,
-        attention_mask=torch.ones_like(ids_BS),
-        max_seqlen=length,
-        labels=None if places is None else ids_BS,
-        label_places=places,
-    )
+    places = None if num_labels is None else ids_BS.new_zeros(num_labels)
+    return trial_batch(ids_BS, torch.ones_like(ids_BS), labels=None if places is None else ids_BS, label_places=places)
 
 
 def _by_window(model: TaskModel, per_pair: int) -> dict[int | None, int]:
-    """Share the work of pairs among layers with and without a window; all of them are as wide.
+    """Divide the operations of pairs among layers by their windows; all layers have the same width.
 
-    On the meta device each computes all pairs; what it needs are those within its window.
+    On the meta device each layer computes all pairs, but only the pairs within its window count.
     """
     layers = [module for module in model.hf.modules() if hasattr(module, "is_causal")]
     windows = Counter(getattr(layer, "sliding_window", None) for layer in layers) or Counter({None: 1})

@@ -1,8 +1,8 @@
-"""Which models are known to leave the range of fp16.
+"""Models that are known to exceed the range of fp16.
 
-Floor 3. A loss scale helps against gradients that are too small or too large; activations of a forward pass above
-65504 become infinite whatever it is. That is a matter of weights, trained in bf16 or fp32, so there is nothing to
-derive it from: this is what people have reported.
+A loss scale helps against gradients that are too small or too large, but activations above 65504 become infinite with
+any loss scale. Whether a model has such activations depends on its weights, trained in bf16 or fp32, and cannot be
+derived from its configuration. This table contains what users have reported.
 """
 
 from typing import Any
@@ -24,10 +24,10 @@ REPORTED = {
 
 
 def overflow_warning(config: Any) -> str | None:
-    """Return what is to be said before a model of this configuration is trained in fp16, if anything.
+    """Return the warning for training a model in fp16, or None.
 
     Args:
-        config: Of transformers.
+        config: The model's configuration, from transformers.
     """
     report = REPORTED.get(config.model_type)
     if report is None:

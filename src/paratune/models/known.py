@@ -1,13 +1,13 @@
-"""Shapes of published models, for plans where their config.json is not at hand; no weights, no network.
+"""Shapes of published models, for plans without their config.json; no weights, no network.
 
-Each is what the config.json of the model on the hub says, as far as it differs from the defaults of its architecture
-in transformers; figures of sizes are also in the papers (Devlin et al. 2019, Liu et al. 2019, Sanh et al. 2019, Lan
-et al. 2020, Clark et al. 2020, He et al. 2021 and 2023, Warner et al. 2024, Souza et al. 2020). Of the Portuguese
-models and of the decoders they are Santos et al. 2024 (arXiv:2403.01897), Lopes et al. 2024 (2402.12969), BigScience
-2022 (2211.05100), Shliazhko et al. 2022 (2204.07580) and Touvron et al. 2023 (2307.09288).
+A shape has the values of the config.json on the hub that differ from the defaults of the architecture in transformers.
+Sources of the sizes: Devlin et al. 2019, Liu et al. 2019, Sanh et al. 2019, Lan et al. 2020, Clark et al. 2020, He et
+al. 2021 and 2023, Warner et al. 2024, Souza et al. 2020; for Portuguese models and decoders, Santos et al. 2024
+(arXiv:2403.01897), Lopes et al. 2024 (2402.12969), BigScience 2022 (2211.05100), Shliazhko et al. 2022 (2204.07580) and
+Touvron et al. 2023 (2307.09288).
 
-Three shapes are less certain: GlórIA has that of GPT-Neo 1.3B with its vocabulary; Carvalho has that of FLOR-1.3B
-(BLOOM with 50,257 tokens), from which it was trained further; AiBERTa is BERT-base with 20,000 tokens.
+Three shapes are less certain: GlórIA is GPT-Neo 1.3B with its vocabulary; Carvalho is FLOR-1.3B (BLOOM with 50,257
+tokens), from which its training continued; AiBERTa is BERT-base with 20,000 tokens.
 """
 
 from typing import Any
@@ -88,12 +88,12 @@ _SAME_SHAPE = {
 }
 SHAPES |= {name.format(variety): SHAPES[base] for name, base in _SAME_SHAPE.items() for variety in ("ptpt", "ptbr")}
 _OWNERS = ("google-bert/", "distilbert/", "FacebookAI/", "albert/")
-"""Of models that the hub also has without a name in front."""
+"""Owners whose models are also in `SHAPES` without the owner."""
 
 
 def known_config(name: str) -> Any | None:
     """Return the configuration of a published model by its name on the hub, or None."""
-    owner = next((each for each in _OWNERS if name.startswith(each)), "")
+    owner = next((prefix for prefix in _OWNERS if name.startswith(prefix)), "")
     shape = SHAPES.get(name.removeprefix(owner))
     if shape is None:
         return None

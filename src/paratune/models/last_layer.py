@@ -1,9 +1,10 @@
-"""The last layer of an encoder on the first token of each row only, where nothing but these is read.
+"""Computes the last layer of an encoder only for the first token of each row.
 
-Floor 3. Classification and regression read a row's first token; in the last layer the other tokens are keys and values
-only, so their queries, their feed-forward part and its dropout need not be computed: the same mathematics, with 1/6
-to 1/12 less of nearly everything in models of 6 to 12 layers. Packed batches on the CPU and on CUDA; B rows, T tokens,
-D width, H heads, K head width.
+The heads of classification and regression read only the first token of a row. In the last layer, the other tokens are
+needed as keys and values, but not as queries and not in the feed-forward part. The result is the same, and models of 6
+to 12 layers save 1/6 to 1/12 of the computation. For packed batches on the CPU and on CUDA.
+
+Dimensions: `B` rows, `T` tokens, `D` width, `H` heads, `K` head width.
 """
 
 from types import MethodType
@@ -18,21 +19,21 @@ from paratune.models.attention import cuda, dense_batches, register
 from paratune.models.dropout import MaskSource
 
 LAYERS = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "ElectraLayer", "Data2VecTextLayer")
-"""Classes of transformers whose forward is the one written here: attention, its output, feed-forward part."""
+"""Classes of transformers with the same forward as in this module: attention, its output, feed-forward part."""
 
 
 def shorten_last_layer(layer: nn.Module) -> bool:
-    """Make an encoder's last layer heed `first_tokens_only`, given to the model's forward beside `cu_seqlens`.
+    """Add the argument `first_tokens_only`, which is passed to the model's forward with `cu_seqlens`, to a last layer.
 
-    With it the layer returns (1, B, D), the first token of each row in order; without it, on a device that has no
-    numbers (meta), or where something else has taken over its forward (as activation checkpointing does), (1, T, D) as
-    before. So a reader looks at the shape.
+    With it, the layer returns (1, B, D): the first token of each row. Without it, on the meta device, or where other
+    code has replaced its forward (such as activation checkpointing), it returns (1, T, D) as before; so a caller checks
+    the shape.
 
     Args:
         layer: The last of a model's repeated layers.
 
     Returns:
-        Whether the layer is of a kind that this can be done with; if not, nothing is changed.
+        Whether the class of the layer is supported; otherwise nothing changes.
     """
     if type(layer).__name__ not in LAYERS or getattr(layer, "is_decoder", False):
         return False
@@ -80,10 +81,10 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], 
 
     Args:
         query: (B, H, K).
-        key: (T, H, K), the rows one after another.
+        key: (T, H, K), packed rows.
         value: As `key`.
-        lengths: Tokens of each row, at least 1; they add up to T.
-        scale: What scores are multiplied by.
+        lengths: Tokens of each row, at least 1; they sum to T.
+        scale: Factor of the scores.
         p: Probability of dropping an attention probability.
 
     Returns:

@@ -1,7 +1,4 @@
-"""How long a sample may be.
-
-Floor 3.
-"""
+"""The most tokens that a sample may have."""
 
 from typing import Any
 
@@ -10,38 +7,39 @@ from paratune.errors import ConfigError
 from paratune.models.load import load_config
 
 _NO_LIMIT = 10**9
-"""transformers says 10**30 where a tokenizer knows no limit."""
+"""`model_max_length` of a tokenizer without a limit is 10**30 in transformers."""
 
 
 def token_limit(config: Config, tokenizer: Any) -> int:
-    """Return the tokens per sample that the configuration and the model allow.
+    """Return the most tokens per sample: `data.max_length`, or else the limit of the model.
 
     Raises:
-        ConfigError: More is asked for than the model has positions, or neither sets a limit.
+        ConfigError: `data.max_length` is more than the model has positions, or neither sets a limit.
     """
     model_config = load_config(config.model)
     limit = max_positions(model_config, tokenizer)
-    asked = config.data.max_length
-    if asked is not None and limit is not None and asked > limit:
+    configured = config.data.max_length
+    if configured is not None and limit is not None and configured > limit:
         raise ConfigError(
-            f"data.max_length: {asked} is more than {config.model.name} has positions for: at most {limit}",
+            f"data.max_length: {configured} is more than the {limit} positions of {config.model.name}; "
+            f"set at most {limit}",
             code="model.max_length",
             key="data.max_length",
-            value=asked,
+            value=configured,
             name=config.model.name,
         )
-    if asked is None and limit is None:
+    if configured is None and limit is None:
         raise ConfigError(
-            f"data.max_length: {config.model.name} sets no limit; set one, such as 512",
+            f"data.max_length: {config.model.name} has no limit; set one, such as 512",
             code="model.max_length",
             key="data.max_length",
             name=config.model.name,
         )
-    return asked or limit or 0
+    return configured or limit or 0
 
 
 def max_positions(config: Any, tokenizer: Any) -> int | None:
-    """Return the most tokens that a sample may have, or None when neither model nor tokenizer sets a limit."""
+    """Return the most tokens of a sample, or None when neither model nor tokenizer sets a limit."""
     limits = [] if (positions := num_positions(config)) is None else [positions]
     if tokenizer.model_max_length < _NO_LIMIT:
         limits.append(tokenizer.model_max_length)
@@ -49,11 +47,11 @@ def max_positions(config: Any, tokenizer: Any) -> int | None:
 
 
 def num_positions(config: Any) -> int | None:
-    """Return the tokens that a model has positions for, or None where it sets no limit."""
+    """Return the most tokens for which a model has positions, or None where it has no limit."""
     positions = getattr(config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions <= 0:
         return None
-    # RoBERTa numbers positions from pad_token_id + 1, so its table of 514 holds 512 tokens.
+    # RoBERTa numbers positions from pad_token_id + 1 on: with 514 positions it has room for 512 tokens.
     return positions - (config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PAD else 0)
 
 
@@ -61,4 +59,4 @@ _POSITIONS_AFTER_PAD = {
     *("camembert", "data2vec-text", "esm", "ibert", "layoutlmv3", "lilt", "longformer", "luke", "markuplm", "mpnet"),
     *("roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
 }
-"""The model types that do so; no configuration says it. A test compares them with the installed transformers."""
+"""Model types with such positions, which no configuration shows. A test compares them with transformers."""

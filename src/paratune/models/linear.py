@@ -1,10 +1,10 @@
-"""Linear layers of float32 models on AMD processors: products by oneDNN, where PyTorch would take MKL.
+"""Linear layers of float32 models on AMD processors, with matrix products of oneDNN instead of MKL.
 
-Floor 3. PyTorch's float32 products are MKL's, whose kernels for AMD are not its best: oneDNN, which is in PyTorch as
-well (inductor calls it), is 1.06 to 1.3 times as fast at the shapes of BERT there, forward and for the gradient of the
-input; for the gradient of the weight it is not, and that stays (benchmarks/linear.py). The arithmetic is the same.
+PyTorch computes float32 products by MKL, which is slow on AMD processors. oneDNN, which PyTorch contains, too (inductor
+calls it), is 1.06 to 1.3 times as fast for the shapes of BERT, in forward and for the gradient of the input. For the
+gradient of the weight it is not faster, and MKL stays (benchmarks/linear.py). The arithmetic is the same.
 
-K features in, N out; `*` any dimensions.
+Dimensions: `K` input features, `N` output features.
 """
 
 from functools import cache
@@ -18,20 +18,20 @@ from torch.nn import functional
 
 _CPUINFO = Path("/proc/cpuinfo")
 NARROW = 256
-"""Features of a layer, in or out, below which a small product is left to MKL."""
+"""Input and output features of a layer below which a small product is computed by MKL."""
 SMALL = 1 << 24
-"""Multiplications and additions of a small product. oneDNN compiles a kernel for each new shape (0.7 to 2 ms), and a
-packed batch of a narrow model has a new number of tokens in nearly every step; a call takes 10 to 20 us more, too."""
+"""Multiplications of a small product, at most. oneDNN compiles a kernel for each new shape (0.7 to 2 ms), and a packed
+batch of a narrow model has a new number of tokens in nearly every step; each call also takes 10 to 20 us more."""
 
 
 class OneDnnLinear(nn.Linear):
-    """`nn.Linear` whose float32 products on the CPU are oneDNN's, but for small ones; under autocast PyTorch's own."""
+    """`nn.Linear` with oneDNN for large float32 products on the CPU; under autocast the same as `nn.Linear`."""
 
     is_plain_under_autocast: ClassVar = True
-    """Says to `paratune.precision.working_weights` that nothing is lost there by computing it otherwise."""
+    """For `paratune.precision.working_weights`: under autocast, this forward may be replaced by that of `nn.Linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if self._is_small(input):  # first, for there a call of Python is what counts
+        if self._is_small(input):  # checked first, because the overhead of Python matters for small products
             return functional.linear(input, self.weight, self.bias)
         weight = self.weight
         is_plain = input.dtype == weight.dtype == torch.float32 and input.device.type == weight.device.type == "cpu"
@@ -43,42 +43,42 @@ class OneDnnLinear(nn.Linear):
         return out
 
     def _is_small(self, input: Tensor) -> bool:
-        """Say whether a product is too small for oneDNN. Wider layers compute as they always did: to the same bits."""
+        """Return whether a product is too small for oneDNN. Both dimensions count, as wide layers always use oneDNN."""
         N, K = self.out_features, self.in_features
         return N < NARROW and K < NARROW and input.numel() * N < SMALL
 
 
 def use_onednn(module: nn.Module) -> int:
-    """Make every `nn.Linear` inside a module a `OneDnnLinear`, where that is faster; names of parameters do not change.
+    """Change every `nn.Linear` inside a module to `OneDnnLinear`, where that is faster; names of parameters stay.
 
-    It is decided by the processor's maker, not by timing: two sessions of one run on one machine compute the same.
+    The processor's vendor decides, not a measurement: so two sessions of a run on one machine compute the same bits.
 
     Returns:
         Number of modules changed.
     """
-    if not is_faster():
+    if not is_onednn_faster():
         return 0
-    found = [child for child in module.modules() if type(child) is nn.Linear]
-    for child in found:
-        child.__class__ = OneDnnLinear
-    return len(found)
+    layers = [layer for layer in module.modules() if type(layer) is nn.Linear]
+    for layer in layers:
+        layer.__class__ = OneDnnLinear
+    return len(layers)
 
 
 @cache
-def is_faster() -> bool:
-    """Say whether this is an AMD processor, and this PyTorch has MKL and oneDNN's product."""
+def is_onednn_faster() -> bool:
+    """Return whether this is an AMD processor, and this PyTorch has MKL and oneDNN's product."""
     if not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return False
     try:
-        maker = "AuthenticAMD" in _CPUINFO.read_text(encoding="utf-8", errors="replace")
-        one = torch.ones(2, 2)
-        return maker and torch.equal(_product(one, one, one[0]), torch.full((2, 2), 3.0))
-    except (OSError, AttributeError, RuntimeError):  # another system, or a PyTorch without it
+        is_amd = "AuthenticAMD" in _CPUINFO.read_text(encoding="utf-8", errors="replace")
+        ones = torch.ones(2, 2)
+        return is_amd and torch.equal(_product(ones, ones, ones[0]), torch.full((2, 2), 3.0))
+    except (OSError, AttributeError, RuntimeError):  # another system, or a PyTorch without the operator
         return False
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x @ weight.T + bias; the operator is PyTorch's own, and private."""
+    """Return x @ weight.T + bias by a private operator of PyTorch."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return out
 

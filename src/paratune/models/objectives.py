@@ -1,12 +1,12 @@
-"""What each kind of task makes of a model's outputs: the loss of each row, and what an evaluation keeps of it.
+"""Objectives of tasks: the loss of each row, and the row outputs that an evaluation collects.
 
-Floor 3. `B` rows, `S` padded length, `T` tokens of a packed batch, `M` labelled tokens, `C` classes, `V` words, `K`
-numbers kept of a row.
+Dimensions: `B` rows, `S` padded length, `T` tokens of a packed batch, `M` labelled tokens, `C` classes, `V` words,
+`K` row outputs.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any, Final, Literal
 
@@ -15,14 +15,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from paratune.batch import Batch
+from paratune.config.own_code import import_callable
+from paratune.errors import ConfigError, ParatuneError
 from paratune.models.spans import best_spans, span_logits, span_losses
 
 NUM_GUESSES: Final = 5
-"""Words that are kept of each mask that a masked LM fills in, if no other number is asked for."""
+"""Default number of words that a masked LM returns for each mask that it fills in."""
 
 
-def _logits(found: Any, batch: Batch) -> Tensor:
-    logits: Tensor = found.logits
+def _logits(model_output: Any, batch: Batch) -> Tensor:
+    logits: Tensor = model_output.logits
     return logits
 
 
@@ -32,26 +34,25 @@ def _all(outputs: Tensor, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True)
 class Objective:
-    """How a kind of task is trained and evaluated; the tensors are those of one batch."""
+    """Functions that train and evaluate a kind of task; tensors are those of one batch."""
 
     row_losses: Callable[[Tensor, Batch], Tensor]
     """From outputs (float32 or float64) and batch to the loss of each row, (B,)."""
     outputs: Callable[[Any, Batch], Tensor] = _logits
-    """From what the transformers model returns, and the batch, to one tensor: (B, ...), or one entry for each token
-    that has a label."""
+    """From the output of the transformers model and the batch to one tensor: (B, ...), or one entry for each labelled
+    token."""
     row_outputs: Callable[[Tensor, Batch], Tensor] = _all
-    """From outputs and batch to what an evaluation keeps of each row, (B, K): the same K for every batch."""
-    kept_losses: Callable[[Tensor], Tensor] | None = None
-    """From `row_outputs` of a batch with labels to `row_losses`, where they are among it."""
+    """From outputs and batch to the values of each row that an evaluation collects, (B, K); K is fixed."""
+    losses_in_row_outputs: Callable[[Tensor], Tensor] | None = None
+    """From row outputs of a batch with labels to `row_losses`, where row outputs contain them."""
     head_reads: Literal["rows", "labelled", "tokens"] = "rows"
-    """Of which of the encoder's outputs the head makes something: one for each row, those of tokens with a label, or
-    all of them."""
+    """Which outputs of the encoder the head reads: one for each row, those of labelled tokens, or all tokens."""
 
 
-def weighted_sum(objective: Objective, outputs: Tensor, batch: Batch, kept: Tensor | None = None) -> Tensor:
+def weighted_sum(objective: Objective, outputs: Tensor, batch: Batch, row_outputs: Tensor | None = None) -> Tensor:
     """Return the sum over rows of the loss, weighted by `row_weight`; a scalar, at least float32."""
-    if kept is not None and objective.kept_losses is not None:
-        losses = objective.kept_losses(kept)
+    if row_outputs is not None and objective.losses_in_row_outputs is not None:
+        losses = objective.losses_in_row_outputs(row_outputs)
     else:
         losses = objective.row_losses(_at_least_float32(outputs), batch)
     return (losses * batch.row_weight.to(losses.dtype)).sum()
@@ -61,9 +62,103 @@ def _at_least_float32(outputs: Tensor) -> Tensor:
     return outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
 
 
-def _cross_entropy(outputs: Tensor, batch: Batch) -> Tensor:
+def _cross_entropy(
+    outputs: Tensor, batch: Batch, *, class_weights: tuple[float, ...] | None = None, label_smoothing: float = 0.0
+) -> Tensor:
     assert batch.labels is not None
-    return functional.cross_entropy(outputs, batch.labels, reduction="none")
+    weights_C = None if class_weights is None else _on_device(class_weights, outputs)
+    return functional.cross_entropy(
+        outputs, batch.labels, weight=weights_C, reduction="none", label_smoothing=label_smoothing
+    )
+
+
+def classification(
+    *, class_weights: Sequence[float] | None = None, label_smoothing: float = 0.0, focal_gamma: float | None = None
+) -> Objective:
+    """Return the objective of a classification; outputs are (B, C) logits.
+
+    The loss of a row is that of `torch.nn.functional.cross_entropy` with reduction "none". Losses are summed and
+    divided by the number of rows, and not by the sum of their weights.
+
+    Args:
+        class_weights: (C,), weights above 0; None for 1 each.
+        label_smoothing: Share of the target that is spread over all classes, from 0 to below 1.
+        focal_gamma: Exponent of the focal loss, above 0, without `label_smoothing`: the loss of a row is
+            w_y (1 - p_y)^gamma (-log p_y), with the probability p_y and the weight w_y of its class.
+
+    Source: Lin et al., Focal Loss for Dense Object Detection, ICCV 2017, equation 5; Szegedy et al., Rethinking the
+    Inception Architecture for Computer Vision, CVPR 2016, section 7, for the smoothing.
+    """
+    weights = None if class_weights is None else tuple(class_weights)
+    if focal_gamma is not None:
+        return Objective(partial(_focal, class_weights=weights, gamma=focal_gamma))
+    return Objective(partial(_cross_entropy, class_weights=weights, label_smoothing=label_smoothing))
+
+
+def _focal(outputs: Tensor, batch: Batch, *, class_weights: tuple[float, ...] | None, gamma: float) -> Tensor:
+    assert batch.labels is not None
+    losses_B = functional.cross_entropy(outputs, batch.labels, reduction="none")
+    # Not below epsilon: the gradient of a power below 1 is infinite at 0.
+    error_B = -torch.expm1(-losses_B)
+    losses_B = error_B.clamp_min(torch.finfo(outputs.dtype).eps).pow(gamma) * losses_B
+    return losses_B if class_weights is None else losses_B * _on_device(class_weights, outputs)[batch.labels]
+
+
+def _on_device(values: tuple[float, ...], like: Tensor) -> Tensor:
+    return _constant(values, like.dtype, like.device)
+
+
+@lru_cache(maxsize=8)
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a tensor, copied to the device once: each copy would wait for the device."""
+    with torch.inference_mode(False):  # backward cannot use a tensor that an evaluation made
+        return torch.tensor(values, dtype=dtype, device=device)
+
+
+def own_loss(objective: Objective, name: str, options: Mapping[str, Any]) -> Objective:
+    """Return an objective with the loss of rows of a function outside paratune.
+
+    The function is called as `function(outputs, labels, **options)` with one value for each row: outputs (B, C), or
+    (B,) where the head has one output; labels (B,) or (B, C), integers in classification and ordinal tasks, otherwise
+    of the dtype of the outputs. It returns the loss of each row, (B,). It is imported with the first loss, so that
+    predictions without labels do not need it.
+
+    Args:
+        objective: The objective of the kind of task.
+        name: package.module:function.
+        options: Keyword arguments of the function.
+    """
+    return replace(objective, row_losses=partial(_own_losses, name=name, options=dict(options)))
+
+
+def _own_losses(outputs: Tensor, batch: Batch, *, name: str, options: dict[str, Any]) -> Tensor:
+    assert batch.labels is not None
+    is_class = not batch.labels.is_floating_point() and batch.labels.ndim == 1
+    labels = batch.labels if is_class else batch.labels.to(outputs.dtype)
+    values = outputs.squeeze(-1) if outputs.shape[-1] == 1 else outputs
+    try:
+        losses = import_callable(name, "task.loss.function")(values, labels, **options)
+    except ParatuneError:
+        raise
+    except Exception as error:  # a user's function may raise anything
+        raise ConfigError(
+            f"task.loss.function: {name} raised {type(error).__name__}: {error}. It was called with outputs "
+            f"{tuple(values.shape)}, labels {tuple(labels.shape)} and task.loss.options",
+            code="own_code.raised",
+            key="task.loss.function",
+            value=name,
+        ) from error
+    if isinstance(losses, Tensor) and losses.shape == batch.labels.shape[:1] and losses.is_floating_point():
+        return losses
+    is_tensor = isinstance(losses, Tensor)
+    returned = f"a tensor {tuple(losses.shape)} of {losses.dtype}" if is_tensor else f"{type(losses).__name__}"
+    raise ConfigError(
+        f"task.loss.function: {name} returned {returned}; return the loss of each row, a tensor ({len(labels)},) of "
+        f"{outputs.dtype}",
+        code="own_code.wrong_result",
+        key="task.loss.function",
+        value=name,
+    )
 
 
 def _squared_error(outputs: Tensor, batch: Batch) -> Tensor:
@@ -72,14 +167,14 @@ def _squared_error(outputs: Tensor, batch: Batch) -> Tensor:
 
 
 def _mean_over_classes(outputs: Tensor, batch: Batch) -> Tensor:
-    """As transformers with problem_type multi_label_classification, whose mean over all entries is that of the rows."""
+    """Return the mean over classes of the binary cross-entropy; its mean over rows is the loss of transformers."""
     assert batch.labels is not None
     targets = batch.labels.to(outputs.dtype)
     return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(dim=-1)
 
 
 def _cumulative(outputs: Tensor, batch: Batch) -> Tensor:
-    """Sum of the cross-entropies of "is it above class k?", k = 0 to C - 2.
+    """Return the sum of the binary cross-entropies of "is the label above class k?", k = 0 to C - 2.
 
     Source: Niu et al., Ordinal Regression with Multiple Output CNN, CVPR 2016, equation 2 with equal weights.
     """
@@ -88,12 +183,12 @@ def _cumulative(outputs: Tensor, batch: Batch) -> Tensor:
     return functional.binary_cross_entropy_with_logits(outputs, is_above, reduction="none").sum(dim=-1)
 
 
-def _words(found: Any, batch: Batch) -> Tensor:
-    """Return the logits of the tokens with a label, (M, V), row by row; of those that are asked for, (B, V); else all.
+def _words(model_output: Any, batch: Batch) -> Tensor:
+    """Return the logits of labelled tokens, (M, V), row by row; of masks to fill in, (B, V); else of all tokens.
 
-    At 15% of the tokens the loss in float32 takes a sixth of the memory, and stages of a pipeline send a sixth.
+    With 15% labelled tokens, the float32 loss needs a sixth of the memory, and pipeline stages send a sixth.
     """
-    logits: Tensor = found.logits  # (B, S, V), or (1, M, V) of a head that was given no others
+    logits: Tensor = model_output.logits  # (B, S, V), or (1, M, V) where the head received only labelled tokens
     if batch.label_places is not None:
         return logits.flatten(0, 1) if logits.shape[:2] != batch.input_ids.shape else _labelled(logits, batch)
     if batch.labels is not None:
@@ -104,7 +199,7 @@ def _words(found: Any, batch: Batch) -> Tensor:
 
 
 def _places(batch: Batch) -> Tensor:
-    """Return which of the tokens have a label, (M,)."""
+    """Return the positions of labelled tokens, (M,), among all tokens of the batch."""
     if batch.label_places is not None:
         return batch.label_places
     assert batch.labels is not None
@@ -112,19 +207,22 @@ def _places(batch: Batch) -> Tensor:
 
 
 def _labelled(values: Tensor, batch: Batch) -> Tensor:
-    """Return what belongs to the tokens with a label, (M, ...), of values of all: (B, S, ...), or (T,)."""
+    """Return the values of labelled tokens, (M, ...), from the values of all tokens, (B, S, ...) or (T,)."""
     return values.flatten(0, batch.input_ids.ndim - 1).index_select(0, _places(batch))
 
 
 def _word_losses(outputs: Tensor, batch: Batch) -> Tensor:
-    """Return the sum over the labelled tokens of each row."""
+    """Return the sum of the losses of labelled tokens of each row, (B,)."""
     assert batch.labels is not None
     losses_M = functional.cross_entropy(outputs, _labelled(batch.labels, batch), reduction="none")
     return _by_row(losses_M, batch)
 
 
 def _by_row(values: Tensor, batch: Batch) -> Tensor:
-    """Return the sum of the values of each row, (B,), in an order that is always the same."""
+    """Return the sum of the values of each row, (B,).
+
+    The values are copied into (B, S) and summed there, and not by `index_add`, which adds in no fixed order on a GPU.
+    """
     rows, places_M = len(batch.row_weight), _places(batch)
     slots_M = places_M if batch.slots is None else batch.slots[places_M]
     length = batch.input_ids.shape[1] if batch.slots is None else batch.max_seqlen
@@ -132,51 +230,72 @@ def _by_row(values: Tensor, batch: Batch) -> Tensor:
 
 
 def _word_outputs(outputs: Tensor, batch: Batch, num_guesses: int) -> Tensor:
-    """Return of each row the sum of its losses, its labelled tokens, and those that were found, (B, 3).
+    """Return for each row the sum of losses, the number of labelled tokens and of correct predictions, (B, 3).
 
-    Where tokens are asked for: the ids of the most probable words and their probabilities, (B, 2 * num_guesses).
+    For masks to fill in: the ids of the most probable words and their probabilities, (B, 2 * num_guesses).
     """
     outputs = _at_least_float32(outputs)
     if batch.labels is None:
         best = outputs.softmax(dim=-1).topk(num_guesses, dim=-1)
         return torch.cat([best.indices.to(outputs.dtype), best.values], dim=1)
     labels_M = _labelled(batch.labels, batch)
-    is_found_M = outputs.argmax(dim=-1) == labels_M
+    is_correct_M = outputs.argmax(dim=-1) == labels_M
     columns = [
         _word_losses(outputs, batch),
         _by_row((labels_M >= 0).to(outputs.dtype), batch),
-        _by_row(is_found_M.to(outputs.dtype), batch),
+        _by_row(is_correct_M.to(outputs.dtype), batch),
     ]
     return torch.stack(columns, dim=1)
 
 
+def _tags(model_output: Any, batch: Batch) -> Tensor:
+    """Return the logits of labelled tokens, (M, C); a copy, because FSDP warns of views, and few numbers."""
+    return _words(model_output, batch).clone()
+
+
+def _tag_outputs(outputs: Tensor, batch: Batch) -> Tensor:
+    """Return the predicted class at each labelled token of each row, (B, row_size), float32.
+
+    -1 at other tokens; NaN where a logit is NaN.
+    """
+    tags_M = outputs.argmax(dim=-1).float().where(~outputs.isnan().any(dim=-1), torch.nan)
+    places_M = _places(batch)
+    slots_M = places_M if batch.slots is None else batch.slots[places_M]
+    rows, length = len(batch.row_weight), batch.input_ids.shape[1] if batch.slots is None else batch.max_seqlen
+    targets_M = slots_M // length * batch.row_size + slots_M % length
+    tags = tags_M.new_full((rows * batch.row_size,), -1)
+    return tags.index_copy(0, targets_M, tags_M).view(rows, batch.row_size)
+
+
 def masked_lm(*, num_guesses: int = NUM_GUESSES) -> Objective:
-    """Return the objective of a masked LM; outputs are (M, V): logits of the labelled tokens, or of those asked for.
+    """Return the objective of a masked LM; outputs are logits, (M, V) of labelled tokens or (B, V) of masks.
 
     Args:
-        num_guesses: Words that are kept of each token that is asked for, at most V.
+        num_guesses: Words that are returned for each mask, at most V.
     """
-    keep = partial(_word_outputs, num_guesses=num_guesses)
-    return Objective(_word_losses, _words, keep, kept_losses=itemgetter((slice(None), 0)), head_reads="labelled")
+    row_outputs = partial(_word_outputs, num_guesses=num_guesses)
+    losses = itemgetter((slice(None), 0))
+    return Objective(_word_losses, _words, row_outputs, losses_in_row_outputs=losses, head_reads="labelled")
 
 
 def question_answering(*, num_best: int = 20, max_answer_tokens: int = 30) -> Objective:
     """Return the objective of extractive question answering; outputs are (B, S, 2): logits of first and last tokens.
 
     Args:
-        num_best: Answers that an evaluation keeps of each window.
+        num_best: Answers of each window in the row outputs.
         max_answer_tokens: Most tokens of an answer.
     """
-    keep = partial(best_spans, num_best=num_best, max_answer_tokens=max_answer_tokens)
-    return Objective(span_losses, span_logits, keep, head_reads="tokens")
+    row_outputs = partial(best_spans, num_best=num_best, max_answer_tokens=max_answer_tokens)
+    return Objective(span_losses, span_logits, row_outputs, head_reads="tokens")
 
 
 OBJECTIVES: Final[dict[str, Objective]] = {
-    "classification": Objective(_cross_entropy),
+    "classification": classification(),
     "mlm": masked_lm(),
     "multi_label": Objective(_mean_over_classes),
     "ordinal": Objective(_cumulative),
     "regression": Objective(_squared_error),
     "qa": question_answering(),
+    "token_classification": Objective(_word_losses, _tags, _tag_outputs, head_reads="labelled"),
 }
-"""By kind of task."""
+"""Objective by kind of task."""

@@ -1,8 +1,8 @@
-"""Dropout and the addition after it as one function of autograd, for layers that add in float32 what is in 16 bits.
+"""Dropout and the addition of the residual as one autograd function, under autocast to 16 bits.
 
-Floor 3. Under autocast the output of a linear layer has 16 bits and the residual, the output of a norm, has 32.
-The gradient of their sum is float32. PyTorch casts it to 16 bits and then runs the backward pass of dropout: two
-kernels. Here one kernel reads the float32 gradient and the mask and writes 16 bits, with one rounding in place of two.
+Under autocast the output of a linear layer has 16 bits, and the residual, which is the output of a norm, has 32. The
+gradient of their sum is float32. PyTorch casts it to 16 bits and then runs the backward pass of dropout: two kernels
+and two roundings. Here one kernel reads the float32 gradient and the mask, and writes 16 bits with one rounding.
 """
 
 from functools import cache
@@ -16,12 +16,12 @@ from torch import Tensor, nn
 def fuse_residuals(model: nn.Module) -> int:
     """Let the output layers of a model's blocks run dropout and the addition of the residual as one function.
 
-    Only modules whose forward has the code of `BertOutput` of transformers change (BERT, RoBERTa, XLM-RoBERTa,
-    CamemBERT, ELECTRA, ERNIE, RoCBert, data2vec, DeBERTa-v2 and -v3); names of parameters do not. Forward passes
-    have the same bits and draw the same random numbers as without it, on CUDA.
+    Changes modules whose forward has the bytecode of `BertOutput` in transformers (BERT, RoBERTa, XLM-RoBERTa,
+    CamemBERT, ELECTRA, ERNIE, RoCBert, data2vec, DeBERTa-v2 and -v3); names of parameters stay the same. On CUDA,
+    forward passes have the same bits and draw the same random numbers as before.
 
     Returns:
-        Number of modules changed.
+        Number of changed modules.
     """
     layers = [module for module in model.modules() if _is_output_layer(module)]
     for layer in layers:
@@ -31,11 +31,11 @@ def fuse_residuals(model: nn.Module) -> int:
 
 def _is_output_layer(module: nn.Module) -> bool:
     code = getattr(type(module).forward, "__code__", None)
-    return code is not None and (code.co_code, code.co_names, code.co_consts) == _code_of_bert()
+    return code is not None and (code.co_code, code.co_names, code.co_consts) == _bert_output_code()
 
 
 @cache
-def _code_of_bert() -> tuple[bytes, tuple[str, ...], tuple[Any, ...]]:
+def _bert_output_code() -> tuple[bytes, tuple[str, ...], tuple[Any, ...]]:
     from transformers.models.bert.modeling_bert import BertOutput
 
     code = BertOutput.forward.__code__
@@ -56,8 +56,7 @@ def _forward(layer: Any, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
 class _DropoutAdd(torch.autograd.Function):
     """dropout(x, p) + residual.
 
-    A second derivative is refused by `addcmul` with `out`, so it is not marked once_differentiable, which takes 15 us a
-    call.
+    Not marked `once_differentiable`, which takes 15 us per call: `addcmul` with `out` raises for a second derivative.
     """
 
     @staticmethod
@@ -78,14 +77,14 @@ class _DropoutAdd(torch.autograd.Function):
 
 
 def _zero_like(x: Tensor) -> Tensor:
-    """Return a scalar 0 in the dtype and on the device of `x`; it is kept, for to make it takes a kernel.
+    """Return a scalar 0 in the dtype and on the device of `x`; cached, because its creation takes a kernel.
 
-    Tensors of the meta device have no values, and what is counted on them must not depend on earlier passes of the
-    process: there the scalar is new in each pass and takes no kernel, as in training from the second pass on.
+    On the meta device it is created without a kernel in each pass: operations are counted there, and the count must not
+    depend on whether an earlier pass has filled the cache.
     """
     if x.device.type == "meta":
         return x.new_empty(())
-    return _zero(x.dtype, x.device) if type(x) is Tensor else x.new_zeros(())  # fake tensors are not kept
+    return _zero(x.dtype, x.device) if type(x) is Tensor else x.new_zeros(())  # fake tensors are not cached
 
 
 @cache

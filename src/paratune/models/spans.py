@@ -1,6 +1,6 @@
-"""Extractive question answering on logits of first and last tokens: the loss, and the best answers of a row.
+"""Loss and best answers of extractive question answering, from the logits of first and last tokens.
 
-Floor 3. `B` rows, `S` padded length, `L` tokens of an answer.
+Dimensions: `B` rows, `S` padded length, `L` tokens of an answer.
 """
 
 from typing import Any
@@ -13,36 +13,35 @@ from paratune.batch import Batch
 from paratune.batch.packing import unpack
 
 
-def span_logits(found: Any, batch: Batch) -> Tensor:
-    """Return the logits of first and last tokens, (B, S, 2), of what the transformers model returns.
+def span_logits(model_output: Any, batch: Batch) -> Tensor:
+    """Return the logits of first and last tokens, (B, S, 2), from the output of the transformers model.
 
-    Of a packed batch the lowest number stands in the place of padding: it takes no part in a softmax.
+    For a packed batch, padding gets the lowest number of the dtype, which is 0 after a softmax.
     """
-    logits = torch.stack((found.start_logits, found.end_logits), dim=-1)
+    logits = torch.stack((model_output.start_logits, model_output.end_logits), dim=-1)
     return unpack(logits.squeeze(0), batch, torch.finfo(logits.dtype).min) if batch.is_packed else logits
 
 
 def span_losses(outputs: Tensor, batch: Batch) -> Tensor:
     """Return the mean of the cross-entropies of first and last token, (B,), over the tokens of each row.
 
-    Padding takes no part: a loss must not depend on how far a batch is padded. (The heads of transformers include it,
-    and give the same where nothing is padded.)
+    Padding is excluded, so that the loss does not depend on the padded length. (The heads of transformers include it;
+    without padding they give the same loss.)
     """
     assert batch.labels is not None
     if batch.attention_mask is not None:
         lowest = torch.finfo(outputs.dtype).min
         outputs = outputs.masked_fill(batch.attention_mask.unsqueeze(-1) == 0, lowest)
-    both = functional.cross_entropy(outputs, batch.labels, reduction="none")  # (B, S, 2) against (B, 2)
-    return both.mean(dim=1)
+    losses_B2 = functional.cross_entropy(outputs, batch.labels, reduction="none")  # (B, S, 2) against (B, 2)
+    return losses_B2.mean(dim=1)
 
 
 def best_spans(outputs: Tensor, batch: Batch, *, num_best: int, max_answer_tokens: int) -> Tensor:
     """Return the best answers of each row, (B, 4 * num_best + 2).
 
-    They are logits of the first tokens, logits of the last tokens, first tokens, last tokens, `num_best` each from the
-    best downwards, then both logits of the token of "no answer". An answer is in the context, ends where it starts or
-    behind, and has at most `max_answer_tokens`; all such pairs are compared. Where there are fewer, logits are -inf and
-    tokens -1.
+    The columns are: logits of first tokens, logits of last tokens, first tokens, last tokens, `num_best` of each, the
+    best answer first; then both logits of the token for "no answer". All pairs of a first and a last token in the
+    context with at most `max_answer_tokens` tokens are compared. Where there are fewer, logits are -inf and tokens -1.
     """
     assert batch.row_bounds is not None
     outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
@@ -57,7 +56,7 @@ def best_spans(outputs: Tensor, batch: Batch, *, num_best: int, max_answer_token
     first, more = top.indices // longest, top.indices % longest
     last = (first + more).clamp(max=outputs.shape[1] - 1)
     none = top.values.isneginf()
-    found = [
+    columns = [
         start_BS.gather(1, first).masked_fill(none, -torch.inf),
         end_BS.gather(1, last).masked_fill(none, -torch.inf),
         first.masked_fill(none, -1).to(outputs.dtype),
@@ -65,6 +64,6 @@ def best_spans(outputs: Tensor, batch: Batch, *, num_best: int, max_answer_token
     ]
     missing = num_best - none.shape[1]
     fill = (-torch.inf, -torch.inf, -1.0, -1.0)
-    padded = [functional.pad(part, (0, missing), value=value) for part, value in zip(found, fill, strict=True)]
+    padded = [functional.pad(part, (0, missing), value=value) for part, value in zip(columns, fill, strict=True)]
     null_B2 = outputs.gather(1, null_B1.unsqueeze(-1).expand(-1, -1, 2)).squeeze(1)
     return torch.cat([*padded, null_B2], dim=1)

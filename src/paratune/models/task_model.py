@@ -1,6 +1,6 @@
-"""A Hugging Face model that takes a `Batch` and gives outputs and a loss that is summed, not averaged.
+"""`TaskModel`: a Hugging Face model that takes a `Batch`, with a loss that is summed over rows, not averaged.
 
-Floor 3. `B` rows, `S` padded length, `T` tokens of a packed batch, `M` labelled tokens, `D` width, `C` classes.
+Dimensions: `B` rows, `S` padded length, `T` tokens of a packed batch, `M` labelled tokens, `D` width, `C` classes.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from paratune.batch import Batch
 from paratune.errors import ConfigError
 from paratune.models.attention.disentangled import PackedRows
-from paratune.models.attention.masks import without_waiting
+from paratune.models.attention.masks import masks_without_sync
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
 
@@ -23,14 +23,14 @@ Pooling = Literal["first", "mean"]
 
 @dataclass(frozen=True)
 class PackedEntry:
-    """How packed batches enter a model, and how its head is given what it reads; found by `packed.find_entry`."""
+    """How a model takes packed batches, and what its head reads; determined by `packed.enable_packed_batches`."""
 
     position_offset: int = 0
     """Position id of the first token of a row."""
     pooling: Pooling = "first"
-    """What the head of a row reads: its first token, or the mean of its tokens."""
+    """What the head reads of a row: its first token, or the mean of its tokens."""
     shortens: bool = False
-    """Whether the last layer is asked for first tokens alone; see `last_layer`."""
+    """Whether the last layer computes only first tokens; see `last_layer`."""
 
 
 class TaskModel(nn.Module):
@@ -42,31 +42,30 @@ class TaskModel(nn.Module):
         """Wrap a model.
 
         Args:
-            hf: With the head that fits the task, such as an `AutoModelForSequenceClassification`.
-            task_kind: A key of `OBJECTIVES`.
-            new_weights: Names in `hf` of the weights that were not loaded; all of them where none were.
-            objective: That of the task under its options, where it is not the one in `OBJECTIVES`.
+            hf: Model with the head of the task, such as an `AutoModelForSequenceClassification`.
+            task_kind: Key of `OBJECTIVES`.
+            new_weights: Names in `hf` of the weights that were not loaded.
+            objective: Objective of the task, where its options make it differ from the one in `OBJECTIVES`.
         """
         super().__init__()
         self.new_weights = new_weights
         self.hf = hf
         self.task_kind = task_kind
         self.objective = objective or OBJECTIVES[task_kind]
-        """How it is trained, and what is kept of its outputs."""
+        """Loss and row outputs."""
         self.entry: PackedEntry | None = None
-        """How packed batches enter; None where they cannot, or that was not tried."""
-        self.why_padded: str | None = "it was not tried whether the model takes packed rows"
+        """How the model takes packed batches; None where it does not support them, or was not tested."""
+        self.why_padded: str | None = "the model was not tested with packed rows"
         """Why there is no `entry`."""
-        self.row_readers: tuple[Any, ...] = ()
-        """Modules with attention of their own, whose `packed_rows` says during a forward pass how rows are packed."""
+        self.packed_readers: tuple[Any, ...] = ()
+        """Modules with their own attention, which read the row lengths of a packed batch from their `packed_rows`."""
         self.head_takes_labelled = False
-        """Whether the head of a masked LM is given the labelled tokens alone, of padded batches too."""
+        """Whether the head of a masked LM receives only the labelled tokens of padded batches, too."""
         self._batch: Batch | None = None
         self._attention = getattr(getattr(hf, "config", None), "_attn_implementation", None)
         if (encoder := find_encoder(hf)) is not None:
-            encoder.register_forward_hook(self._leave_encoder)
-        # A decoder would keep keys and values for generating text: memory for nothing, and twice with blocks that
-        # compute their activations again.
+            encoder.register_forward_hook(self._reduce_outputs)
+        # A decoder would keep keys and values to generate text, which training does not need.
         self._options = {"use_cache": False} if "use_cache" in inspect.signature(hf.forward).parameters else {}
 
     @property
@@ -77,22 +76,22 @@ class TaskModel(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return the outputs of the task in the compute dtype: (B, C) logits, (B, 1) predictions, ...
 
-        Of a masked LM those of labelled tokens: see `Objective.outputs`.
+        For a masked LM, the logits of labelled tokens; see `Objective.outputs`.
         """
         inputs = self._packed_inputs(batch) if batch.is_packed else self._padded_inputs(batch)
-        self._begin(batch)
+        self._set_batch(batch)
         try:
-            with without_waiting(batch.input_ids.device, is_full=batch.num_tokens == batch.num_padded_tokens):
-                found = self.hf(**inputs, **self._options)
+            with masks_without_sync(batch.input_ids.device, is_full=batch.num_tokens == batch.num_padded_tokens):
+                model_output = self.hf(**inputs, **self._options)
         finally:
-            self._begin(None)
-        return self.objective.outputs(found, batch)
+            self._set_batch(None)
+        return self.objective.outputs(model_output, batch)
 
-    def _begin(self, batch: Batch | None) -> None:
-        """Let hooks and modules know the batch; None when it is over."""
+    def _set_batch(self, batch: Batch | None) -> None:
+        """Store the batch for hooks and modules during a forward pass; None after it."""
         self._batch = batch
         ends = None if batch is None else batch.cu_seqlens
-        for module in self.row_readers:
+        for module in self.packed_readers:
             module.packed_rows = None if ends is None else PackedRows(ends.diff().tolist())
 
     def _padded_inputs(self, batch: Batch) -> dict[str, Any]:
@@ -103,17 +102,18 @@ class TaskModel(nn.Module):
         return inputs
 
     def _packed_inputs(self, batch: Batch) -> dict[str, Any]:
-        """Return a batch of one row, (1, T), whose attention knows where the rows in it begin."""
+        """Return the inputs of one long row, (1, T); the attention function gets the ends of the rows in it."""
         assert self.entry is not None
         assert batch.position_ids is not None
         self._attend_with(PACKED)
+        # Position ids are explicit, because a model would count on over the whole long row: they restart in each row.
         offset = self.entry.position_offset
         position_ids_T = batch.position_ids + offset if offset else batch.position_ids
         inputs: dict[str, Any] = {
             "input_ids": batch.input_ids.unsqueeze(0),
             "position_ids": position_ids_T.unsqueeze(0),
         }
-        if not self.row_readers:
+        if not self.packed_readers:
             inputs |= {"cu_seqlens": batch.cu_seqlens, "max_seqlen": batch.max_seqlen}
         if self.entry.shortens:
             inputs["first_tokens_only"] = True
@@ -122,53 +122,53 @@ class TaskModel(nn.Module):
         return inputs
 
     def _attend_with(self, name: str | None) -> None:
-        """Choose the attention function; models look it up by name in each forward pass."""
+        """Choose the attention function by name; transformers looks the name up in each forward pass."""
         if name is not None and self.hf.config._attn_implementation != name:
             self.hf.config._attn_implementation = name
 
-    def _leave_encoder(self, _module: nn.Module, _inputs: Any, outputs: Any) -> Any:
-        """Give the head what it reads: a token of each row, (B, 1, D), or the labelled tokens, (1, M, D)."""
+    def _reduce_outputs(self, _module: nn.Module, _inputs: Any, outputs: Any) -> Any:
+        """Return what the head reads: one token of each row, (B, 1, D), or the labelled tokens, (1, M, D)."""
         batch = self._batch
         if batch is None or self.head_reads == "tokens":
             return outputs
         if batch.is_packed:
             assert self.entry is not None
-            return _replaced(outputs, read_packed(outputs, batch, self.head_reads, self.entry.pooling))
+            return _with_hidden(outputs, read_packed(outputs, batch, self.head_reads, self.entry.pooling))
         if self.head_reads == "labelled" and self.head_takes_labelled and batch.label_places is not None:
             hidden_BSD = _hidden(outputs)
-            return _replaced(outputs, hidden_BSD.flatten(0, 1).index_select(0, batch.label_places).unsqueeze(0))
+            return _with_hidden(outputs, hidden_BSD.flatten(0, 1).index_select(0, batch.label_places).unsqueeze(0))
         return outputs
 
-    def loss_sum(self, outputs: Tensor, batch: Batch, kept: Tensor | None = None) -> Tensor:
+    def loss_sum(self, outputs: Tensor, batch: Batch, row_outputs: Tensor | None = None) -> Tensor:
         """Return the sum over rows of the task's loss, weighted by `row_weight`; a scalar, at least float32.
 
         Args:
             outputs: Of `forward`.
             batch: With labels.
-            kept: What `row_outputs` made of both, where that is known.
+            row_outputs: Result of `row_outputs` for both, where it is known.
         """
-        return weighted_sum(self.objective, outputs, batch, kept)
+        return weighted_sum(self.objective, outputs, batch, row_outputs)
 
     def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return what an evaluation keeps of each row, (B, K)."""
+        """Return the row outputs that an evaluation collects, (B, K)."""
         return self.objective.row_outputs(outputs, batch)
 
 
 def _hidden(outputs: Any) -> Tensor:
-    """Return the hidden states that an encoder returns: alone, or first of several."""
+    """Return the hidden states from the output of an encoder: a tensor, or the first of several values."""
     hidden: Tensor = outputs if isinstance(outputs, Tensor) else outputs[0]
     return hidden
 
 
-def _replaced(outputs: Any, hidden: Tensor) -> Any:
-    """Return what an encoder returned with other hidden states."""
+def _with_hidden(outputs: Any, hidden: Tensor) -> Any:
+    """Return the output of an encoder with other hidden states."""
     if isinstance(outputs, Tensor):
         return hidden
     if isinstance(outputs, tuple):
         return (hidden, *outputs[1:])
     outputs["last_hidden_state"] = hidden
-    if (of_layers := outputs.get("hidden_states")) is not None:  # DeBERTa's model reads the last of these
-        outputs["hidden_states"] = (*of_layers[:-1], hidden)
+    if (layers := outputs.get("hidden_states")) is not None:  # DeBERTa's model reads the last one
+        outputs["hidden_states"] = (*layers[:-1], hidden)
     return outputs
 
 
@@ -176,32 +176,51 @@ def read_packed(outputs: Any, batch: Batch, head_reads: str, pooling: str) -> Te
     """Return the hidden states that the head reads of a packed batch, (B, 1, D) or (1, M, D).
 
     Args:
-        outputs: Of the encoder, hidden states (1, T, D).
-        batch: Packed.
+        outputs: Output of the encoder with hidden states (1, T, D).
+        batch: Packed batch.
         head_reads: rows or labelled.
-        pooling: Of rows; see `PackedEntry`.
+        pooling: See `PackedEntry`.
     """
     hidden_TD = _hidden(outputs).squeeze(0)
     assert batch.cu_seqlens is not None
     if head_reads == "labelled":
         assert batch.label_places is not None
         return hidden_TD.index_select(0, batch.label_places).unsqueeze(0)
-    if pooling == "first" and len(hidden_TD) == len(batch.row_weight):  # a last layer that was asked for no others
+    if pooling == "first" and len(hidden_TD) == len(batch.row_weight):  # from a shortened last layer
         return hidden_TD.unsqueeze(1)
     if pooling == "first":
         return hidden_TD.index_select(0, batch.cu_seqlens[:-1]).unsqueeze(1)
     return row_means(hidden_TD, batch.cu_seqlens).unsqueeze(1)
 
 
+def trial_batch(input_ids: Tensor, attention_mask: Tensor, **fields: Any) -> Batch:
+    """Return a padded batch of (B, S) tokens without filler, for a pass through a model that is not part of a run."""
+    rows = len(input_ids)
+    is_meta = input_ids.device.type == "meta"
+    return Batch(
+        input_ids=input_ids,
+        row_weight=torch.ones(rows, device=input_ids.device),
+        index=torch.arange(rows, device=input_ids.device),
+        num_samples=rows,
+        num_tokens=input_ids.numel() if is_meta else int(attention_mask.sum()),
+        num_padded_tokens=input_ids.numel(),
+        loss_denominator=1.0,
+        attention_mask=attention_mask,
+        max_seqlen=input_ids.shape[1],
+        **fields,
+    )
+
+
 def row_means(hidden: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Return the mean over the tokens of each row, (B, D), in the dtype of `hidden`; nothing is padded for it.
+    """Return the mean over the tokens of each row, (B, D), in the dtype of `hidden`.
 
     Args:
         hidden: (T, D).
         cu_seqlens: (B + 1,), int32, starts at 0.
     """
-    wide = hidden.float() if hidden.dtype in (torch.float16, torch.bfloat16) else hidden  # it adds up in its dtype
-    # Always in the same order, which `index_add` on a GPU has not; checking the offsets would wait for the device.
+    # `segment_reduce` adds in the dtype of its input, and in a fixed order, unlike `index_add` on a GPU.
+    wide = hidden.float() if hidden.dtype in (torch.float16, torch.bfloat16) else hidden
+    # `unsafe` skips the check of the offsets, which would wait for the device.
     return torch.segment_reduce(wide, "mean", offsets=cu_seqlens, unsafe=True).to(hidden.dtype)
 
 
@@ -215,9 +234,9 @@ def find_encoder(hf: nn.Module) -> nn.Module | None:
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
-    """Return the repeated layers of any transformer: the `ModuleList` of one class that holds the most parameters.
+    """Return the repeated layers of any transformer: of the lists with layers of one class, that with most parameters.
 
-    Found by structure, so that no table of architectures has to be kept.
+    By structure, and not by a table of architectures.
     """
 
     def weight(layers: nn.Module) -> int:
@@ -233,38 +252,38 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def in_body(hf: Any, key: str) -> bool:
-    """Say whether a weight belongs to the encoder, which `AutoModel` of the same architecture has too."""
+    """Return whether a weight belongs to the encoder, that is, to `AutoModel` of the same architecture."""
     if hf.base_model is not hf:
         return key.startswith(f"{hf.base_model_prefix}.")
-    # A class of a model's own code without such a part: what is surely not a head are embeddings and layers.
+    # A class from a model's own code without a base model: embeddings and layers are surely not part of the head.
     modules = [hf.get_input_embeddings(), *find_blocks(hf)]
     body = {id(parameter) for module in modules for parameter in module.parameters()}
     return any(name == key and id(parameter) in body for name, parameter in hf.named_parameters())
 
 
 def is_pooler(hf: Any, key: str) -> bool:
-    """Say whether a weight of the encoder is of the layer between it and the head, which masked models do not have."""
+    """Return whether a weight belongs to the pooler, the last layer of an encoder, which masked LMs do not have."""
     return in_body(hf, key) and "pooler" in key.split(".")
 
 
 def takes_token_types(tokenizer: Any) -> bool:
-    """Say whether the model of this tokenizer tells the texts of a pair apart by `token_type_ids`."""
+    """Return whether the model of this tokenizer takes `token_type_ids`, which distinguish the texts of a pair."""
     return "token_type_ids" in tokenizer.model_input_names
 
 
 def freeze_encoder(model: TaskModel) -> None:
-    """Leave only the head trainable: the modules that `AutoModel` of the same architecture does not have.
+    """Freeze the encoder, so that only the head is trained.
 
     Raises:
-        ConfigError: Weights of the encoder are new (a pooler that a masked language model lacks): they would stay
+        ConfigError: Weights of the encoder are new (such as a pooler, which masked LMs do not have): they would stay
             random.
     """
     random = [key for key in model.new_weights if in_body(model.hf, key)]
     if random:
         more = f" and {len(random) - 3} more" if len(random) > 3 else ""
         raise ConfigError(
-            f"train.freeze_encoder: true would leave new weights as they are: {', '.join(random[:3])}{more}; this "
-            "model has to be trained whole (train.freeze_encoder: false)",
+            f"train.freeze_encoder: true would freeze new, random weights: {', '.join(random[:3])}{more}; train the "
+            "whole model (train.freeze_encoder: false)",
             code="model.head_untrained",
             key="train.freeze_encoder",
         )
@@ -273,10 +292,10 @@ def freeze_encoder(model: TaskModel) -> None:
 
 
 def set_output_bias(model: TaskModel, value: float) -> None:
-    """Set the new bias of the layer that gives the one output of a regression.
+    """Set the new bias of the output layer of a regression.
 
     Raises:
-        ConfigError: The head of this architecture has no such bias, or it was loaded: it is trained already.
+        ConfigError: The head of this architecture has no such bias, or the bias was loaded, and so trained before.
     """
     encoder = {id(module) for module in model.hf.base_model.modules()}
     last = [
@@ -286,7 +305,7 @@ def set_output_bias(model: TaskModel, value: float) -> None:
     ]
     if not last or last[-1][1].bias is None:
         raise ConfigError(
-            f"task.start_at_mean: true, but the head of {type(model.hf).__name__} has no bias to set; leave it out",
+            f"task.start_at_mean: true, but the head of {type(model.hf).__name__} has no bias; remove the option",
             code="config.no_effect",
             key="task.start_at_mean",
         )
@@ -303,7 +322,7 @@ def set_output_bias(model: TaskModel, value: float) -> None:
 
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:
-    """Return the number of parameters, each tied one once, and how many of them are trained."""
+    """Return the numbers of all parameters and of trained parameters; tied parameters count once."""
     parameters = list(model.parameters())
     return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
 
@@ -311,8 +330,7 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
 def weights_fingerprint(model: nn.Module) -> str:
     """Return the SHA-256 over names, shapes and values of all parameters, in hexadecimal.
 
-    Values are taken as float32, whatever the parameters' dtype: a run in fp64 that begins with the weights of one in
-    fp32 has the same fingerprint.
+    Values are hashed as float32: runs in fp64 and in fp32 with the same initial weights have the same fingerprint.
     """
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():

@@ -1,7 +1,4 @@
-"""Arithmetic as one policy: the dtypes of parameters, computing and reduction, and what a device does badly.
-
-Floor 2.
-"""
+"""Precision policies: the dtypes of parameters, computation and reduction, and warnings about slow devices."""
 
 import os
 from collections.abc import Collection, Iterator
@@ -20,23 +17,23 @@ from paratune.errors import ConfigError
 
 @dataclass(frozen=True)
 class Precision:
-    """How a run computes, the same for every strategy."""
+    """The dtypes of a run, the same for every strategy."""
 
     name: str
-    """As in the configuration."""
+    """The value of the option `precision`."""
     param_dtype: torch.dtype
-    """Of weights, gradients and optimizer states."""
+    """The dtype of weights, gradients and optimizer states."""
     autocast_dtype: torch.dtype | None
-    """Of matrix products and other operations that autocast lists; None computes in `pass_dtype` or `param_dtype`."""
+    """The dtype of matrix products and other operations in autocast's list; None for no autocast."""
     reduce_dtype: torch.dtype = torch.float32
-    """In which gradients are summed over ranks and micro-batches."""
+    """The dtype in which gradients are summed over ranks and micro-batches."""
     tf32: bool = False
     """Whether products of float32 matrices may round their inputs to TF32's 10 bits of mantissa."""
     scales_loss: bool = False
-    """Whether gradients would be too small for 16 bits of fp16 without a loss scale (see strategies/loss_scale.py)."""
+    """Whether gradients are too small for fp16 without a loss scale (see strategies/loss_scale.py)."""
     pass_dtype: torch.dtype | None = None
-    """Of the weights that passes read, of activations, and of gradients before they are summed, where passes read
-    copies in 16 bits of the weights in `param_dtype`; None where they read the weights themselves."""
+    """If passes read 16-bit copies of the weights: the dtype of these copies, of activations, and of gradients before
+    they are summed. None if passes read the weights themselves."""
 
     @property
     def compute_dtype(self) -> torch.dtype:
@@ -44,20 +41,20 @@ class Precision:
         return self.autocast_dtype or self.pass_dtype or self.param_dtype
 
     def with_weights(self, name: str) -> "Precision":
-        """Return the policy whose passes read copies of the weights in 16 bits, without autocast.
+        """Return the policy for the option `strategy.param_dtype`: passes read 16-bit copies of the weights.
 
         Args:
-            name: fp32 for this policy itself, else the policy's own name, bf16 or fp16 (`strategy.param_dtype`).
+            name: fp32 returns this policy; bf16 and fp16, if equal to the policy's name, return one without autocast.
 
         Raises:
-            ConfigError: It is another one than this policy computes in.
+            ConfigError: `name` is neither fp32 nor the policy's name.
         """
         if name == "fp32":
             return self
         if name != self.name:
             raise ConfigError(
-                f"strategy.param_dtype: {name} needs precision: {name}, and this run has precision: {self.name}; "
-                "set both to the same, or leave strategy.param_dtype out",
+                f"strategy.param_dtype: {name} needs precision: {name}, but this run has precision: {self.name}; "
+                "set both to the same value, or leave strategy.param_dtype out",
                 code="precision.conflict",
                 key="strategy.param_dtype",
                 name=name,
@@ -65,16 +62,16 @@ class Precision:
         return replace(self, autocast_dtype=None, pass_dtype=self.compute_dtype)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
-        """Return the context in which forward passes run on `device`."""
+        """Return the context manager for forward passes on `device`."""
         if self.autocast_dtype is None:
             return nullcontext()
         return torch.autocast(device.type, dtype=self.autocast_dtype)
 
     @contextmanager
     def switched(self) -> Iterator[None]:
-        """Set PyTorch's switches for float32 products as this policy says; put them back at the end.
+        """Set PyTorch's global switches for float32 products; restore them at the end of the block.
 
-        They hold for the whole process, backward passes included, so this goes around a run and not around a step.
+        Backward passes use them too, so the block must contain a whole run and not only forward passes.
         """
         cudnn: Any = torch.backends.cudnn
         before = _matmul_now(), cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
@@ -89,15 +86,16 @@ class Precision:
 def _matmul_now() -> str:
     try:
         return torch.get_float32_matmul_precision()
-    except RuntimeError:  # somebody set the backend's own switch, of which this one knows nothing
+    except RuntimeError:  # the switch of the backend was set directly
         return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
 
 
 def _switch(matmul: str, conv: str, rnn: str) -> None:
-    # Not torch.backends.cuda.matmul.fp32_precision: after it, whatever asks get_float32_matmul_precision(), as
-    # PyTorch's own compiler did, gets an error (https://github.com/pytorch/pytorch/pull/189955). This sets both.
+    # This sets both switches. After setting only torch.backends.cuda.matmul.fp32_precision,
+    # get_float32_matmul_precision(), which PyTorch's compiler called, raises an error
+    # (https://github.com/pytorch/pytorch/pull/189955).
     torch.set_float32_matmul_precision(matmul)
-    # PyTorch lets cuDNN's convolutions use TF32 unless it is told otherwise.
+    # By default PyTorch lets cuDNN's convolutions use TF32.
     cudnn: Any = torch.backends.cudnn
     cudnn.conv.fp32_precision = conv
     cudnn.rnn.fp32_precision = rnn
@@ -115,15 +113,15 @@ POLICIES = {
 def precision_policy(
     name: str, device: torch.device, cpu_flags: Collection[str] | None
 ) -> tuple[Precision, str | None]:
-    """Return the policy called `name`, and a warning when `device` does it slowly.
+    """Return the policy with this name, and a warning if it is slow on `device`.
 
     Args:
         name: One of `POLICIES`.
-        device: Where it will compute.
-        cpu_flags: Flags of the processor, such as avx512_bf16; None when they are not known.
+        device: The device of the run.
+        cpu_flags: Flags of the processor, such as avx512_bf16; None if unknown.
 
     Raises:
-        ConfigError: The device cannot do it at all, or so badly that nobody can want it.
+        ConfigError: The device does not support it, or is too slow with it to be useful.
     """
     refuse(precision_reasons(name, target_of(device)))
     if device.type == "cpu":
@@ -132,7 +130,7 @@ def precision_policy(
 
 
 def target_of(device: torch.device) -> Target:
-    """Return what the rules of `config.feasibility` ask of a device of this machine."""
+    """Return the facts of a device of this machine for the rules of `config.feasibility`."""
     if device.type == "cpu":
         return Target(is_cpu=True, description="this run computes on the CPU")
     if device.type != "cuda":
@@ -143,7 +141,7 @@ def target_of(device: torch.device) -> Target:
     }
     return Target(
         is_cpu=False,
-        description=_said(device),
+        description=_describe_gpu(device),
         missing_precisions=frozenset(name for name, is_missing in missing.items() if is_missing),
         is_tf32_disabled=os.environ.get("NVIDIA_TF32_OVERRIDE") == "0",
     )
@@ -161,9 +159,10 @@ def _slow_on_cpu(name: str, cpu_flags: Collection[str] | None) -> str | None:
 def _slow_on_gpu(name: str, device: torch.device) -> str | None:
     if name != "fp16" or torch.cuda.get_device_capability(device) >= (7, 0):
         return None
-    return f"precision: fp16 saves memory and hardly time on a GPU below compute capability 7.0; {_said(device)}"
+    gpu = _describe_gpu(device)
+    return f"precision: fp16 saves memory but little time on a GPU below compute capability 7.0; {gpu}"
 
 
-def _said(device: torch.device) -> str:
+def _describe_gpu(device: torch.device) -> str:
     capability = ".".join(map(str, torch.cuda.get_device_capability(device)))
     return f"{torch.cuda.get_device_name(device)} has {capability}"

@@ -1,6 +1,6 @@
-"""Linear layers that multiply by copies of their weights, alone or together, and take inputs that are cast already.
+"""Linear layers that use copies of their weights, alone or in one product, and inputs that are already cast.
 
-Floor 2. `paratune.precision.working_weights` decides which layers do what, and hands out the copies of each pass.
+`paratune.precision.working_weights` chooses the layers, and gives them the copies for each pass.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from torch.nn import functional
 
 
 class WorkingLinear(nn.Linear):
-    """`nn.Linear` that multiplies by copies of its parameters during `WorkingWeights.use`; else PyTorch's own."""
+    """`nn.Linear` that uses copies of its parameters in the block of `WorkingWeights.use`."""
 
     copies: tuple[Tensor, Tensor | None] | None = None
-    """Of weight and bias."""
+    """The copies of weight and bias."""
     product: "SharedProduct | None" = None
-    """Computes this layer together with others, in place of `copies`."""
+    """Computes this layer together with others, instead of `copies`."""
     lowered: "LoweredOutput | None" = None
     """May have the input in the lower dtype."""
 
@@ -32,26 +32,26 @@ class WorkingLinear(nn.Linear):
 
 
 def _is_under_autocast(x: Tensor) -> bool:
-    """Say whether autocast is on: models switch it off for what needs float32. Traces on meta tensors have none."""
+    """Return whether autocast is on: models switch it off for float32 operations. Meta tensors count as autocast."""
     return x.device.type == "meta" or torch.is_autocast_enabled(x.device.type)
 
 
 class LoweredOutput:
-    """What a module has just returned, in float32 and in the lower dtype, until the layer that reads it asks for it."""
+    """The last output of a module in float32 and in the lower dtype, until the next layer reads it."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
         self._pair: tuple[Tensor, int, Tensor] | None = None
 
     def give(self, output: Tensor) -> Tensor:
-        """Return the output of a module, and keep it in the lower dtype too."""
-        whole: Tensor
-        whole, lower = _InBoth.apply(output, self._dtype)  # type: ignore[no-untyped-call]
-        self._pair = whole, whole._version, lower
-        return whole
+        """Return the output of a module, and store it in the lower dtype too."""
+        same: Tensor
+        same, lower = _InBoth.apply(output, self._dtype)  # type: ignore[no-untyped-call]
+        self._pair = same, same._version, lower
+        return same
 
     def take(self, input: Tensor) -> Tensor:
-        """Return a layer's input in the lower dtype if it is here, else as it is, for autocast to cast."""
+        """Return a layer's input in the lower dtype if it is stored, otherwise unchanged; autocast then casts it."""
         if self._pair is None or self._pair[0] is not input or self._pair[1] != input._version:
             return input
         lower, self._pair = self._pair[2], None
@@ -62,12 +62,12 @@ class LoweredOutput:
 
 
 class _InBoth(torch.autograd.Function):
-    """A float32 tensor and its cast, whose gradients are added by one kernel that reads the cast's as it is."""
+    """Returns a float32 tensor and its cast; one kernel adds their gradients, without a cast of the lower one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        # The same memory, but no view to autograd, which would not let it be changed in place.
+        # The same memory, but not a view for autograd, which would forbid changes in place.
         return torch.ops.aten._unsafe_view(x, x.shape), x.to(dtype)
 
     @staticmethod
@@ -79,19 +79,19 @@ class _InBoth(torch.autograd.Function):
 
 
 class SharedProduct:
-    """The outputs of several layers for one input, computed by one product when the first of them is called."""
+    """The outputs of several layers for the same input, computed in one product when the first layer is called."""
 
     def __init__(self, layers: Sequence[WorkingLinear]) -> None:
         self.layers = tuple(layers)
         self.copies: tuple[Tensor, Tensor | None] | None = None
-        """Of the weights, one below the other, and of the biases."""
+        """The copies of the weights, concatenated along the outputs, and of the biases."""
         self._sizes = [layer.out_features for layer in layers]
         self._numbers = {id(layer): number for number, layer in enumerate(layers)}
         self._input: tuple[Tensor, int] | None = None
         self._outputs: dict[int, Tensor] = {}
 
     def output(self, layer: WorkingLinear, input: Tensor) -> Tensor:
-        """Return what `layer` makes of `input`."""
+        """Return the output of `layer` for `input`."""
         number = self._numbers[id(layer)]
         is_known = self._input is not None and self._input[0] is input and self._input[1] == input._version
         if not is_known or number not in self._outputs:
@@ -99,7 +99,7 @@ class SharedProduct:
             self._input = input, input._version
             lowered = self.layers[0].lowered
             whole = functional.linear(input if lowered is None else lowered.take(input), *self.copies)
-            # Views that may be changed in place, as outputs of layers may: nobody has the whole.
+            # Not views for autograd: like other outputs of layers they may be changed in place.
             self._outputs = dict(enumerate(torch.unsafe_split_with_sizes(whole, self._sizes, dim=-1)))
         output = self._outputs.pop(number)
         if not self._outputs:

@@ -1,14 +1,14 @@
 """Copies of weights in the dtype of autocast, made once per optimizer step instead of cast in each forward pass.
 
-Floor 2. Autocast casts each weight of a linear layer when a micro-batch first uses it, and each of their gradients on
-the way back: for BERT-base about 300 of 1,070 kernels of a step. Here one `torch._foreach_copy_` per step makes all
-copies, and one per block casts the gradients of a backward pass. The copies have the bits of autocast's casts, and each
-gradient the bits of autocast's: it is rounded to the lower dtype by the product, cast to float32, then accumulated.
+Autocast casts the weights of linear layers in each micro-batch, and their gradients in each backward pass: about 300 of
+1,070 kernels of a step of BERT-base. Here one `torch._foreach_copy_` per step makes all copies, and one per block casts
+the gradients. Copies and gradients are bit for bit those of autocast: a gradient is rounded to the lower dtype by the
+product, cast to float32, then accumulated.
 
-The model keeps its float32 parameters, which optimizers, checkpoints and hooks of DDP see. A pass before the first one
-finds more: layers that are given the same input one after another (query, key and value; gate and up) become one
-product, whose results are equal to rounding. What a norm or a dropout returns to such a layer is cast where it is made,
-so that its two gradients are added by one kernel, with the same bits.
+The model keeps its float32 parameters, which optimizers, checkpoints and hooks of DDP use. A trial pass before the
+first step finds two further savings. Layers that are called one after another with the same input (query, key and
+value; gate and up) become one product, whose results differ only by rounding. The output of a norm or a dropout before
+such a layer is cast where it is computed, so that one kernel adds its two gradients, with the same bits.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from paratune.precision.working_linear import LoweredOutput, SharedProduct, Work
 
 
 class _Copy:
-    """A tensor in the lower dtype that holds one weight, or several below each other."""
+    """A tensor in the lower dtype with one weight, or several weights concatenated."""
 
     def __init__(self, masters: Sequence[nn.Parameter], dtype: torch.dtype) -> None:
         self.masters = tuple(masters)
@@ -35,33 +35,33 @@ class _Copy:
         self.parts = torch.split(self.tensor, self.sizes)
 
 
-class _Unit:
-    """Layers that are computed together, mostly one; with the copies of their parameters."""
+class _LayerUnit:
+    """One layer, or several that are computed in one product, with the copies of their parameters."""
 
-    def __init__(self, layers: Sequence[WorkingLinear], copy_of: Callable[[Sequence[nn.Parameter]], _Copy]) -> None:
+    def __init__(self, layers: Sequence[WorkingLinear], make_copy: Callable[[Sequence[nn.Parameter]], _Copy]) -> None:
         self.layers = tuple(layers)
         self.product = SharedProduct(layers) if len(layers) > 1 else None
         for layer in layers:
             layer.product = self.product
         parameters = [dict(layer.named_parameters()) for layer in layers]
-        self.weight = copy_of([each["weight"] for each in parameters])
-        self.bias = copy_of([each["bias"] for each in parameters]) if "bias" in parameters[0] else None
+        self.weight = make_copy([named["weight"] for named in parameters])
+        self.bias = make_copy([named["bias"] for named in parameters]) if "bias" in parameters[0] else None
 
     @property
     def copies(self) -> list[_Copy]:
         return [self.weight] if self.bias is None else [self.weight, self.bias]
 
     def give(self, tensor_of: Callable[[_Copy], Tensor]) -> None:
-        """Let the layers compute with these tensors."""
-        given = tensor_of(self.weight), None if self.bias is None else tensor_of(self.bias)
+        """Let the layers use the tensors of their copies."""
+        tensors = tensor_of(self.weight), None if self.bias is None else tensor_of(self.bias)
         if self.product is not None:
             self.product.clear()
-            self.product.copies = given
+            self.product.copies = tensors
         else:
-            vars(self.layers[0])["copies"] = given  # nn.Module looks through all its dictionaries first
+            vars(self.layers[0])["copies"] = tensors  # faster than nn.Module's __setattr__
 
     def take(self) -> None:
-        """Let the layers compute with their parameters."""
+        """Let the layers use their parameters again."""
         if self.product is not None:
             self.product.clear()
         else:
@@ -69,16 +69,16 @@ class _Unit:
 
 
 class _Part:
-    """Units with one autograd function."""
+    """Units that share one autograd function."""
 
-    def __init__(self, units: Sequence[_Unit]) -> None:
+    def __init__(self, units: Sequence[_LayerUnit]) -> None:
         self.units = tuple(units)
         self._copies = list(dict.fromkeys(copy for unit in units for copy in unit.copies))
         self._masters = [master for copy in self._copies for master in copy.masters]
         self._tensors = [copy.tensor for copy in self._copies]
 
     def begin(self) -> None:
-        """Give the layers their copies, as functions of the parameters where gradients are wanted."""
+        """Give the layers their copies; with gradients enabled, the copies are autograd functions of the parameters."""
         tensors: Sequence[Tensor] = self._tensors
         if torch.is_grad_enabled():
             tensors = _Working.apply(self._copies, *self._masters)  # type: ignore[no-untyped-call]
@@ -88,7 +88,7 @@ class _Part:
 
 
 class _Group:
-    """Parts whose gradients are cast when the backward pass of the module that owns them is done."""
+    """Parts of a module, whose gradients are cast together at the end of the module's backward pass."""
 
     def __init__(self, owner: nn.Module, parts: list[_Part], is_compiled: bool) -> None:
         self.owner = owner
@@ -98,13 +98,13 @@ class _Group:
         self._with_gradients = False
 
     @property
-    def units(self) -> list[_Unit]:
+    def units(self) -> list[_LayerUnit]:
         return [unit for part in self.parts for unit in part.units]
 
     def begin(self) -> None:
-        """Begin a pass of the owner; it may run several times in a pass of the model, with the same copies.
+        """Begin a pass of the owner, which may run several times in a pass of the model, with the same copies.
 
-        Where it ran without gradients first (recycling, checkpoints of the reentrant kind), it begins again with them.
+        If it first ran without gradients (recycling, reentrant activation checkpointing), it begins again with them.
         """
         wants_gradients = torch.is_grad_enabled()
         if not self.has_begun or (wants_gradients and not self._with_gradients):
@@ -120,7 +120,7 @@ class _Group:
 
 
 class _Working(torch.autograd.Function):
-    """Copies in place of their float32 parameters; its backward casts all gradients by one foreach operation."""
+    """Returns copies as functions of float32 parameters; backward casts all gradients in one foreach operation."""
 
     @staticmethod
     def forward(ctx: Any, copies: Sequence[_Copy], *masters: Tensor) -> tuple[Tensor, ...]:
@@ -153,13 +153,13 @@ class _Working(torch.autograd.Function):
 
 
 class WorkingWeights:
-    """The copies of a model's linear layers; made by a strategy that holds whole float32 parameters."""
+    """The copies of a model's linear layers, for strategies in which each rank has all float32 parameters."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[nn.Module], dtype: torch.dtype) -> None:
         """Make copies for every linear layer with float32 parameters.
 
         Args:
-            model: On its device. The class of its linear layers changes; names of parameters stay.
+            model: The model on its device. The class of its linear layers changes; names of parameters do not.
             blocks: Its repeated layers.
             dtype: float16 or bfloat16.
         """
@@ -167,8 +167,8 @@ class WorkingWeights:
         self._copies: dict[tuple[int, ...], _Copy] = {}
         self._is_active = False
         self._is_settled = False
-        self.has_looked = False
-        """Whether `look` has found what is computed together."""
+        self.has_trial = False
+        """Whether `run_trial` has found the layers that are computed together."""
         self._is_changed = True
         self._versions = 0
         self._runs: list[list[WorkingLinear]] = []
@@ -178,7 +178,7 @@ class WorkingWeights:
         self._last: tuple[Tensor, int] | None = None
         self._made: tuple[Tensor, nn.Module] | None = None
         self._readers: dict[nn.Module, WorkingLinear] = {}
-        """Modules whose output is the input of the layer that is called next."""
+        """The layer that reads a module's output, by module."""
         self._watching = [
             layer.register_forward_pre_hook(self._see)
             for group in self._groups
@@ -200,7 +200,7 @@ class WorkingWeights:
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Let forward passes in the block use the copies, and their backward passes too."""
+        """Let passes in the block use the copies."""
         self.refresh()
         self._is_active = True
         try:
@@ -214,13 +214,13 @@ class WorkingWeights:
             self.settle(lambda layer: layer.weight.grad is not None or not layer.weight.requires_grad)
 
     def mark_changed(self) -> None:
-        """Have the copies made again before they are used: the optimizer has changed the parameters."""
+        """Mark the copies as outdated after the optimizer has changed the parameters."""
         self._is_changed = True
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copy the parameters, all by one foreach operation, if they have changed."""
-        # Loading a checkpoint changes parameters without `mark_changed`; autograd's version counters show it.
+        """Copy all parameters in one foreach operation, if they have changed."""
+        # Loading a checkpoint changes parameters without `mark_changed`; autograd's version counters detect it.
         versions = sum(master._version for copy in self._copies.values() for master in copy.masters)
         if self._is_changed or versions != self._versions:
             copies = self._copies.values()
@@ -228,10 +228,10 @@ class WorkingWeights:
             torch._foreach_copy_(targets, [master for copy in copies for master in copy.masters])
             self._is_changed, self._versions = False, versions
 
-    def look(self, run: Callable[[], object]) -> None:
-        """Find the layers that can be computed together, in a pass without gradients, before any that counts.
+    def run_trial(self, run: Callable[[], object]) -> None:
+        """Find the layers that can be computed together, in a pass without gradients before the first step.
 
-        So all passes of a run compute alike, also those of one that is resumed.
+        So all passes of a run, and of a resumed run, compute alike.
 
         Args:
             run: Runs the model, without dropout.
@@ -257,13 +257,13 @@ class WorkingWeights:
         self._copies.clear()
         for group in self._groups:
             layers = [layer for unit in group.units for layer in unit.layers]
-            group.parts = [_Part([self._unit(each)]) for each in _divided(layers, partners)]
-        self.has_looked = self._is_changed = True
+            group.parts = [_Part([self._unit(layers_together)]) for layers_together in _divided(layers, partners)]
+        self.has_trial = self._is_changed = True
 
     def settle(self, is_used: Callable[[WorkingLinear], bool]) -> None:
         """Cast the gradients of a block together.
 
-        Layers that are not used keep a function of their own: DDP must see that their parameters get no gradient.
+        Unused layers keep their own autograd function, so that DDP detects that their parameters get no gradient.
 
         Args:
             is_used: Whether the loss depends on a layer.
@@ -292,11 +292,11 @@ class WorkingWeights:
             for owner, layers in by_owner.items()
         ]
 
-    def _unit(self, layers: Sequence[Any]) -> _Unit:
-        return _Unit(layers, self._copy)
+    def _unit(self, layers: Sequence[Any]) -> _LayerUnit:
+        return _LayerUnit(layers, self._copy)
 
     def _copy(self, masters: Sequence[nn.Parameter]) -> _Copy:
-        """Return the copy of these, the same one for layers that share them."""
+        """Return the copy of parameters; layers with the same parameters have the same copy."""
         key = tuple(map(id, masters))
         if key not in self._copies:
             self._copies[key] = _Copy(masters, self._dtype)
@@ -307,7 +307,7 @@ class WorkingWeights:
             group.begin()
 
     def _see(self, layer: Any, args: tuple[Any, ...]) -> None:
-        """Note a layer that is called with the same input as the one before, or with what was made just then."""
+        """Record layers that are called with the same input as the previous layer, or with the last module's output."""
         if not self._is_active or not args:
             return
         if self._made is not None and self._made[0] is args[0]:
@@ -320,12 +320,12 @@ class WorkingWeights:
             self._last = args[0], args[0]._version
 
     def _leaves(self, model: nn.Module) -> list[nn.Module]:
-        """Return modules without parts that are no linear layers, outside of compiled blocks."""
-        compiled = {each for group in self._groups if group.is_compiled for each in group.owner.modules()}
+        """Return modules without submodules outside of compiled blocks, except linear layers."""
+        compiled = {module for group in self._groups if group.is_compiled for module in group.owner.modules()}
         return [
-            each
-            for each in model.modules()
-            if each not in compiled and not isinstance(each, WorkingLinear) and not list(each.children())
+            module
+            for module in model.modules()
+            if module not in compiled and not isinstance(module, WorkingLinear) and not list(module.children())
         ]
 
     def _note_output(self, module: nn.Module, _args: Any, output: Any) -> None:
@@ -333,24 +333,24 @@ class WorkingWeights:
             self._made = output, module
 
     def _lower(self, _module: nn.Module, _args: Any, output: Tensor) -> Tensor | None:
-        """Make what the next layer reads in the lower dtype, where gradients are wanted."""
+        """Cast the output for the next layer, if gradients are needed."""
         if not self._is_active or not output.requires_grad or output.dtype != torch.float32:
             return None
         return self._lowered.give(output)
 
 
 def make_working_weights(model: nn.Module, blocks: Sequence[nn.Module], precision: Precision) -> WorkingWeights | None:
-    """Return the copies of a model's weights under a policy with autocast; None without, or of no linear layer."""
+    """Return the copies of a model's weights; None for a policy without autocast, or a model without linear layers."""
     if precision.autocast_dtype is None:
         return None
-    made = WorkingWeights(model, blocks, precision.autocast_dtype)
-    return made if made.tensors else None
+    weights = WorkingWeights(model, blocks, precision.autocast_dtype)
+    return weights if weights.tensors else None
 
 
 def _takes_copies(layer: nn.Module) -> bool:
-    """Say whether a layer is one of PyTorch's; whatever else autocast computes in a lower dtype is left to it."""
+    """Return whether a layer can use copies: only PyTorch's linear layers; autocast casts the weights of others."""
     is_plain = type(layer) in (nn.Linear, WorkingLinear) or getattr(layer, "is_plain_under_autocast", False)
-    # The weight is no parameter where it is computed (weight_norm, spectral_norm).
+    # With weight_norm or spectral_norm the weight is computed and not a parameter.
     return (
         is_plain
         and "weight" in layer._parameters
@@ -359,9 +359,9 @@ def _takes_copies(layer: nn.Module) -> bool:
 
 
 def _without_ties(owners: Mapping[nn.Module, nn.Module]) -> list[nn.Module]:
-    """Return the layers but those whose weight layers of another owner have too.
+    """Return the layers without those that share their weight with a layer of another owner.
 
-    Autocast adds the gradients of such a weight before it casts them; it goes on casting these.
+    Autocast adds the gradients of such a weight before it casts them, so it continues to cast these weights.
     """
     users: dict[int, set[nn.Module]] = {}
     for layer, owner in owners.items():
@@ -370,35 +370,35 @@ def _without_ties(owners: Mapping[nn.Module, nn.Module]) -> list[nn.Module]:
 
 
 def _is_compiled(block: nn.Module) -> bool:
-    """Say whether a block runs as graphs, which hooks of its layers would break; see `models.compile`."""
+    """Return whether a block is compiled, where hooks of its layers would break graphs; see `models.compile`."""
     forward = getattr(vars(block).get("forward"), "__func__", None)
     inner = forward.args[0] if isinstance(forward, partial) else forward  # activation checkpointing around it
     return hasattr(inner, "_torchdynamo_orig_callable")
 
 
 def _partners(runs: Sequence[Sequence[WorkingLinear]]) -> dict[WorkingLinear, tuple[WorkingLinear, ...]]:
-    """Return for each layer those that can share its product: what was seen of it first counts."""
-    found: dict[WorkingLinear, tuple[WorkingLinear, ...]] = {}
+    """Return for each layer the layers that can share its product, according to its first call."""
+    result: dict[WorkingLinear, tuple[WorkingLinear, ...]] = {}
     for run in runs:
         layers = tuple(dict.fromkeys(run))
         alike = {(layer.bias is None, layer.weight.requires_grad) for layer in layers}
         shared = layers if len(alike) == 1 and len({id(layer.weight) for layer in layers}) == len(layers) else ()
         for layer in layers:
-            found.setdefault(layer, shared)
-    return found
+            result.setdefault(layer, shared)
+    return result
 
 
 def _divided(
     layers: Collection[WorkingLinear], partners: dict[WorkingLinear, tuple[WorkingLinear, ...]]
 ) -> list[list[WorkingLinear]]:
-    """Return the layers in lists of those that are computed together."""
-    found: list[list[WorkingLinear]] = []
+    """Return lists of layers that are computed together."""
+    result: list[list[WorkingLinear]] = []
     done: set[WorkingLinear] = set()
     for layer in layers:
         if layer in done:
             continue
         shared = partners.get(layer, ())
-        fits = all(each in layers and each not in done and partners[each] == shared for each in shared)
-        found.append(list(shared) if shared and fits else [layer])
-        done.update(found[-1])
-    return found
+        fits = all(member in layers and member not in done and partners[member] == shared for member in shared)
+        result.append(list(shared) if shared and fits else [layer])
+        done.update(result[-1])
+    return result

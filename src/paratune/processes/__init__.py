@@ -1,1 +1,1 @@
-"""The processes of a run: which of them this is, what started it, and what a restart by torchrun resumes."""
+"""The processes of a run: ranks from the environment, launchers and their errors, and restarts by torchrun."""

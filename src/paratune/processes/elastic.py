@@ -1,7 +1,7 @@
-"""What torchrun's restarts ask of a run: to go on with what this torchrun began, and to end when it was asked to end.
+"""Handles restarts by torchrun: resume the run that this torchrun started, and end it after a signal.
 
-Beside floor 1: no torch. `torchrun --max-restarts` starts all processes again when one of them fails, with the same
-command line as the first time; so it is here that a second start is told from a first one.
+No torch. `torchrun --max-restarts` restarts all processes with the same command line when one fails; this module
+distinguishes restarts from the first start.
 """
 
 import os
@@ -17,19 +17,19 @@ from paratune.records import RUN_FILE, read_run
 from paratune.records.run_folder import Mode
 
 NO_ID = "none"
-"""What torchrun calls a rendezvous that was given no --rdzv-id and is not its own."""
+"""Run id of torchrun without --rdzv-id, if the rendezvous is not its own."""
 STOP_NOTE = "paratune.stopped"
 SIZE_NOTE = "paratune.micro_batch"
 
 
 @dataclass(frozen=True)
-class Torchrun:
-    """What torchrun says of this start."""
+class TorchrunStart:
+    """A start of this process by torchrun."""
 
     run_id: str
-    """Of its rendezvous: --rdzv-id, or one of its own for each start of torchrun on one machine."""
+    """Id of the rendezvous: --rdzv-id, or a new one for each start of torchrun on one machine."""
     num_restarts: int
-    """How often it has started the processes again after a failure; a node that joins does not count."""
+    """Number of restarts after failures, without restarts for a new node."""
     max_restarts: int
 
     @property
@@ -40,37 +40,32 @@ class Torchrun:
         return asdict(self)
 
 
-def torchrun_of(environ: Mapping[str, str] = os.environ) -> Torchrun | None:
-    """Return what torchrun says of this start; None where something else started the process."""
+def read_torchrun(environ: Mapping[str, str] = os.environ) -> TorchrunStart | None:
+    """Return the variables of torchrun; None if another program started the process."""
     if "TORCHELASTIC_RUN_ID" not in environ:
         return None
     counts = [environ.get(f"TORCHELASTIC_{name}", "0") for name in ("RESTART_COUNT", "MAX_RESTARTS")]
     restarts, most = (parse_count(count) or 0 for count in counts)
-    return Torchrun(environ["TORCHELASTIC_RUN_ID"], restarts, most)
+    return TorchrunStart(environ["TORCHELASTIC_RUN_ID"], restarts, most)
 
 
-def mode_of_start(mode: Mode, folder: Path, environ: Mapping[str, str] = os.environ) -> Mode:
-    """Return whether a run is begun or gone on with: `resume` when this torchrun began the run in `folder`.
+def start_mode(mode: Mode, folder: Path, environ: Mapping[str, str] = os.environ) -> Mode:
+    """Return the mode of a run: `resume` if this torchrun started the run in `folder`, otherwise `mode`.
 
-    Every rank asks by itself, before it meets the others; all see the same, because none writes there until then.
-
-    Args:
-        mode: What the command line says.
-        folder: Of the run.
-        environ: Variables of this process.
+    Each rank calls this before the process group exists; the results are equal, since no rank writes to the folder yet.
 
     Raises:
-        Stopped: A signal had asked the run to end, and torchrun started it again all the same.
-        LaunchError: Nothing tells whether the run in `folder` is the one that torchrun restarts.
-        CheckpointError: --overwrite would delete what this torchrun may have begun.
+        Stopped: A signal stopped the run, and torchrun restarted it.
+        LaunchError: It is unknown whether the run in `folder` is the one that torchrun restarts.
+        CheckpointError: --overwrite would delete a run that this torchrun may have started.
     """
-    start = torchrun_of(environ)
+    start = read_torchrun(environ)
     if start is None:
         return mode
-    if was_asked_to_stop(environ):
+    if stop_was_requested(environ):
         raise Stopped(
-            "a signal had asked this run to end, and --max-restarts of torchrun started it again: it ends; --resume "
-            "continues it if it had started",
+            "a signal stopped this run, and --max-restarts of torchrun restarted it: it ends; --resume continues it if "
+            "it had started",
             code="stopped.signal",
         )
     if mode == "resume" or not (folder / RUN_FILE).exists():
@@ -87,9 +82,9 @@ def mode_of_start(mode: Mode, folder: Path, environ: Mapping[str, str] = os.envi
         return "resume"
     if start.num_restarts and not start.has_id:
         raise LaunchError(
-            f"torchrun started this run again (restart {start.num_restarts} of {start.max_restarts}), and nothing "
-            f"tells whether the run in {folder} is the same: give torchrun an --rdzv-id of its own for each start, or "
-            "say --resume, which begins a run where there is none",
+            f"torchrun restarted this run (restart {start.num_restarts} of {start.max_restarts}), and it is unknown "
+            f"whether the run in {folder} is the same: give torchrun a new --rdzv-id for each start, or use --resume, "
+            "which starts a new run if there is none",
             code="elastic.restart",
             folder=folder,
         )
@@ -97,16 +92,16 @@ def mode_of_start(mode: Mode, folder: Path, environ: Mapping[str, str] = os.envi
 
 
 def _ids_of(folder: Path) -> set[str]:
-    """Return the rendezvous under which sessions of a run were made."""
+    """Return the rendezvous ids of the sessions of a run."""
     sessions = read_run(folder).get("sessions")
-    told = [session.get("torchrun") for session in sessions if isinstance(session, dict)] if sessions else []
-    return {str(each.get("run_id")) for each in told if isinstance(each, dict)}
+    starts = [session.get("torchrun") for session in sessions if isinstance(session, dict)] if sessions else []
+    return {str(start.get("run_id")) for start in starts if isinstance(start, dict)}
 
 
 def note_stop(environ: Mapping[str, str] = os.environ) -> None:
-    """Note that this run was asked to end, where the processes that torchrun may start next will look.
+    """Record a request to stop, for the processes that torchrun may start next.
 
-    Not of `ENDED_BY_TORCHRUN`: torchrun receives these itself, and starts no process again.
+    Not for `ENDED_BY_TORCHRUN`: torchrun receives these signals itself and restarts nothing.
     """
     note = _stop_note(environ)
     if note is not None:
@@ -114,20 +109,14 @@ def note_stop(environ: Mapping[str, str] = os.environ) -> None:
             note.touch()
 
 
-def was_asked_to_stop(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether `note_stop` was called in an earlier start of this torchrun on this machine."""
+def stop_was_requested(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether `note_stop` was called in an earlier start by this torchrun on this machine."""
     note = _stop_note(environ)
     return note is not None and note.exists()
 
 
 def note_micro_batch(size: int, rank: int, environ: Mapping[str, str] = os.environ) -> None:
-    """Note the micro-batch that the processes which torchrun starts next are to take at most.
-
-    Args:
-        size: Samples.
-        rank: That ran out of memory.
-        environ: Variables of this process.
-    """
+    """Record the maximum micro-batch `size` (samples) for the next start, after `rank` ran out of memory."""
     folder = _folder(environ)
     if folder is not None:
         with suppress(OSError):
@@ -135,7 +124,7 @@ def note_micro_batch(size: int, rank: int, environ: Mapping[str, str] = os.envir
 
 
 def noted_micro_batch(environ: Mapping[str, str] = os.environ) -> int | None:
-    """Return the smallest size that `note_micro_batch` noted in earlier starts of this torchrun on this machine."""
+    """Return the smallest size that `note_micro_batch` recorded in earlier starts by this torchrun on this machine."""
     folder = _folder(environ)
     texts = [path.read_text() for path in folder.glob(f"{SIZE_NOTE}.*")] if folder is not None else []
     sizes = [size for text in texts if (size := parse_count(text))]
@@ -143,8 +132,8 @@ def noted_micro_batch(environ: Mapping[str, str] = os.environ) -> int | None:
 
 
 def will_restart(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether torchrun starts the processes again when this one fails."""
-    start = torchrun_of(environ)
+    """Return whether torchrun restarts the processes if this one fails."""
+    start = read_torchrun(environ)
     return start is not None and start.num_restarts < start.max_restarts
 
 
@@ -154,7 +143,7 @@ def _stop_note(environ: Mapping[str, str]) -> Path | None:
 
 
 def _folder(environ: Mapping[str, str]) -> Path | None:
-    """Return torchrun's own folder on this machine, FOLDER/attempt_N/RANK/error.json; None where it has none."""
+    """Return torchrun's folder on this machine, FOLDER/attempt_N/RANK/error.json; None if it has none."""
     file = Path(environ.get("TORCHELASTIC_ERROR_FILE", ""))
     if len(file.parts) < 4 or not file.parents[1].name.startswith("attempt_"):
         return None

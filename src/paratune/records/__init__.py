@@ -1,16 +1,14 @@
-"""The record of a run: a folder that everything else reads. Names of its files, and reading and writing them whole.
+"""Reads and writes the record of a run, a folder that all reports read.
 
-    runs/<run_id>/
-      run.json                 what was asked for and on what it ran; written first
-      events.rank0000.jsonl    what happened, one JSON object a line, one file a rank
-      summary.json             medians, peaks, scores; written last and by rename: its presence means finished
-      profile.rank0000.json.gz  trace of the steps under the profiler, one file a rank
-      predictions.<split>.parquet   index, label, prediction (and score_<id> per class) of the kept model
-      train_texts.parquet      a hash of each text of the training
-      model/                   a plain Hugging Face folder
-      checkpoints/             see paratune.checkpoint
-
-Floor 1: no torch.
+runs/<run_id>/
+  run.json                 configuration, machine and software; written first
+  events.rank0000.jsonl    events of a rank, one JSON object per line
+  summary.json             medians, peaks, scores; written last and by rename: it exists only in a finished run
+  profile.rank0000.json.gz  trace of the profiled steps of a rank
+  predictions.<split>.parquet   index, label, prediction (and score_<id> per class) of the kept model
+  train_texts.parquet      a hash of each training text
+  model/                   a plain Hugging Face folder
+  checkpoints/             see paratune.checkpoint
 """
 
 import errno
@@ -24,22 +22,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from paratune.base import run_files
 from paratune.base.atomic import replace_file
 from paratune.errors import CheckpointError, coded
 
 _log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
-RUN_FILE = "run.json"
+RUN_FILE = run_files.RUN_FILE
 RUN_COPY = ".run.json.copy"
-"""The same as run.json, read where that is damaged: without it a run could not be resumed."""
+"""Copy of run.json, read when run.json is damaged: without it a run cannot be resumed."""
 SUMMARY_FILE = "summary.json"
-MODEL_FOLDER = "model"
+MODEL_FOLDER = run_files.MODEL_FOLDER
 CHECKPOINTS_FOLDER = "checkpoints"
 TRAIN_TEXTS_FILE = "train_texts.parquet"
 PHASES = ("get_batch", "forward", "backward", "optimizer")
-"""The measured phases in their order; `other` is what is left of the step's wall time."""
+"""The measured phases in their order."""
 ALL_PHASES = (*PHASES, "other")
-"""They sum to the wall time."""
+"""Their sum is the wall time of a step."""
 
 
 def events_file(rank: int) -> str:
@@ -47,13 +46,13 @@ def events_file(rank: int) -> str:
 
 
 def event_ranks(folder: Path) -> list[int]:
-    """Return the ranks there have been in a run, also those of a larger world before a resume."""
+    """Return the ranks of a run, also those of a larger world size before a resume."""
     names = (path.name.removeprefix("events.rank").removesuffix(".jsonl") for path in folder.glob("events.rank*.jsonl"))
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def out_of_memory_file(rank: int | str) -> str:
-    """Return the file of a rank's post-mortems; "*" stands for any rank."""
+    """Return the file with the out-of-memory reports of a rank; "*" for all ranks."""
     return f"out_of_memory.rank{rank if isinstance(rank, str) else f'{rank:04d}'}.json"
 
 
@@ -67,13 +66,13 @@ def predictions_file(split: str) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all (see `atomic`). NaN and infinities become null.
+    """Write a JSON file atomically (see `atomic`). NaN and infinities become null.
 
     Raises:
-        CheckpointError: It cannot be written; a file of that name is as it was.
+        CheckpointError: It cannot be written; an existing file is unchanged.
     """
     try:
-        # UTF-8 cannot hold the bytes of some file names (in `command`): they are escaped as in JSON, \udc80.
+        # UTF-8 cannot encode the bytes of some file names (in `command`): they are escaped as in JSON, \udc80.
         with (
             replace_file(path) as temporary,
             temporary.open("w", encoding="utf-8", errors="backslashreplace") as file,
@@ -88,7 +87,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON file of a record.
 
     Raises:
-        CheckpointError: It is absent, cannot be read, or is not JSON.
+        CheckpointError: It does not exist, cannot be read, or is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -111,7 +110,7 @@ def write_run(folder: Path, record: Any) -> None:
 
 
 def read_run(folder: Path) -> Any:
-    """Return run.json, or its copy where it is damaged; that is logged.
+    """Return run.json, or its copy with a warning where run.json is damaged.
 
     Raises:
         CheckpointError: Neither can be read.
@@ -146,7 +145,7 @@ def _not_written(path: Path, error: OSError) -> CheckpointError:
 
 
 def finite(value: Any) -> Any:
-    """Return `value` with floats that JSON cannot say (NaN, infinities) replaced by None, at any depth."""
+    """Return `value` with NaN and infinities replaced by None at all levels, because JSON lacks them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -157,15 +156,15 @@ def finite(value: Any) -> Any:
 
 
 class EventLog:
-    """Appends events to a rank's file; what was buffered is written by `flush`, one line an event.
+    """Appends events to the file of a rank, one per line; `flush` writes the buffer.
 
-    Each method raises CheckpointError when the file cannot be written.
+    All methods raise CheckpointError when the file cannot be written.
     """
 
     def __init__(
         self, folder: Path, rank: int, *, listener: Callable[[str, Mapping[str, Any]], None] | None = None
     ) -> None:
-        """Open the log of a rank; `listener` hears each event, with its values, when it has been added."""
+        """Open the log of a rank; `listener` is called with each added event and its values."""
         self._path = folder / events_file(rank)
         self._listener = listener
         try:
@@ -194,7 +193,7 @@ class EventLog:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """Cut a last line that a killed process left without its end."""
+    """Delete an incomplete last line of a killed process."""
     if not path.exists():
         return
     with path.open("rb+") as file:
@@ -208,40 +207,37 @@ def _drop_torn_line(path: Path) -> None:
 
 
 def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the events of a rank in order; a torn last line is left out.
+    """Yield the events of a rank in order, without an incomplete last line.
 
-    Steps that were trained again after a resume appear once, as they went the last time: what an interrupted process
-    logged after the checkpoint that the next one started from is dropped. So does a repeated evaluation: it is due
-    again where the checkpoint of its step was saved before it, as on a signal.
+    Steps that were trained again after a resume appear once, from the last time: events that an interrupted process
+    logged after the checkpoint of the resume are dropped. A repeated evaluation also appears once: it repeats where the
+    checkpoint of its step was saved before it, as on a signal.
 
     Raises:
         CheckpointError: The file cannot be read, or a line is not an event.
     """
     path = folder / events_file(rank)
-    kept: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     last_step = 0
     for number, line in enumerate(_whole_lines(path), start=1):
         event = _event(path, number, line)
-        # A step that comes again was taken after a resume, also where the event that says so was lost.
+        # A repeated step follows a resume, also where the event of the resume was lost.
         is_step = event["event"] == "step" and isinstance(event.get("step"), int)
         is_again = is_step and event["step"] <= last_step
         if event["event"] == "resume" or is_again:
             last_step = event["step"] - is_again
-            kept = [old for old in kept if old.get("step", 0) <= last_step or old["event"] == "out_of_memory"]
+            events = [old for old in events if old.get("step", 0) <= last_step or old["event"] == "out_of_memory"]
         if is_step:
             last_step = event["step"]
         if event["event"] == "evaluation":
-            kept = [old for old in kept if not _is_same_evaluation(old, event)]
-        kept.append(event)
-    yield from kept
-
-
-def _is_same_evaluation(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    return all(first.get(key) == second.get(key) for key in ("event", "step", "split"))
+            keys = ("event", "step", "split")
+            events = [old for old in events if any(old.get(key) != event.get(key) for key in keys)]
+        events.append(event)
+    yield from events
 
 
 def repair_events(folder: Path, rank: int) -> int:
-    """Delete the damaged lines of a rank's log, which are named in the log of the run; return their number.
+    """Delete the damaged lines of a rank's log, with a warning for each; return their number.
 
     Raises:
         CheckpointError: The file cannot be read or written.
@@ -266,29 +262,29 @@ def repair_events(folder: Path, rank: int) -> int:
 
 
 def elapsed_s(walls_ms: Iterable[Mapping[float, float]]) -> float:
-    """Return the seconds that steps took which ranks took together: those of the rank that took longest over all.
+    """Return the seconds of all steps: the sum over steps of the rank with the largest sum.
 
-    Where steps end differs between ranks from one step to the next, and evens out: the sum of each step's slowest rank
-    would be longer than any rank took. Steps that other ranks took, before a resume on more or fewer, are added.
+    The slowest rank differs from step to step: the sum of the slowest rank of each step would be longer than the time
+    of any rank. Steps with other numbers of ranks, before a resume, are summed separately.
 
     Args:
-        walls_ms: For each rank there has been the wall time of each step that it took, by the step's number.
+        walls_ms: For each rank, the wall time of its steps by step number.
     """
     ranks = list(walls_ms)
-    taken: dict[float, set[int]] = {}
+    ranks_of_step: dict[float, set[int]] = {}
     for rank, walls in enumerate(ranks):
         for step in walls:
-            taken.setdefault(step, set()).add(rank)
+            ranks_of_step.setdefault(step, set()).add(rank)
     totals: dict[frozenset[int], dict[int, float]] = {}
-    for step, who in taken.items():
-        sums = totals.setdefault(frozenset(who), dict.fromkeys(who, 0.0))
-        for rank in who:
+    for step, step_ranks in ranks_of_step.items():
+        sums = totals.setdefault(frozenset(step_ranks), dict.fromkeys(step_ranks, 0.0))
+        for rank in step_ranks:
             sums[rank] += ranks[rank][step]
     return sum(max(sums.values()) for sums in totals.values()) / 1000
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines that have an end; as bytes, because a torn one may stop within a character."""
+    """Yield the complete lines, as bytes, because an incomplete line may end inside a character."""
     try:
         with path.open("rb") as file:
             yield from (line for line in file if line.endswith(b"\n"))
@@ -301,10 +297,10 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
 def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         event: dict[str, Any] = json.loads(line)
-        # Looked up here, so that JSON that is no event is named as well.
+        # Check the keys here, so that JSON without them is reported too.
         _ = event["event"], event["step"] if event["event"] == "resume" else None
     except (ValueError, RecursionError, TypeError, KeyError) as error:
-        # Not its repr: of bytes that are no text it holds the whole line.
+        # Not its repr, which contains the whole line for bytes that are not text.
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise CheckpointError(
             f"{path}, line {number} is damaged: it is not an event ({why})",

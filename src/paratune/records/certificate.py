@@ -1,6 +1,6 @@
-"""The certificate that strategies train the same thing: what each of them did beside one process, and the verdict.
+"""Compares strategies with one process, from the files that their processes wrote, and gives a verdict.
 
-Floor 1: no torch. What a strategy did is read from the files that its processes left; see `paratune.train.certify`.
+`paratune.training.certify` writes the files.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from paratune.errors import CheckpointError
 
 FILE = "certificate.json"
 SUFFIX = ".certificate"
-"""Of the folder's name, which begins with that of the run."""
+"""Suffix of the folder's name, after the name of the run."""
 SCHEMA_VERSION = 1
 
 Status = Literal["holds", "differs", "cannot run"]
@@ -25,38 +25,38 @@ Status = Literal["holds", "differs", "cannot run"]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The largest relative differences that rounding explains."""
+    """Largest relative differences that rounding can cause."""
 
     gradients: float
     losses: float
-    """Also of gradient norms."""
+    """Also for gradient norms."""
 
 
 BF16_ROUNDOFF = 2.0**-8
-"""The largest relative error of rounding to bf16, whose significands have 8 bits, one of them hidden."""
+"""Largest relative error of rounding to bf16, with significands of 8 bits, one of them hidden."""
 TOLERANCES = {
     "fp64": Tolerance(gradients=1e-9, losses=1e-9),
     "fp32": Tolerance(gradients=1e-3, losses=1e-4),
     "bf16": Tolerance(gradients=32 * BF16_ROUNDOFF, losses=8 * BF16_ROUNDOFF),
 }
-"""fp64 has 16 digits, and the order of sums costs some of them; in fp32 seven, and AdamW amplifies what is lost.
+"""fp64 has 16 digits, and the order of sums costs some of them; fp32 has seven, and AdamW amplifies the error.
 
-bf16 is that of `strategy.param_dtype: bf16`. n roundings one after another come to about sqrt(n) times one of them. A
-gradient has been through all blocks twice, with about nine roundings in each: 12 blocks make sqrt(216) = 15, 24 blocks
-21 and 57 blocks 32. Losses are means of many numbers that went through the blocks once.
+bf16 is for `strategy.param_dtype: bf16`. n roundings in sequence cause about sqrt(n) times the error of one. A gradient
+passes all blocks twice, with about nine roundings in each: 12 blocks cause sqrt(216) = 15, 24 blocks 21 and 57 blocks
+32. Losses are means of many numbers that pass the blocks once.
 
 Source: Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019."""
 
 
 @dataclass(frozen=True)
 class TrainedTolerance:
-    """The largest differences between the precision that trains and the reference that rounding explains."""
+    """Largest differences between the precision that trains and the reference that rounding can cause."""
 
     gradients: float
-    """Norm of the difference of all gradients of the first step, over their norm; also of the norms of all steps, which
-    come to differ by more than rounding: AdamW moves a weight by the sign of its first gradient, however small."""
+    """Norm of the difference of all gradients of the first step, over their norm; also for the norms of all steps,
+    which differ by more than rounding: AdamW changes a weight by the sign of its first gradient, however small."""
     length: float
-    """How much longer or shorter they are in their own direction, where rounding of many entries averages out."""
+    """Relative difference of length in their own direction, where the rounding of many entries averages out."""
     tensor: float
     """Norm of the difference of one tensor's gradient, over its norm."""
     losses: float
@@ -68,19 +68,19 @@ def _within(roundoff: float) -> TrainedTolerance:
 
 
 TRAINED_TOLERANCES = {"bf16": _within(2**-8), "fp16": _within(2**-11), "tf32": _within(2**-11), "fp32": _within(2**-17)}
-"""By multiples of the unit roundoff, half the distance from 1 to the next number: 2^-8 with the 8 bits of bf16, 2^-11
-with the 11 of fp16 and TF32. In fp32 it is 2^-24, times 128 for the order of its sums; the others sum in fp32 too.
+"""Multiples of the unit roundoff, half the distance from 1 to the next number: 2^-8 with the 8 bits of bf16, 2^-11 with
+the 11 of fp16 and TF32. In fp32 it is 2^-24, times 128 for the order of its sums; the others sum in fp32 too.
 
 Measured on nine encoders of 2 to 24 layers in bf16: at most 2.5, 0.6, 5.4 and 0.4 times the unit roundoff
 (docs/explanation/strategies.md#in-the-precision-that-trains).
 """
 SMALLEST_TENSOR = 0.01
-"""A tensor's difference is divided by its norm, or by this share of the norm of all gradients where that is more."""
+"""The difference of a tensor is divided by its norm, or by this share of the norm of all gradients if larger."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What all processes of one strategy did."""
+    """Results of all processes of one strategy."""
 
     precision: str
     rows: tuple[tuple[int, ...], ...]
@@ -90,14 +90,14 @@ class Part:
     grad_norms: tuple[float, ...]
     """Of each step, before clipping."""
     weights: Mapping[str, str]
-    """SHA-256 of each tensor that the strategy held before the first step."""
+    """SHA-256 of each tensor before the first step."""
     gradients: Mapping[str, Any]
-    """Beside the reference: largest (relative difference), tensor, missing, unexpected."""
+    """Comparison with the reference: largest (relative difference), tensor, missing, unexpected."""
 
 
 @dataclass(frozen=True)
 class TrainedDifference:
-    """One strategy in the precision that trains, beside the reference; None where it cannot run."""
+    """Differences of one strategy, in the precision that trains, from the reference; None where it cannot run."""
 
     precision: str
     """A key of `TRAINED_TOLERANCES`."""
@@ -105,11 +105,11 @@ class TrainedDifference:
     reason: str | None = None
     """Why it differs or cannot run."""
     gradient_difference: float | None = None
-    """This and the next two: see `TrainedTolerance`."""
+    """For this and the next two see `TrainedTolerance`."""
     length_difference: float | None = None
     tensor_difference: float | None = None
     gradient_tensor: str | None = None
-    """The tensor in which it is."""
+    """Tensor with the largest difference."""
     loss_difference: float | None = None
     norm_difference: float | None = None
     losses: tuple[float, ...] = ()
@@ -118,10 +118,10 @@ class TrainedDifference:
 
 @dataclass(frozen=True)
 class StrategyDifference:
-    """One strategy beside the reference; None where there is nothing to say."""
+    """Differences of one strategy from the reference; None where they are unknown."""
 
     strategy: str
-    """As it was named on the command line."""
+    """Name on the command line."""
     kind: str
     options: Mapping[str, Any]
     world_size: int
@@ -130,19 +130,19 @@ class StrategyDifference:
     reason: str | None = None
     """Why it differs or cannot run."""
     same_samples: bool | None = None
-    """All steps together took the same samples."""
+    """All steps together have the same samples."""
     same_order: bool | None = None
-    """Each step took the same samples."""
+    """Each step has the same samples."""
     same_weights: bool | None = None
-    """It began with the same weights."""
+    """The weights before the first step are the same."""
     gradient_difference: float | None = None
     """Largest difference in a tensor over the largest entry of that tensor, of the first step."""
     gradient_tensor: str | None = None
-    """The tensor in which it is."""
+    """Tensor with the largest difference."""
     loss_difference: float | None = None
     """Largest relative difference over all steps."""
     norm_difference: float | None = None
-    """The same of the gradient norms."""
+    """Largest relative difference of gradient norms."""
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
     trained: Mapping[str, Any] | None = None
@@ -153,19 +153,19 @@ class StrategyDifference:
 
 
 COLUMNS = ("strategy", "ranks", "samples", "order", "weights", "gradients", "losses", "trained", "verdict")
-"""Headings of a table of findings; `cells` gives those from samples to trained."""
+"""Headings of a table of findings; `cells` returns the cells from samples to trained."""
 
 
 def cells(finding: StrategyDifference) -> tuple[str, ...]:
-    """Return what was compared as texts; a difference that is not finite, null in a file, is "inf"."""
+    """Return the comparison as texts; a difference that is not finite (null in a file) is "inf"."""
     trained = "-" if finding.trained is None else _shown(finding.trained)
     if finding.same_samples is None:
         return (*("-",) * 5, trained)
     same = (finding.same_samples, finding.same_order, finding.same_weights)
     differences = (finding.gradient_difference, finding.loss_difference)
     return (
-        *("same" if each else "differ" for each in same),
-        *(f"{math.inf if each is None else each:.1e}" for each in differences),
+        *("same" if is_same else "differ" for is_same in same),
+        *(f"{math.inf if value is None else value:.1e}" for value in differences),
         trained,
     )
 
@@ -176,11 +176,11 @@ def _shown(trained: Mapping[str, Any]) -> str:
 
 
 def trained_words(tolerances: Mapping[str, Mapping[str, float]]) -> str:
-    """Return what the column `trained` shows, and what is allowed, in words; "" without a tolerance."""
+    """Return an explanation of the column `trained` with the tolerances; "" without a tolerance."""
     allowed = "; ".join(
-        f"{precision}: gradients {each['gradients']:.1e}, their length {each['length']:.1e}, "
-        f"a tensor {each['tensor']:.1e}, losses {each['losses']:.1e}"
-        for precision, each in tolerances.items()
+        f"{precision}: gradients {tolerance['gradients']:.1e}, their length {tolerance['length']:.1e}, "
+        f"a tensor {tolerance['tensor']:.1e}, losses {tolerance['losses']:.1e}"
+        for precision, tolerance in tolerances.items()
     )
     return allowed and (
         "trained: in the precision that trains, the norm of the gradients' difference to the reference over their norm "
@@ -189,17 +189,17 @@ def trained_words(tolerances: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def rank_file(rank: int) -> str:
-    """Return the file in which a process says what it did."""
+    """Return the file with the results of a process."""
     return f"rank{rank:04d}.json"
 
 
 def error_file(rank: int) -> str:
-    """Return the file in which a process says why it could not."""
+    """Return the file with the error of a process."""
     return f"error.rank{rank:04d}.json"
 
 
 def read_part(folder: Path, world_size: int) -> Part:
-    """Bring together what the processes of one strategy left.
+    """Return the joined results of all processes of one strategy.
 
     Raises:
         CheckpointError: A file is missing or damaged.
@@ -220,7 +220,7 @@ def read_part(folder: Path, world_size: int) -> Part:
 
 
 def compare(reference: Part, part: Part) -> dict[str, Any]:
-    """Return the fields of a `StrategyDifference` that follow from what a strategy did: status, reason, all figures."""
+    """Return the fields of a `StrategyDifference` from the results of a strategy: status, reason, differences."""
     tolerance = TOLERANCES[part.precision]
     gradient = _number(part.gradients["largest"])
     loss = largest_difference(part.losses, reference.losses)
@@ -230,7 +230,7 @@ def compare(reference: Part, part: Part) -> dict[str, Any]:
         *_too_large("gradients of the first step differ", gradient, tolerance.gradients, part.gradients["tensor"]),
         *_too_large("gradient norms differ", norm, tolerance.losses),
         *_too_large("losses differ", loss, tolerance.losses),
-        # Of weights of 16 bits the largest entries alone do not show a small tensor that is wrong.
+        # With 16-bit weights the largest entries alone do not show a small tensor that is wrong.
         *(_too_large_norms(part.gradients, TRAINED_TOLERANCES["bf16"]) if part.precision == "bf16" else []),
     ]
     return {
@@ -250,7 +250,7 @@ def compare(reference: Part, part: Part) -> dict[str, Any]:
 
 
 def _too_large_norms(gradients: Mapping[str, Any], tolerance: TrainedTolerance) -> list[str]:
-    """Return which norms of the difference of gradients are more than rounding."""
+    """Return a reason for each norm of a difference of gradients that exceeds its tolerance."""
     all_of_them, length, tensor = (_number(gradients[key]) for key in ("difference", "length", "worst_tensor"))
     return [
         *_too_large("gradients of the first step differ", all_of_them, tolerance.gradients),
@@ -260,12 +260,12 @@ def _too_large_norms(gradients: Mapping[str, Any], tolerance: TrainedTolerance) 
 
 
 def compare_trained(reference: Part, part: Part, precision: str) -> TrainedDifference:
-    """Return how far the precision that trains is from the reference.
+    """Return the differences between the precision that trains and the reference.
 
     Args:
-        reference: Of one process, in the most exact arithmetic.
-        part: What a strategy, or one process, did in the precision that trains.
-        precision: Whose tolerance holds; a key of `TRAINED_TOLERANCES`.
+        reference: Of one process, in the most exact precision.
+        part: Of a strategy, or one process, in the precision that trains.
+        precision: Key of `TRAINED_TOLERANCES`.
     """
     tolerance, gradients = TRAINED_TOLERANCES[precision], part.gradients
     all_of_them, length, tensor = (_number(gradients[key]) for key in ("difference", "length", "worst_tensor"))
@@ -293,11 +293,11 @@ def compare_trained(reference: Part, part: Part, precision: str) -> TrainedDiffe
 
 
 def with_trained(finding: StrategyDifference, trained: TrainedDifference) -> StrategyDifference:
-    """Return a finding with what the same strategy did in the precision that trains; the worse status counts."""
+    """Return a finding with the differences in the precision that trains; the worse status counts."""
     statuses = (finding.status, trained.status)
     status: Status = "differs" if "differs" in statuses else "cannot run" if "cannot run" in statuses else "holds"
     reasons = [finding.reason, trained.reason and f"in {trained.precision}: {trained.reason}"]
-    reason = "; ".join(each for each in reasons if each) or None
+    reason = "; ".join(part for part in reasons if part) or None
     return replace(finding, status=status, reason=reason, trained=asdict(trained))
 
 
@@ -305,7 +305,7 @@ def _not_the_same(reference: Part, part: Part) -> list[str]:
     same_samples = _all_rows(part) == _all_rows(reference)
     return [
         *([] if same_samples else ["it trains on other samples"]),
-        *([] if part.rows == reference.rows or not same_samples else ["a step takes other samples"]),
+        *([] if part.rows == reference.rows or not same_samples else ["a step has other samples"]),
         *_other_weights(reference.weights, part.weights),
         *_lacking(part.gradients),
     ]
@@ -319,7 +319,7 @@ def largest_difference(values: Sequence[float | None], expected: Sequence[float 
 
 
 def _difference(value: float | None, expected: float | None) -> float:
-    # JSON has no NaN: it was written as null.
+    # JSON has no NaN; it is null in the file.
     if value is None or expected is None or not math.isfinite(value) or not math.isfinite(expected):
         return math.inf
     return abs(value - expected) / abs(expected) if expected else (0.0 if value == expected else math.inf)
@@ -333,16 +333,16 @@ def _all_rows(part: Part) -> Counter[int]:
     return Counter(row for step in part.rows for row in step)
 
 
-def _other_weights(expected: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    other = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
-    return [f"it begins with other weights ({_some(other)})"] if other else []
+def _other_weights(expected: Mapping[str, str], weights: Mapping[str, str]) -> list[str]:
+    other = [name for name in sorted({*expected, *weights}) if expected.get(name) != weights.get(name)]
+    return [f"it starts with other weights ({_some(other)})"] if other else []
 
 
 def _lacking(gradients: Mapping[str, Any]) -> list[str]:
     missing, unexpected = gradients["missing"], gradients["unexpected"]
     return [
-        *([f"it shows no gradient of {_some(missing)}"] if missing else []),
-        *([f"it has gradients of {_some(unexpected)}, which one process has not"] if unexpected else []),
+        *([f"gradients of {_some(missing)} are missing"] if missing else []),
+        *([f"it has gradients of {_some(unexpected)}, which one process does not have"] if unexpected else []),
     ]
 
 
@@ -350,11 +350,11 @@ def _some(names: Sequence[str]) -> str:
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
-def _too_large(what: str, difference: float, tolerance: float, where: str | None = None) -> list[str]:
+def _too_large(difference_of: str, difference: float, tolerance: float, where: str | None = None) -> list[str]:
     if difference <= tolerance:
         return []
     place = f" in {where}" if where else ""
-    return [f"{what} by {difference:.1e}{place}, more than {tolerance:.0e}"]
+    return [f"{difference_of} by {difference:.1e}{place}, more than {tolerance:.0e}"]
 
 
 def order_fingerprint(part: Part) -> str:
@@ -374,15 +374,15 @@ def verdict(findings: Sequence[StrategyDifference | TrainedDifference]) -> str:
 
 
 def folder_beside(run: Path) -> Path:
-    """Return the folder of the certificate of what the run in `run` trains; the run need not be there yet.
+    """Return the folder of the certificate of a run, which may not exist yet.
 
     Raises:
-        CheckpointError: The name is taken by something else.
+        CheckpointError: The folder contains something else, or is a file.
     """
     folder = run.with_name(run.name + SUFFIX)
     if folder.exists() and not (folder.is_dir() and not (folder / records.RUN_FILE).exists()):
         raise CheckpointError(
-            f"{folder} is in the way of the certificate; change run.name or run.folder",
+            f"{folder} exists and is not a certificate; change run.name or run.folder",
             code="run.folder_taken",
             folder=folder,
         )

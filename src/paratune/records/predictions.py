@@ -1,7 +1,4 @@
-"""Prediction files: what a model said of each row, as a table that reports and people read.
-
-Floor 1: no torch.
-"""
+"""Builds and writes tables with the prediction of a model for each row."""
 
 import json
 from dataclasses import dataclass
@@ -18,6 +15,8 @@ from paratune.base.atomic import replace_file
 from paratune.errors import DataError
 from paratune.records import predictions_file
 
+CLUSTER = "cluster"
+"""Column with the number of the cluster of a row: rows that belong together, such as questions about one passage."""
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
@@ -26,23 +25,23 @@ class NumberScale:
     """The scale on which predicted numbers are reported."""
 
     step: float | None = None
-    """Values are brought to its multiples; None leaves them."""
+    """Values are rounded to its multiples; None: no rounding."""
     limits: tuple[float, float] | None = None
-    """Lowest and highest value, multiples of `step` where there is one; None does not limit."""
+    """Lowest and highest value, multiples of `step` if it is set; None: no limits."""
 
     def reported(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return numbers as they are reported, float64: into the limits, then to the nearest step, a tie upwards."""
-        found = np.asarray(values, dtype=np.float64)
+        """Return the reported numbers, float64: clipped to the limits, then rounded to the nearest step, ties up."""
+        reported = np.asarray(values, dtype=np.float64)
         if self.limits is not None:
-            found = np.clip(found, *self.limits)
+            reported = np.clip(reported, *self.limits)
         if self.step is not None:
-            # 3 * 0.1 is 0.30000000000000004: what a person reads has no more than 10 decimals.
-            found = np.round(np.floor(found / self.step + 0.5) * self.step, 10)
-        return found
+            # At most 10 decimals: 3 * 0.1 is 0.30000000000000004.
+            reported = np.round(np.floor(reported / self.step + 0.5) * self.step, 10)
+        return reported
 
 
 def prediction_names(names: list[str], *, by_name: bool = False, scale: NumberScale | None = None) -> list[str]:
-    """Return what the columns of `prediction_columns` are called."""
+    """Return the names of the columns of `prediction_columns`."""
     scores = [f"score_{name if by_name else index}" for index, name in enumerate(names)]
     return ["prediction", *(["reported"] if scale else []), *scores]
 
@@ -57,17 +56,17 @@ def softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def prediction_columns(
     outputs: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False, scale: NumberScale | None = None
 ) -> dict[str, Any]:
-    """Return the columns that say what was predicted.
+    """Return the columns with the predictions.
 
     Args:
         outputs: (N, C) logits, or (N, 1) predicted numbers.
         names: Class names in the order of their ids; empty for regression.
-        by_name: Call scores `score_<class name>`.
-        scale: On which numbers are reported; None where they are reported as they are.
+        by_name: Name scores `score_<class name>`.
+        scale: Scale of reported numbers; None reports the output of the model.
 
     Returns:
-        `prediction`: the class name, or the number as the model gave it; `reported`: the number on the scale, where
-        there is one; for classes `score_<class id>`: softmax probabilities, float32.
+        `prediction`: the class name, or the output of the model; `reported`: the number on the scale, if there is a
+        scale; for classes `score_<class id>`: softmax probabilities, float32.
     """
     if not names:
         raw = outputs[:, 0].astype(np.float64)
@@ -84,40 +83,40 @@ def probabilities(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def predicted_sets(logits: np.ndarray[Any, Any], threshold: float) -> np.ndarray[Any, Any]:
-    """Return which classes are predicted, (N, C) booleans: those whose probability is at least `threshold`."""
-    found: np.ndarray[Any, Any] = probabilities(logits.astype(np.float64)) >= threshold
-    return found
+    """Return which classes are predicted, (N, C) booleans: those with a probability of at least `threshold`."""
+    is_predicted: np.ndarray[Any, Any] = probabilities(logits.astype(np.float64)) >= threshold
+    return is_predicted
 
 
 def multi_label_columns(
     logits: np.ndarray[Any, Any], names: list[str], *, threshold: float, separator: str, by_name: bool = False
 ) -> dict[str, Any]:
-    """Return the columns that say which classes were predicted.
+    """Return the columns with the predicted classes.
 
     Args:
         logits: (N, C).
         names: Of the classes.
         threshold: As in `predicted_sets`.
-        separator: Stands between the predicted names of a row.
-        by_name: Call scores `score_<class name>`.
+        separator: Text between the predicted names of a row.
+        by_name: Name scores `score_<class name>`.
 
     Returns:
-        `prediction`: the names, an empty text where there is none; `score_<class id>`: each class's own probability.
+        `prediction`: the names, or an empty text; `score_<class id>`: the probability of the class.
     """
     columns = joined_names(predicted_sets(logits, threshold), names, separator), *probabilities(logits).T
     return dict(zip(prediction_names(names, by_name=by_name), columns, strict=True))
 
 
 def joined_names(sets: np.ndarray[Any, Any], names: list[str], separator: str) -> list[str]:
-    """Return the names of the classes of each row, (N, C) with 1 for those it has, in one text."""
+    """Return the names of the classes of each row as one text; `sets` is (N, C) with 1 for each class of a row."""
     return [separator.join(names[index] for index in np.flatnonzero(row)) for row in sets]
 
 
 def predicted_ranks(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the class id that C - 1 answers to "is it above class k?" amount to: how many of them are yes.
+    """Return the class ids from C - 1 answers to "is it above class k?": the number of positive answers.
 
     Args:
-        logits: (N, C - 1); above 0 is a probability above one half.
+        logits: (N, C - 1); a value above 0 is a probability above one half.
 
     Source: Niu et al., Ordinal Regression with Multiple Output CNN, CVPR 2016, equation 3.
     """
@@ -126,16 +125,16 @@ def predicted_ranks(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def ordinal_columns(logits: np.ndarray[Any, Any], names: list[str], *, by_name: bool = False) -> dict[str, Any]:
-    """Return the columns that say which class was predicted.
+    """Return the columns with the predicted class.
 
-    The probability of a class is that of being above the one before less that of being above itself (Frank and Hall,
-    ECML 2001). Where the answers contradict each other - above the third but not above the second - the later one is
-    brought down to the earlier one first, so that no class has less than none and all sum to 1.
+    The probability of class k is P(above k - 1) - P(above k) (Frank and Hall, ECML 2001). Where the answers contradict
+    each other (above the third but not above the second), the later probability is first reduced to the earlier one, so
+    that no class has a negative probability and the sum is 1.
 
     Args:
         logits: (N, C - 1).
         names: Of the C classes.
-        by_name: Call scores `score_<class name>`.
+        by_name: Name scores `score_<class name>`.
     """
     above = np.minimum.accumulate(probabilities(logits), axis=1)
     edges = np.concatenate([np.ones_like(above[:, :1]), above, np.zeros_like(above[:, :1])], axis=1)
@@ -151,6 +150,7 @@ def write_predictions(
     ids: list[Any] | None,
     columns: dict[str, Any],
     sources: list[str] | None = None,
+    clusters: np.ndarray[Any, Any] | None = None,
 ) -> None:
     """Write `predictions.<split>.parquet` of a run.
 
@@ -158,24 +158,26 @@ def write_predictions(
         folder: The run.
         split: Its name.
         rows: (N,) row numbers in the source, from 0.
-        ids: Values of `columns.id`, when there is such a column.
-        columns: A value for each row: `label` where it is known, and what was predicted.
-        sources: File of each row, where they are from several.
+        ids: Values of `columns.id`, if there is such a column.
+        columns: A value for each row: `label` if it is known, and the predictions.
+        sources: File of each row, for rows of several files.
+        clusters: (N,), the number of each row's cluster; None for independent rows.
     """
     named: dict[str, Any] = {} if sources is None else {"source": sources}
     named |= {"id": [str(value) for value in ids]} if ids is not None else {}
+    named |= {} if clusters is None else {CLUSTER: clusters}
     write_table(folder / predictions_file(split), pa.table({"index": rows, **named, **columns}))
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a table as CSV, JSON lines or Parquet by the suffix of `path`: whole or not at all.
+    """Write a table atomically as CSV, JSON lines or Parquet, by the suffix of `path`.
 
     Raises:
-        DataError: The suffix is none of these, the place cannot be written to, or the format cannot hold such columns.
+        DataError: The suffix is another one, the file cannot be written, or the format does not allow such columns.
     """
     if path.suffix not in SUFFIXES:
         raise DataError(
-            f"{path}: {path.suffix or 'no suffix'} is none of {', '.join(SUFFIXES)}", code="output.format", path=path
+            f"{path}: {path.suffix or 'no suffix'} is not one of {', '.join(SUFFIXES)}", code="output.format", path=path
         )
     try:
         with replace_file(path) as temporary:
@@ -190,7 +192,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def _flattened(table: pa.Table) -> pa.Table:
-    """Return the table with lists and structures as JSON text, which is all that CSV can hold of them."""
+    """Return the table with lists and structures as JSON text, because CSV has only text and numbers."""
     for number, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
             values = table.column(number).to_pylist()

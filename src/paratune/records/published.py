@@ -1,6 +1,6 @@
-"""Figures and claims that a study published, as `sweep.json` of its matrix holds them.
+"""Published figures and claims of a study in the `sweep.json` of its matrix.
 
-A figure is keyed by values of the axes and a measure; a claim compares configurations of the matrix. Floor 1: no torch.
+A figure belongs to values of axes and a measure; a claim compares configurations of the matrix.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from paratune.base.units import GIB, KIB, MIB
 from paratune.config.metric_names import METRICS
 
 ClaimKind = Literal["less", "not_less", "equal", "worse"]
-"""What a claim says of the measure of `of` beside that of `than`.
+"""How the measure of `of` compares with that of `than`.
 
 less: smaller by at least a share. not_less: not smaller by more than a share. equal: a score within a margin. worse: a
 score that is worse by more than a margin."""
@@ -33,12 +33,14 @@ SYSTEM_MEASURES: dict[str, tuple[str, Mapping[str, float]]] = {
     "samples_per_s": ("samples/s", {"": 1.0}),
     "utilisation": ("utilisation", _SHARE),
 }
-"""What is measured of a run besides scores: the words for it, and the units with their size in s, bytes or 1."""
+"""Measures of a run other than scores: title, and units with their size in s, bytes or 1."""
+NOT_ALLOCATED = ("context", "fragmentation")
+"""Terms of a planned peak that `torch.cuda.max_memory_allocated` does not count."""
 METRIC_NAMES = tuple(dict.fromkeys(name for names in METRICS.values() for name in names))
 
 
-def units_of(measure: str) -> Mapping[str, float]:
-    """Return the units in which a figure of a measure may be written, with their sizes; a score has "" or "%"."""
+def measure_units(measure: str) -> Mapping[str, float]:
+    """Return the allowed units of a measure with their sizes; a score has "" or "%"."""
     return SYSTEM_MEASURES[measure][1] if measure in SYSTEM_MEASURES else _SHARE
 
 
@@ -47,22 +49,22 @@ class PublishedFigure:
     """One published figure."""
 
     values: Mapping[str, str]
-    """The name of the value on each axis that it is of, by the axis' label."""
+    """Name of its value on each of its axes, by the label of the axis."""
     measure: str
     """Of `SYSTEM_MEASURES`, or a metric."""
     value: float
-    """In its unit."""
+    """In `unit`."""
     unit: str
-    """As it was written; empty for a score between 0 and 1, and for a rate."""
+    """As in the file; empty for a score between 0 and 1, and for a rate."""
     source: str
     """The publication."""
     where: str
-    """The table, figure or page in it; empty where the file does not say."""
+    """The table, figure or page in it; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class ComparedPair:
-    """Two configurations that a claim compares, each by the names of its values on some axes."""
+    """Two configurations that a claim compares, by the names of their values on some axes."""
 
     of: Mapping[str, str]
     than: Mapping[str, str]
@@ -73,53 +75,53 @@ class PublishedClaim:
     """One claim."""
 
     text: str
-    """In words."""
+    """The claim in words."""
     kind: ClaimKind
     measure: str
-    """Of `SYSTEM_MEASURES` for less and not_less, else a metric."""
+    """Of `SYSTEM_MEASURES` for less and not_less, otherwise a metric."""
     by: float
-    """The share of less and not_less; the margin of the others, in the unit of the metric."""
+    """The share for less and not_less; the margin for the others, in the unit of the metric."""
     pairs: tuple[ComparedPair, ...]
-    """All of them have to hold."""
+    """The claim holds if it holds for all pairs."""
     source: str
     where: str
 
 
 @dataclass(frozen=True)
 class Published:
-    """What a study published of a matrix."""
+    """Published figures and claims of a study."""
 
     figures: tuple[PublishedFigure, ...] = ()
     claims: tuple[PublishedClaim, ...] = ()
 
     def with_values(self, change: Callable[[Mapping[str, str]], Mapping[str, str] | None]) -> "Published":
-        """Return the same with other names of values, without what `change` returns None for."""
-        figures = [replace(each, values=new) for each in self.figures if (new := change(each.values)) is not None]
+        """Return a copy with changed names of values, without the entries for which `change` returns None."""
+        figures = [replace(old, values=new) for old in self.figures if (new := change(old.values)) is not None]
         claims = []
         for claim in self.claims:
             pairs = [(change(pair.of), change(pair.than)) for pair in claim.pairs]
-            known = tuple(ComparedPair(of, than) for of, than in pairs if of is not None and than is not None)
+            known = tuple(ComparedPair(a, b) for a, b in pairs if a is not None and b is not None)
             claims += [replace(claim, pairs=known)] * (len(known) == len(pairs))
         return Published(tuple(figures), tuple(claims))
 
 
-def published_of(found: Mapping[str, Any] | None) -> Published | None:
-    """Return what sweep.json holds of it; None where the matrix names nothing published.
+def parse_published(values: Mapping[str, Any] | None) -> Published | None:
+    """Return the published figures and claims in sweep.json; None where there are none.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: It holds something else.
+        KeyError, TypeError, ValueError, AttributeError: The content is invalid.
     """
-    if found is None:
+    if values is None:
         return None
     claims = [
         PublishedClaim(**{**claim, "pairs": tuple(ComparedPair(**pair) for pair in claim["pairs"])})
-        for claim in found["claims"]
+        for claim in values["claims"]
     ]
-    figures = [PublishedFigure(**figure) for figure in found["figures"]]
+    figures = [PublishedFigure(**figure) for figure in values["figures"]]
     for measure in [*(figure.measure for figure in figures), *(claim.measure for claim in claims)]:
         if measure not in SYSTEM_MEASURES and measure not in METRIC_NAMES:
             raise ValueError(f"measure {measure!r}")
-    if any(figure.unit not in units_of(figure.measure) for figure in figures):
+    if any(figure.unit not in measure_units(figure.measure) for figure in figures):
         raise ValueError("a published figure has a unit that does not belong to its measure")
     if any(claim.kind not in CLAIM_KINDS for claim in claims):
         raise ValueError("a published claim has an unknown kind")

@@ -1,7 +1,4 @@
-"""The folder of a run: may it be used, who is using it, and what it begins with.
-
-Floor 1: no torch, so that a folder that is in the way is said at once.
-"""
+"""Checks, locks and empties the folder of a run; imports no torch, so that errors appear at once."""
 
 import fcntl
 import hashlib
@@ -23,48 +20,33 @@ from paratune.records import RUN_COPY, RUN_FILE, is_finished, read_json, read_ru
 Mode = Literal["new", "resume", "overwrite"]
 LOCK_FILE = ".lock"
 SLURM_FOLDER = "slurm"
-"""Holds the batch scripts of a run, which are there before it, and what Slurm's jobs print."""
+"""Folder of the batch scripts of a run, which exist before it, and of the output of Slurm's jobs."""
 _ASIDE = "overwritten"
-"""Name of what is about to be deleted, as a temporary one."""
+"""Part of the temporary name of a run that is about to be deleted."""
 LOOK_S = 0.5
-"""Seconds for which one who takes a folder tries again: `is_in_use`, asked elsewhere, holds the lock for an instant."""
+"""Seconds for which `take_folder` tries again, because `is_in_use` in another process locks the folder for a moment."""
 FREE_TO_CHANGE = (
-    "run.folder",
-    "run.name",
-    "run.hang_timeout_s",
-    "strategy",
-    "device",
-    "precision",
-    "measure",
-    "trackers",
-    "checkpoint",
-    "data.cache_dir",
-    "data.figures",
-    "data.num_workers",
-    "data.prefetch_factor",
-    "evaluate.batch_size",
-    "batch",
-    "train.activation_checkpointing",
-    "train.compile",
-    "train.deterministic",
+    *("run.folder", "run.name", "run.hang_timeout_s", "strategy", "device", "precision", "measure", "trackers"),
+    *("checkpoint", "data.cache_dir", "data.figures", "data.num_workers", "data.prefetch_factor"),
+    *("evaluate.batch_size", "batch", "train.activation_checkpointing", "train.compile", "train.deterministic"),
 )
-"""What may differ when a run is gone on with: it moves the arithmetic, not what is trained. Of the batch, the samples
-of a step, over all ranks, are compared by themselves."""
+"""Options that may change when a run is resumed: they change how a run computes, not what it trains. The samples of a
+step over all ranks are compared separately."""
 
 DECISIVE = {"strategy.param_dtype": "fp32"}
-"""Options in free sections that decide what is trained all the same, with what holds where a strategy has none: passes
-over weights of 16 bits round what passes under autocast keep in fp32."""
+"""Options in these sections that nevertheless decide what is trained, with their defaults: with 16-bit weights, forward
+and backward round values that stay fp32 under autocast."""
 
 
 def check_usable(folder: Path, mode: Mode) -> None:
-    """Look whether a run may write into `folder`, before anything slow is done; nothing is made or changed.
+    """Check whether a run may write to `folder`, before anything slow; create and change nothing.
 
-    Every rank looks by itself, before it meets the others: one that only rank 0 refused would wait for it. They see the
-    same, because rank 0 writes nothing there until all have met.
+    Every rank checks before the process group starts: otherwise the others would wait for a rank that was refused. All
+    ranks see the same content, because rank 0 writes to the folder only after that.
 
     Raises:
-        CheckpointError: It holds a run and neither --resume nor --overwrite was said, or it is something else, or
-            another process trains in it, or there can be no folder or no file in it.
+        CheckpointError: It contains a run without --resume or --overwrite, or other files, or another process trains in
+            it, or it cannot be created or written.
     """
     _check_free(folder)
     _check_content(folder, mode)
@@ -75,7 +57,7 @@ def _check_content(folder: Path, mode: Mode) -> None:
     above = next((path for path in folder.parents if path.exists()), None)
     if above is not None and not above.is_dir():
         raise CheckpointError(
-            f"{folder} cannot be made, because {above} is a file; change run.folder",
+            f"{folder} cannot be created, because {above} is a file; change run.folder",
             code="run.folder_taken",
             folder=folder,
         )
@@ -91,14 +73,14 @@ def _check_content(folder: Path, mode: Mode) -> None:
         return
     if not (folder / RUN_FILE).exists():
         raise CheckpointError(
-            f"{folder} holds files but no run ({RUN_FILE} is missing); nothing of it was touched: change run.name",
+            f"{folder} contains files but no run ({RUN_FILE} is missing); nothing in it was changed; change run.name",
             code="run.folder_taken",
             folder=folder,
         )
     if mode == "resume":
         if is_finished(folder):
             raise CheckpointError(
-                f"{folder} holds a finished run; there is nothing to resume: change run.name",
+                f"{folder} contains a finished run; there is nothing to resume: change run.name",
                 code="run.finished",
                 folder=folder,
             )
@@ -107,27 +89,27 @@ def _check_content(folder: Path, mode: Mode) -> None:
         return
     state = "a finished run" if is_finished(folder) else "an unfinished run (--resume continues it)"
     raise CheckpointError(
-        f"{folder} already holds {state}; change run.name, or use --overwrite to delete it",
+        f"{folder} already contains {state}; change run.name, or use --overwrite to delete it",
         code="run.exists",
         folder=folder,
     )
 
 
-def state_of(folder: Path) -> Literal["finished", "unfinished", "foreign"] | None:
-    """Return what a folder holds already: a run, or files that are none; None for nothing that is in the way."""
+def folder_state(folder: Path) -> Literal["finished", "unfinished", "foreign"] | None:
+    """Return the content of a folder: a finished or unfinished run, or other files; None where a run may start."""
     if is_finished(folder):
         return "finished"
     if (folder / RUN_FILE).exists():
         return "unfinished"
     try:
         is_free = not folder.exists() or all(_is_beginning(path.name) for path in folder.iterdir())
-    except OSError:  # a file, or a folder that may not be looked into
+    except OSError:  # a file, or a folder without permission to read
         return "foreign"
     return None if is_free else "foreign"
 
 
 def is_in_use(folder: Path) -> bool:
-    """Return whether a process trains in a folder, which need not be there."""
+    """Return whether a process trains in a folder, which may be missing."""
     try:
         _check_free(folder)
     except CheckpointError:
@@ -136,20 +118,20 @@ def is_in_use(folder: Path) -> bool:
 
 
 def _check_free(folder: Path) -> None:
-    """Look whether nobody trains there. Shared, so that ranks that look at one time do not see each other."""
+    """Raise an error if a process trains there. The lock is shared, so that several ranks can check at once."""
     try:
         with (folder / LOCK_FILE).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise _in_use(folder) from error
-    except OSError:  # no lock file; or no locks on this file system, which `take` says
+    except OSError:  # no lock file; or a file system without locks, which `take_folder` reports
         return
 
 
 def _check_writable(folder: Path) -> None:
     place = next((path for path in (folder, *folder.parents) if path.exists()), Path())
     try:
-        # Asking for permission is not enough: it is granted to root on a disk that is read-only or full.
+        # Permissions are not enough: root has them also on a disk that is read-only or full.
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
@@ -163,16 +145,16 @@ def check_same_run(
     global_batch_size: int | None = None,
     fingerprints: Mapping[str, str] | None = None,
 ) -> None:
-    """Look whether the configuration still trains what the run in `folder` trains; a folder without one is fine.
+    """Check that a configuration trains the same as the run in `folder`; a folder without a run is accepted.
 
     Args:
         folder: The run.
         values: The resolved configuration.
-        global_batch_size: Samples per step with the present number of processes; None while that is not known.
-        fingerprints: Of each split's content; None while the data has not been read.
+        global_batch_size: Samples per step with the present number of processes; None while it is unknown.
+        fingerprints: Of the content of each split; None while the data has not been read.
 
     Raises:
-        CheckpointError: It does not; all that differs is named.
+        CheckpointError: It does not; the message lists all differences.
     """
     if not (folder / RUN_FILE).exists():
         return
@@ -192,27 +174,27 @@ def check_same_run(
         changed.append(f"  global batch: {size} samples then, {global_batch_size} now (batch.global keeps it the same)")
     for split, about in data.items():
         if fingerprints is not None and about is not None and about["fingerprint"] != fingerprints.get(split):
-            changed.append(f"  data.{split}: the content of {about['source']} is not what it was")
+            changed.append(f"  data.{split}: the content of {about['source']} has changed")
     if changed:
         raise CheckpointError(
             f"{folder} was started with another configuration and cannot be resumed with this one:\n"
             + "\n".join(changed)
-            + "\nchange run.name to train this one",
+            + "\nchange run.name to start a new run",
             code="run.other_configuration",
         )
 
 
-def take(folder: Path, mode: Mode) -> FileLock:
-    """Make the folder (emptied first, with overwrite) and hold it until the returned lock is released.
+def take_folder(folder: Path, mode: Mode) -> FileLock:
+    """Create the folder, empty it with overwrite, and lock it until the returned lock is released.
 
     Raises:
-        CheckpointError: Another process is training in it, or it cannot be made or emptied.
+        CheckpointError: Another process trains in it, or it cannot be created or emptied.
     """
     lock = FileLock(folder / LOCK_FILE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=LOOK_S)
-        _check_content(folder, mode)  # another process may have trained here since the first look
+        _check_content(folder, mode)  # another process may have trained here since the first check
         _undo_emptying(folder)
         atomic.delete_remains(folder)
         if mode == "overwrite":
@@ -231,7 +213,7 @@ def take(folder: Path, mode: Mode) -> FileLock:
 
 
 def _mend_run_file(folder: Path) -> None:
-    """Write run.json anew from its copy, where it is damaged."""
+    """Replace a damaged run.json by its copy."""
     if not (folder / RUN_FILE).exists():
         return
     try:
@@ -241,9 +223,9 @@ def _mend_run_file(folder: Path) -> None:
 
 
 def _undo_emptying(folder: Path) -> None:
-    """Move back what `_empty` moved aside and could not, because the disk failed or the process was killed."""
+    """Move back the files of an `_empty` that did not finish, because the disk failed or the process was killed."""
     for aside in folder.glob(f".{_ASIDE}.*{atomic.SUFFIX}"):
-        # run.json is moved last: where it is aside, nothing of that run is to stay.
+        # run.json is moved last: when it has been moved, the run is to be deleted.
         if not (folder / RUN_FILE).exists() or (aside / RUN_FILE).exists():
             continue
         for path in aside.iterdir():
@@ -252,13 +234,13 @@ def _undo_emptying(folder: Path) -> None:
 
 
 def _empty(folder: Path) -> None:
-    """Delete a run, all of it or nothing; links are deleted, and what they lead to stays.
+    """Delete a run, all of it or nothing; links are deleted without their targets.
 
-    All is moved into a hidden folder first, run.json last: whoever is killed meanwhile leaves a run that can be
-    overwritten, or an empty folder.
+    All files are first moved to a hidden folder, run.json last: a process that is killed meanwhile leaves a run that
+    can be overwritten, or an empty folder.
 
     Raises:
-        OSError: Something cannot be moved; all is where it was.
+        OSError: A file cannot be moved; nothing has changed.
     """
     old = [path for path in folder.iterdir() if path.name not in (LOCK_FILE, SLURM_FOLDER)]
     old.sort(key=lambda path: path.name == RUN_FILE)
@@ -279,7 +261,7 @@ def _empty(folder: Path) -> None:
 
 def _in_use(folder: Path) -> CheckpointError:
     return CheckpointError(
-        f"{folder} is in use by another process that trains; change run.name", code="run.in_use", folder=folder
+        f"{folder} is in use: another process trains in it; change run.name", code="run.in_use", folder=folder
     )
 
 
@@ -290,23 +272,23 @@ def _unusable(folder: Path, error: OSError) -> CheckpointError:
 
 
 def _is_beginning(name: str) -> bool:
-    """Return whether a file is one that is there before run.json: of its job, or of a process that was killed early."""
+    """Return whether a file may exist before run.json: of a job, or of a process that was killed early."""
     is_ours = name in (LOCK_FILE, SLURM_FOLDER, RUN_COPY) or name.endswith(atomic.SUFFIX)
     return is_ours or name.startswith(("log.rank", "events.rank"))
 
 
 def trained_fingerprint(values: Mapping[str, Any]) -> str:
-    """Return the SHA-256, in hexadecimal, of the options that decide what is trained: all but FREE_TO_CHANGE.
+    """Return the SHA-256, in hexadecimal, of the options that decide what is trained: all except FREE_TO_CHANGE.
 
-    DECISIVE options count where they are not what holds without them, so that older runs keep their fingerprints.
+    DECISIVE options count only where they differ from their defaults, so that older runs keep their fingerprints.
     """
     flat = flatten(values)
-    kept = {key: value for key, value in flat.items() if not _is_free(key) and value != DECISIVE.get(key)}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    decisive = {key: value for key, value in flat.items() if not _is_free(key) and value != DECISIVE.get(key)}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def _with_decisive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves of a configuration by dotted key, with all DECISIVE options."""
+    """Return the leaves of a configuration by dotted key, with the defaults of DECISIVE options."""
     return {**DECISIVE, **flatten(values)}
 
 

@@ -1,9 +1,7 @@
-"""Slices: the parts of a split by a column of its data, and what records keep of them.
+"""Checks and formats the scores of slices, the parts of a split by the values of a column.
 
 `summary.slices.SPLIT.COLUMN` is a list with an entry for each slice: `value`, `detail` (or null), `num_rows`, and
 `scores`, by metric a `value` with its 95% `interval` ([low, high], or null).
-
-Floor 1: no torch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +10,11 @@ from typing import Any, Final
 LABEL: Final = "label"
 LENGTH: Final = "length"
 BUILT_IN: Final = (LABEL, LENGTH)
-"""Names that mean the task's label and the number of tokens, whatever columns the data has."""
+"""Names of the task's label and of the number of tokens, also where a column of the data has such a name."""
 MAX_SLICES: Final = 50
-"""Most distinct values of a column."""
+"""Maximum number of distinct values of a column."""
 MIN_ROWS: Final = 10
-"""Fewer rows have no interval."""
+"""Minimum number of rows for an interval."""
 RECALL: Final = "recall"
 MAIN_METRICS: Final[dict[str, tuple[str, ...]]] = {
     "classification": ("accuracy", "f1_macro"),
@@ -24,15 +22,16 @@ MAIN_METRICS: Final[dict[str, tuple[str, ...]]] = {
     "ordinal": ("qwk", "mae"),
     "regression": ("rmse", "pearson"),
     "qa": ("exact", "f1"),
+    "token_classification": ("f1", "accuracy"),
 }
-"""The metrics that tables show, by the kind of task; the record has all."""
+"""Metrics in tables, by the kind of the task; the record has all metrics."""
 
 
-def are_slices(found: Any) -> bool:
-    """Return whether this is what `summary.slices` may be."""
-    if not isinstance(found, dict) or not all(isinstance(columns, dict) for columns in found.values()):
+def are_slices(slices: Any) -> bool:
+    """Return whether a value has the format of `summary.slices`."""
+    if not isinstance(slices, dict) or not all(isinstance(columns, dict) for columns in slices.values()):
         return False
-    parts = [entries for columns in found.values() for entries in columns.values()]
+    parts = [entries for columns in slices.values() for entries in columns.values()]
     return all(isinstance(entries, list) and all(map(_is_entry, entries)) for entries in parts)
 
 
@@ -55,17 +54,17 @@ def _is_score(score: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether it is a number or unknown; limits of intervals may be infinite."""
+    """Return whether a value is a number or None; limits of intervals may be infinite."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def shown_metrics(kind: str, entries: list[dict[str, Any]]) -> list[str]:
-    """Return the metrics that tables show of a column's slices: the main ones that are known, or what is known."""
+    """Return the metrics in tables of a column's slices: the main metrics that are known, or else all known metrics."""
     known = {metric for entry in entries for metric, score in entry["scores"].items() if score["value"] is not None}
     return [metric for metric in MAIN_METRICS.get(kind, ()) if metric in known] or sorted(known)
 
 
-def score_of(entry: Mapping[str, Any], metric: str) -> tuple[float | None, tuple[float, float] | None]:
+def slice_score(entry: Mapping[str, Any], metric: str) -> tuple[float | None, tuple[float, float] | None]:
     """Return a score of a slice and its interval, None where they are unknown."""
     score = entry["scores"].get(metric) or {}
     interval = score.get("interval")
@@ -73,8 +72,8 @@ def score_of(entry: Mapping[str, Any], metric: str) -> tuple[float | None, tuple
 
 
 def score_text(entry: Mapping[str, Any], metric: str, *, digits: int = 4) -> str:
-    """Return a score and its interval for readers: "0.8123 [0.7710, 0.8530]"; "n/a" stands for what is unknown."""
-    value, interval = score_of(entry, metric)
+    """Return a score and its interval as text: "0.8123 [0.7710, 0.8530]"; "n/a" where one is unknown."""
+    value, interval = slice_score(entry, metric)
     if value is None:
         return "n/a"
     if interval is None:
@@ -85,18 +84,18 @@ def score_text(entry: Mapping[str, Any], metric: str, *, digits: int = 4) -> str
 def notes(
     kind: str, columns: Mapping[str, list[dict[str, Any]]], *, are_single: bool = True, are_means: bool = False
 ) -> Iterator[str]:
-    """Yield what a reader of tables of slices should know.
+    """Yield the notes below tables of slices.
 
     Args:
         kind: Of the task.
         columns: The entries by column.
-        are_single: Whether some figures are scores of one run, with an interval.
-        are_means: Whether some figures are means over runs.
+        are_single: Whether some scores are of one run, with an interval.
+        are_means: Whether some scores are means over runs.
     """
     if are_means:
         yield (
-            "Mean ± sample standard deviation over the seeds of a configuration. It does not contain how far the score "
-            "would be from this on other rows; report.json has the interval of each run for that."
+            "Mean ± sample standard deviation over the seeds of a configuration. It does not include the variation "
+            "over other rows; report.json has the interval of each run for that."
         )
     if are_single:
         yield (

@@ -1,13 +1,11 @@
-"""The record of a matrix of runs: `sweep.json` in its folder, which `paratune sweep` writes and reports read.
+"""Reads and writes `sweep.json`, the record of a matrix of runs.
 
-    runs/<name>/
-      sweep.json        axes, cells, and how each ended; written whole after each change
-      configs/<cell>.yaml   the whole configuration of a cell; `paratune train` runs it by itself
-      runs/<cell>/      the record of each run
-      logs/<cell>.txt   what each run said
-      report/           tables of the matrix
-
-Floor 1: no torch.
+runs/<name>/
+  sweep.json        axes, cells, and the result of each cell; written atomically after each change
+  configs/<cell>.yaml   the whole configuration of a cell; `paratune train` can run it
+  runs/<cell>/      the record of each run
+  logs/<cell>.txt   the output of each run
+  report/           tables of the matrix
 """
 
 import hashlib
@@ -22,7 +20,7 @@ from paratune.base.text import plain
 from paratune.config.differences import flatten
 from paratune.config.plain import one_line
 from paratune.errors import CheckpointError
-from paratune.records.published import Published, published_of
+from paratune.records.published import Published, parse_published
 
 SWEEP_FILE = "sweep.json"
 SCHEMA_VERSION = 1
@@ -32,62 +30,54 @@ LOGS_FOLDER = "logs"
 REPORT_FOLDER = "report"
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""What the name of a run or of a value is made of: it becomes the name of a folder."""
+"""Allowed names of runs and of values: they become names of folders."""
 
 NOT_COMPARED = (
-    "run.name",
-    "run.folder",
-    "data.cache_dir",
-    "data.figures",
-    "measure.log_every",
-    "measure.plan",
-    "trackers",
-    "evaluate.batch_size",
-    "checkpoint",
+    *("run.name", "run.folder", "data.cache_dir", "data.figures", "measure.log_every", "measure.plan"),
+    *("trackers", "evaluate.batch_size", "checkpoint"),
 )
-"""What may change without a run being another one: where things are kept, how often, and what changes neither what is
-trained nor what is measured of it."""
+"""Options that do not make a run a different one: they change neither the training nor the measurements."""
 
 State = Literal["pending", "running", "finished", "interrupted", "failed", "skipped"]
-"""Skipped is what cannot run here; the reason says why."""
+"""skipped: the cell cannot run here, for the reason in `reason`."""
 Kind = Literal["full", "probe"]
-"""A probe takes a few steps to be timed, and has no scores."""
+"""probe: a few timed steps without scores."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What varies over the matrix."""
+    """One axis of a matrix."""
 
     key: str
     """As in the matrix file."""
     label: str
     """As in tables."""
     values: Mapping[str, str]
-    """How each value is shown, by its name in the names of runs; in the order of the file."""
+    """Title of each value by its name in names of runs, in the order of the file."""
     is_seed: bool = False
-    """Whether it sets `run.seed`: its values are repetitions, never chosen among."""
+    """Whether it sets `run.seed`: its values are repetitions, and no best one is selected."""
     is_column: bool = False
-    """Whether it changes what is learned from what, so that its values are columns of the table of chosen runs."""
+    """Whether it changes task or data, so that its values are columns of the table of selected runs."""
     keys: tuple[str, ...] = ()
-    """Dotted keys in which its values differ, `nproc`, `probe` and `env.NAME` included; those that it sets, where it
-    has one value."""
+    """Dotted keys in which its values differ, `nproc`, `probe` and `env.NAME` included; for an axis with one value, the
+    keys that it sets."""
 
 
 @dataclass(frozen=True)
 class CellRecord:
-    """One run of the matrix, and how far it came."""
+    """One run of the matrix, and its state."""
 
     name: str
     """Of its run folder."""
     values: Mapping[str, str]
-    """The name of its value on each axis, by the axis' label."""
+    """Name of its value on each axis, by the label of the axis."""
     num_processes: int
     task: str
     """Kind of its task."""
     metric: str
-    """By which it is chosen, on validation."""
+    """Metric of the validation set that selects the best run."""
     metrics: tuple[str, ...]
-    """What tables show of it."""
+    """Metrics in tables."""
     fingerprint: str
     """SHA-256 of its configuration and number of processes."""
     state: State = "pending"
@@ -96,19 +86,80 @@ class CellRecord:
     exit_code: int | None = None
     """Of its last process."""
     attempts: tuple[Mapping[str, Any], ...] = ()
-    """Each start: began, ended, exit_code."""
+    """All starts: began, ended, exit_code."""
     kind: Kind = "full"
     num_nodes: int | None = None
-    """Nodes that the matrix asks for; null where it does not say."""
+    """Nodes that the matrix sets; null where it does not."""
     repeat: int = 1
-    """Which of the times, from 1, that the very same run is made, for its speed; scores of the first one count."""
+    """Number of the repeat, from 1; only the scores of the first one count."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables that the matrix gives it; null unsets one."""
+    """Environment variables that the matrix sets; null unsets one."""
+    is_needed: bool = True
+    """False where `paratune sweep` skipped it because the runs before decided: the verdict of `--until`, or a round of
+    successive halving."""
 
     @property
     def counts(self) -> bool:
-        """Whether its scores count: it is no probe, no repeat, and can run."""
+        """Whether its scores count: it is not a probe, not a repeat, and can run."""
         return self.kind == "full" and self.repeat == 1 and self.state != "skipped"
+
+
+@dataclass(frozen=True)
+class Look:
+    """Verdicts on the runs that were finished at that time: a test of which later ones have to be corrected."""
+
+    time: str
+    finished: tuple[str, ...]
+    """Names of the finished runs that no earlier look had."""
+    num_planned: int | None = None
+    """Of the rounds at that time; null where none were planned."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How `paratune sweep --until` adds runs."""
+
+    until: str
+    """`decided`, `speed` or `quality`: the measures that have to be decided."""
+    num_planned: int
+    """Most runs of a configuration: its seeds times its repeats."""
+    budget_s: float | None = None
+    """Of all runs together."""
+    num_saved: int = 0
+    """Runs that were not needed."""
+    saved_s: float = 0.0
+    """Seconds that these would have taken, by the mean of the finished runs of their configuration."""
+    ended: str | None = None
+    """Why no round follows: `decided`, `planned` (all planned runs of the undecided ones were made), `budget`, or
+    `no_verdict` (runs failed, and there is nothing to compare); None while it runs."""
+
+
+@dataclass(frozen=True)
+class SearchRecord:
+    """The search of a matrix: how its trials were sampled, and what they are."""
+
+    method: str
+    """`random`, `bayesian` or `halving`."""
+    seed: int
+    num_trials: int
+    """Number of trials that the file wants; `trials` has fewer while a Bayesian search is running."""
+    space: tuple[str, ...]
+    """Each option with its range, in words."""
+    trials: Mapping[str, Mapping[str, Any]]
+    """Settings by the name of the trial, in the order of the trials."""
+    steps: tuple[int, ...] = ()
+    """Optimizer steps of the rounds of successive halving; empty with other methods."""
+    keep: int | None = None
+    """One of so many trials continues to the next round; null with other methods."""
+
+    def text(self) -> str:
+        """Return the search in words."""
+        rounds = ""
+        if self.steps:
+            rounds = (
+                f", one of {self.keep} continues after {', '.join(map(str, self.steps[:-1]))} of {self.steps[-1]} steps"
+            )
+        return f"search: {self.method}, {self.num_trials} trials, seed {self.seed}{rounds}; {'; '.join(self.space)}"
 
 
 @dataclass(frozen=True)
@@ -118,43 +169,62 @@ class SweepRecord:
     name: str
     created: str
     matrix: str
-    """The file, as it was named."""
+    """The file, as the user named it."""
     command: tuple[str, ...]
     axes: tuple[Axis, ...]
     select_per: tuple[str, ...]
-    """Labels of the axes for each combination of whose values a best cell is chosen."""
+    """Labels of axes; a best cell is selected for each combination of their values."""
     cells: tuple[CellRecord, ...]
     past: tuple[str, ...] = field(default=())
-    """Runs in its folder that an earlier matrix had and this one has not."""
+    """Runs in the folder from an earlier matrix that are not in this one."""
     order: tuple[str, ...] = ()
-    """Names of the cells in the order in which they run; that of `cells`, where it is not said."""
+    """Names of the cells in the order in which they run; empty: the order of `cells`."""
     price_per_device_hour: float | None = None
-    """Of one process' device, in whatever currency."""
+    """Of the device of one process, in any currency."""
     listed: tuple[str, ...] = ()
-    """Names of the cells that are started one by one by others, as `--list` and `paratune launch` hand them out."""
+    """Names of the cells that other programs start one by one, from `--list` or `paratune launch`."""
     baseline: Mapping[str, str] = field(default_factory=dict)
-    """By label, the name of the value of the runs that tables compare the others with; the first when empty."""
+    """Name of the value of the baseline runs, by label of the axis; empty: the first values."""
     matrix_text: str | None = None
-    """Content of the matrix file at the last start, without secrets; null in records of before it was kept."""
+    """Content of the matrix file at the last start, without secrets; null in old records."""
     directory: str | None = None
-    """Working directory of the command: relative paths start there."""
+    """Working directory of the command, for relative paths."""
     version: str | None = None
     """Of paratune."""
     code: Mapping[str, Any] = field(default_factory=dict)
     """git_commit and git_dirty of paratune, as in run.json."""
-
     published: Published | None = None
-    """What a study published of it, for reports to show beside what was measured."""
+    """Published figures and claims, which reports compare with the measurements."""
     groups: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    """By label of an axis and heading, the names of the values that the table of chosen runs lists under it."""
+    """Names of the values in each group of the table of selected runs, by label of the axis and heading."""
+    looks: tuple[Look, ...] = ()
+    """In time order."""
+    rounds: Rounds | None = None
+    """Of `--until`; None where all runs are made."""
+    search: SearchRecord | None = None
+    """None where the file has no `search`."""
 
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
-        """Return the record with the cell of that name replaced."""
-        return replace(self, cells=tuple(cell if each.name == cell.name else each for each in self.cells))
+        """Return the record with the cell of this name replaced."""
+        return replace(self, cells=tuple(cell if old.name == cell.name else old for old in self.cells))
+
+    def finished_at_looks(self) -> list[frozenset[str]]:
+        """Return the names of the runs that were finished at each look."""
+        names: list[frozenset[str]] = []
+        for look in self.looks:
+            names.append((names[-1] if names else frozenset()).union(look.finished))
+        return names
+
+    def with_look(self, time: str) -> "SweepRecord":
+        """Return the record with a look at this time; the same where no run has finished since the last look."""
+        seen = {name for look in self.looks for name in look.finished}
+        new = [cell.name for cell in self.cells if cell.state == "finished" and cell.name not in seen]
+        num_planned = None if self.rounds is None else self.rounds.num_planned
+        return replace(self, looks=(*self.looks, Look(time, tuple(new), num_planned))) if new else self
 
 
 def write_sweep(folder: Path, sweep: SweepRecord) -> None:
-    """Write sweep.json whole or not at all.
+    """Write sweep.json atomically.
 
     Raises:
         CheckpointError: It cannot be written.
@@ -163,7 +233,7 @@ def write_sweep(folder: Path, sweep: SweepRecord) -> None:
 
 
 def holds_sweep(folder: Path) -> bool:
-    """Return whether a folder is that of a matrix."""
+    """Return whether a folder is the folder of a matrix."""
     return (folder / SWEEP_FILE).is_file()
 
 
@@ -171,31 +241,37 @@ def read_sweep(folder: Path) -> SweepRecord:
     """Read sweep.json.
 
     Raises:
-        CheckpointError: It is absent, damaged or of another schema version.
+        CheckpointError: It is missing, damaged or of another schema version.
     """
     path = folder / SWEEP_FILE
-    found = records.read_json(path)
-    version = found.get("schema_version") if isinstance(found, dict) else None
-    if isinstance(found, dict) and version != SCHEMA_VERSION:
+    content = records.read_json(path)
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if isinstance(content, dict) and version != SCHEMA_VERSION:
         raise CheckpointError(
             f"{plain(path)} has schema_version {plain(repr(version)[:40])}, this paratune reads {SCHEMA_VERSION}; "
-            "use the version of paratune that made it",
+            "use the version of paratune that wrote it",
             code="run.other_version",
             path=path,
             version=version,
         )
     try:
-        values = {key: value for key, value in found.items() if key != "schema_version"}
+        values = {key: value for key, value in content.items() if key != "schema_version"}
         values["axes"] = tuple(Axis(**{**axis, "keys": tuple(axis.get("keys", ()))}) for axis in values["axes"])
         values["cells"] = tuple(_cell(cell) for cell in values["cells"])
         values |= {
             key: tuple(map(str, values.get(key, ()))) for key in ("command", "select_per", "past", "order", "listed")
         }
-        values["published"] = published_of(values.get("published"))
+        values["published"] = parse_published(values.get("published"))
         values["groups"] = {
             label: {heading: tuple(map(str, names)) for heading, names in headings.items()}
             for label, headings in values.get("groups", {}).items()
         }
+        values["looks"] = tuple(
+            Look(str(look["time"]), tuple(map(str, look["finished"])), look.get("num_planned"))
+            for look in values.get("looks", ())
+        )
+        values["rounds"] = None if values.get("rounds") is None else Rounds(**values["rounds"])
+        values["search"] = _search(values.get("search"))
         sweep = SweepRecord(**values)
         labels = {axis.label: axis.values.keys() for axis in sweep.axes}
         for cell in sweep.cells:
@@ -212,6 +288,14 @@ def read_sweep(folder: Path) -> SweepRecord:
     return sweep
 
 
+def _search(values: Mapping[str, Any] | None) -> SearchRecord | None:
+    if values is None:
+        return None
+    if not all(isinstance(settings, dict) for settings in values["trials"].values()):
+        raise ValueError("search.trials")
+    return SearchRecord(**{**values, "space": tuple(values["space"]), "steps": tuple(values["steps"])})
+
+
 def _cell(values: Mapping[str, Any]) -> CellRecord:
     if not NAME.fullmatch(values["name"]):
         raise ValueError(f"name {values['name']!r}")
@@ -224,17 +308,17 @@ def _cell(values: Mapping[str, Any]) -> CellRecord:
     return CellRecord(**{**values, **tuples})
 
 
-def run_folder_of(folder: Path, cell: str) -> Path:
+def cell_run_folder(folder: Path, cell: str) -> Path:
     """Return the folder of a cell's run."""
     return folder / RUNS_FOLDER / cell
 
 
-def compared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings, by dotted key, that make a run another one when they change."""
+def compared_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings, by dotted key, that make a run a different one when they change."""
     return {
         key: value
         for key, value in flatten(values).items()
-        if not any(key == each or key.startswith(f"{each}.") for each in NOT_COMPARED)
+        if not any(key == prefix or key.startswith(f"{prefix}.") for prefix in NOT_COMPARED)
     }
 
 
@@ -244,45 +328,46 @@ def run_fingerprint(
     environment: Mapping[str, str | None],
     num_nodes: int | None = None,
 ) -> str:
-    """Return the SHA-256 of all that makes a cell another run when it changes.
+    """Return the SHA-256 of all settings that make a cell a different run when they change.
 
     Args:
         values: Its resolved configuration.
         num_processes: World size.
-        environment: Variables that the matrix gives it.
-        num_nodes: Nodes that the matrix asks for, if it does.
+        environment: Variables that the matrix sets.
+        num_nodes: Nodes that the matrix sets, if it does.
     """
-    kept: list[Any] = [num_processes, dict(sorted(compared(values).items()))]
-    kept += [dict(sorted(environment.items()))] if environment else []
-    kept += [{"nodes": num_nodes}] if num_nodes is not None else []
-    return hashlib.sha256(one_line(kept).encode()).hexdigest()
+    parts: list[Any] = [num_processes, dict(sorted(compared_settings(values).items()))]
+    parts += [dict(sorted(environment.items()))] if environment else []
+    parts += [{"nodes": num_nodes}] if num_nodes is not None else []
+    return hashlib.sha256(one_line(parts).encode()).hexdigest()
 
 
-def as_found(folder: Path, sweep: SweepRecord) -> SweepRecord:
-    """Return a record with those cells finished whose runs are, though nobody has told it: a cluster has trained them.
+def with_finished_runs(folder: Path, sweep: SweepRecord) -> SweepRecord:
+    """Return a record with the state of cells whose runs are finished without `paratune sweep`, as on a cluster.
 
-    A run of another configuration, from before the matrix was changed, is none of a cell.
+    A run with another configuration, from before the matrix was changed, does not count.
     """
-    return replace(sweep, cells=tuple(_as_found(run_folder_of(folder, cell.name), cell) for cell in sweep.cells))
+    return replace(sweep, cells=tuple(_with_state(cell_run_folder(folder, cell.name), cell) for cell in sweep.cells))
 
 
-def _as_found(run: Path, cell: CellRecord) -> CellRecord:
+def _with_state(run: Path, cell: CellRecord) -> CellRecord:
     if cell.state == "finished" or not records.is_finished(run):
         return cell
     try:
         record = records.read_run(run)
         last = record["sessions"][-1] if record["sessions"] else record
         given = given_environment(last, cell.environment)
-        found = run_fingerprint(last["config"], last["world_size"], {} if given is None else given, cell.num_nodes)
+        fingerprint = run_fingerprint(last["config"], last["world_size"], given or {}, cell.num_nodes)
     except (CheckpointError, KeyError, TypeError, AttributeError):
         return cell
-    return replace(cell, state="finished", reason=None, exit_code=None) if found == cell.fingerprint else cell
+    return replace(cell, state="finished", reason=None, exit_code=None) if fingerprint == cell.fingerprint else cell
 
 
 def given_environment(session: Mapping[str, Any], names: Iterable[str]) -> dict[str, str | None] | None:
-    """Return the variables of these names that a session of a run was given, None for one without a value.
+    """Return the values of environment variables in a session of a run; None for a variable without a value.
 
-    Of one that was unset, a default that its launcher gave it is no value. None for a record of before they were kept.
+    A variable that the matrix unset has no value, also where the launcher gave it a default. None for an old record
+    without environment.
     """
     environment = session.get("environment")
     if environment is None:

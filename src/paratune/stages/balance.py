@@ -1,4 +1,4 @@
-"""Which blocks go to which stage, so that the slowest stage is as fast as can be."""
+"""Assigns blocks to stages so that the slowest stage is as fast as possible."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -7,16 +7,18 @@ from itertools import accumulate, pairwise
 from paratune.stages.cut import BlockSpan
 
 
-def balanced(costs: Sequence[float], num_stages: int, cuts: Collection[int] | None = None) -> list[BlockSpan] | None:
-    """Divide blocks into contiguous stages; the largest sum of costs is the smallest possible.
+def balance_blocks(
+    costs: Sequence[float], num_stages: int, cuts: Collection[int] | None = None
+) -> list[BlockSpan] | None:
+    """Divide blocks into contiguous stages so that the largest cost of a stage is as small as possible.
 
     Args:
-        costs: Of each block, in any unit.
-        num_stages: At most the number of blocks; each stage gets one at least.
-        cuts: Blocks with which a stage may begin; any when None.
+        costs: The cost of each block, in any unit.
+        num_stages: At most the number of blocks; each stage gets at least one block.
+        cuts: Blocks at which a stage may begin; None allows all.
 
     Returns:
-        The stages; None when the cuts do not suffice.
+        The stages; None if there are too few cuts.
 
     Source: the linear partition problem, by dynamic programming; O(stages x blocks^2).
     """
@@ -25,7 +27,8 @@ def balanced(costs: Sequence[float], num_stages: int, cuts: Collection[int] | No
     sums = [0.0]
     for cost in costs:
         sums.append(sums[-1] + cost)
-    # largest[n]: the smallest possible largest stage of the first n blocks; begins: where their last stage begins.
+    # largest[n]: the smallest possible cost of the largest stage for the first n blocks; begins: the first block of
+    # their last stage.
     largest, begins = list(sums), []
     for stage in range(1, num_stages):
         following, begin = [math.inf] * (num_blocks + 1), [0] * (num_blocks + 1)
@@ -43,6 +46,6 @@ def balanced(costs: Sequence[float], num_stages: int, cuts: Collection[int] | No
     return [BlockSpan(begin, end) for begin, end in pairwise(bounds)]
 
 
-def as_told(sizes: Sequence[int]) -> list[BlockSpan]:
-    """Return the stages that have so many blocks each."""
+def spans_of_sizes(sizes: Sequence[int]) -> list[BlockSpan]:
+    """Return stages with the given numbers of blocks."""
     return [BlockSpan(begin, end) for begin, end in pairwise(accumulate(sizes, initial=0))]

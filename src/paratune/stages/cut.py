@@ -1,9 +1,9 @@
-"""Any transformer cut at its blocks: the model's own forward pass, entered at one block and left after another.
+"""Runs a part of any transformer: the model's own forward pass, from one block to another.
 
-There is no table of architectures. Every stage calls the model's own `forward`; blocks before the stage hand on what
-was received, modules that only made the input of the blocks (embeddings) are skipped, and after the stage's last block
-the pass is left. So masks, position embeddings and the like are computed by the model's own code on every stage, from
-the batch, which every stage has. Which weights a stage needs is found by running it and asking autograd.
+There is no table of architectures. Every stage calls the model's own `forward`. Blocks before the stage return the
+received hidden states, modules that only compute the input of the blocks (embeddings) are skipped, and after the
+stage's last block the pass is stopped. So the model's own code computes masks, position embeddings and the like on
+every stage, from the batch, which every stage has. A trial pass with autograd finds the weights that a stage needs.
 
 Dimensions: `B` rows, `S` padded length, `D` width.
 """
@@ -27,21 +27,21 @@ _PROBE_LENGTH = 32
 
 @dataclass(frozen=True)
 class BlockSpan:
-    """Blocks `begin` to `end` - 1; the first span has what comes before blocks as well, the last what comes after."""
+    """Blocks `begin` to `end` - 1; the first span also has the modules before the blocks, the last one those after."""
 
     begin: int
     end: int
 
 
-class _Left(BaseException):
-    """Carries the hidden states of a stage's last block out of the model; nothing in between may catch it."""
+class _StopPass(BaseException):
+    """Stops a pass after a stage's last block, with its hidden states; the model's code must not catch it."""
 
     def __init__(self, hidden: Tensor) -> None:
         self.hidden = hidden
 
 
 class CutModel:
-    """A `BatchModel` whose forward pass can be run in parts; without a part being run it works as before."""
+    """A `BatchModel` whose forward pass can be run in parts; a call of the model itself works as before."""
 
     def __init__(self, model: Any, blocks: Sequence[nn.Module]) -> None:
         self.model = model
@@ -50,15 +50,15 @@ class CutModel:
         self._span: BlockSpan | None = None
         self._received: Tensor | None = None
         self._skipped: dict[int, dict[nn.Module, tuple[int, ...]]] = {}
-        """For each block at which a span may begin: modules whose output is not wanted, and its shape when tried."""
+        """For each block at which a span may begin: modules whose output is not needed, with its shape in a trial."""
         self._num_outputs = 0
-        """What a block returns: 0 for the hidden states alone, else the length of its tuple, they being the first."""
+        """0 if a block returns only the hidden states, otherwise the length of its tuple, where they are first."""
         self._outside = {
             name: module
             for name, module in model.named_modules()
             if module is not model and any(True for _ in module.parameters()) and not self._touches_blocks(module)
         }
-        """Modules with weights, neither within a block nor around one."""
+        """Modules with weights that are not in a block and contain no block."""
         for number, block in enumerate(self._blocks):
             block.forward = partial(self._run_block, number, block.forward)
         for module in self._outside.values():
@@ -68,30 +68,30 @@ class CutModel:
         """Run a part of the model.
 
         Args:
-            span: Which part.
-            batch: All stages take the same.
-            received: Hidden states of the block before, (B, S, D); None for the first span.
+            span: The part.
+            batch: The batch, the same for all stages.
+            received: Hidden states of the previous block, (B, S, D); None for the first span.
 
         Returns:
-            Hidden states of the last block, (B, S, D), or the model's outputs where that is the last of all.
+            Hidden states of the span's last block, (B, S, D), or the model's outputs for the last span.
         """
         self._span, self._received = span, received
         try:
             outputs: Tensor = self.model(batch)
-        except _Left as left:
-            return left.hidden
+        except _StopPass as stop:
+            return stop.hidden
         finally:
             self._span = self._received = None
         return outputs
 
-    def weights_of(self, spans: Sequence[BlockSpan]) -> tuple[list[set[str]], list[set[str]]]:
-        """Find which weights each span of a division needs, and note which modules it can do without.
+    def find_weights(self, spans: Sequence[BlockSpan]) -> tuple[list[set[str]], list[set[str]]]:
+        """Find the weights that each span needs, and the modules that it can skip.
 
         Returns:
-            For each span the names of the parameters that its result depends on, and those that it has to have.
+            For each span the names of the parameters on which its result depends, and of those that it must have.
 
         Raises:
-            ConfigError: The parts, run one after the other, do not give what the whole model gives.
+            ConfigError: The parts, run one after the other, do not return the same as the whole model.
         """
         with _probing(self.model):
             used, needed = self._probe(spans)
@@ -99,15 +99,15 @@ class CutModel:
         return used, needed
 
     def costs(self) -> list[int]:
-        """Return the floating-point operations of a forward pass over a small batch, block by block.
+        """Return the floating-point operations of a forward pass over a small batch for each block.
 
-        What comes before the first block is counted with it, what comes after the last one with that. Products of
-        weights count; attention's own, the same in each block, does not (torch knows it on GPUs only).
+        Modules before the first block count as part of it, modules after the last block as part of that. Products with
+        weights count; those inside attention do not, as torch counts them on GPUs only; they are equal in all blocks.
         """
-        return self.block_by_block()[0]
+        return self.analyse_blocks()[0]
 
-    def block_by_block(self) -> tuple[list[int], list[set[str]], list[set[str]]]:
-        """Return `costs`, and what `weights_of` returns for a span of each block, without trying what parts give."""
+    def analyse_blocks(self) -> tuple[list[int], list[set[str]], list[set[str]]]:
+        """Return `costs`, and the result of `find_weights` for each block as a span, without checking the outputs."""
         spans = [BlockSpan(number, number + 1) for number in range(self.num_blocks)]
         batch, hidden, costs = self._probe_batch(), None, []
         with _probing(self.model):
@@ -119,11 +119,11 @@ class CutModel:
         return costs, used, needed
 
     def possible_cuts(self) -> set[int]:
-        """Return the blocks before which the model can be cut: all of them, but for rare architectures."""
+        """Return the blocks before which the model can be cut: all blocks, except in rare architectures."""
         cuts = set()
         for number in range(1, self.num_blocks):
             try:
-                self.weights_of([BlockSpan(0, number), BlockSpan(number, self.num_blocks)])
+                self.find_weights([BlockSpan(0, number), BlockSpan(number, self.num_blocks)])
             except ConfigError:
                 continue
             cuts.add(number)
@@ -146,8 +146,8 @@ class CutModel:
         return probe_batch(next(self.model.parameters()).device)
 
     def _touches_blocks(self, module: nn.Module) -> bool:
-        inside = {id(each) for block in self._blocks for each in block.modules()}
-        return any(id(each) in inside for each in module.modules())
+        in_blocks = {id(module) for block in self._blocks for module in block.modules()}
+        return any(id(inner) in in_blocks for inner in module.modules())
 
     def _run_block(self, number: int, forward: Any, *args: Any, **kwargs: Any) -> Any:
         span = self._span
@@ -162,7 +162,7 @@ class CutModel:
                 kwargs["hidden_states"] = self._received
         output = forward(*args, **kwargs)
         if number == span.end - 1 and span.end < self.num_blocks:
-            raise _Left(_hidden(output))
+            raise _StopPass(_hidden(output))
         return output
 
     def _run_outside(self, module: nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
@@ -174,7 +174,7 @@ class CutModel:
         return self._received.new_zeros(1 if shape[0] == 1 else rows, length, shape[2])
 
     def _first_hidden(self, batch: Batch) -> Tensor:
-        """Return the hidden states after the first block, and note in what form blocks return them."""
+        """Return the hidden states after the first block, and record the form in which blocks return them."""
         outputs: list[Any] = []
         handle = self._blocks[0].register_forward_hook(lambda _module, _args, output: outputs.append(output))
         try:
@@ -186,7 +186,7 @@ class CutModel:
         return _hidden(outputs[0])
 
     def _used(self, span: BlockSpan, batch: Batch, hidden: Tensor) -> tuple[set[str], dict[str, tuple[int, ...]]]:
-        """Return the weights that a span depends on, and the outside modules that ran, each with its output's shape."""
+        """Return the weights on which a span depends, and the outside modules that ran, with the shapes of outputs."""
         ran: dict[str, tuple[int, ...]] = {}
 
         def note(name: str, _module: nn.Module, _args: Any, output: Any) -> None:
@@ -206,12 +206,12 @@ class CutModel:
         return {name for name, gradient in zip(names, gradients, strict=True) if gradient is not None}, ran
 
     def _unwanted(self, used: set[str], ran: dict[str, tuple[int, ...]]) -> set[str]:
-        """Return the outermost modules that run and none of whose weights matters."""
+        """Return the outermost modules that ran although no result depends on their weights."""
         names = {name for name in ran if not used & self._keys(name)}
         return {name for name in names if not any(name.startswith(f"{other}.") for other in names)}
 
     def _keys(self, name: str) -> set[str]:
-        """Return the names of a module's parameters as the model lists them: a tied one has one name."""
+        """Return the names of a module's parameters in the model; a tied parameter has one name."""
         ids = {id(parameter) for parameter in self._outside[name].parameters()}
         return {key for key, parameter in self.model.named_parameters() if id(parameter) in ids}
 
@@ -225,16 +225,16 @@ class CutModel:
         if hidden.shape != whole.shape or not torch.allclose(hidden, whole, rtol=1e-4, atol=1e-5):
             named = ", ".join(f"{span.begin}-{span.end - 1}" for span in spans)
             raise ConfigError(
-                f"strategy.kind: pipeline cannot cut this model into blocks {named}: together they do not give what "
-                "the whole model gives (something besides the hidden states goes from one to the next); set "
-                "strategy.balance to other numbers of blocks, or strategy.kind: ddp or zero3",
+                f"strategy.kind: pipeline cannot cut this model into blocks {named}: together they return other values "
+                "than the whole model (a block passes more than hidden states to the next); set strategy.balance to "
+                "other numbers of blocks, or strategy.kind: ddp or zero3",
                 code="strategy.cannot_cut",
                 key="strategy.kind",
             )
 
 
 def probe_batch(device: torch.device | str = "cpu") -> Batch:
-    """Return a small batch of two rows of different lengths, for trying a model out."""
+    """Return a small batch of two rows of different lengths, for trial passes."""
     mask = torch.ones((_PROBE_ROWS, _PROBE_LENGTH), dtype=torch.int64)
     mask[-1, _PROBE_LENGTH // 2 :] = 0
     num_padding = _PROBE_LENGTH - _PROBE_LENGTH // 2
@@ -254,19 +254,19 @@ def probe_batch(device: torch.device | str = "cpu") -> Batch:
 
 
 def _is_per_token(shape: tuple[int, ...]) -> bool:
-    """Say whether an output has one vector a token, for each row or for all alike; zeros replace it."""
+    """Return whether an output has one vector for each token, for each row or once for all; zeros can replace it."""
     return len(shape) == 3 and shape[0] in (1, _PROBE_ROWS) and shape[1] == _PROBE_LENGTH
 
 
 def _hidden(output: Any) -> Tensor:
-    """Return the hidden states that a block returns, alone or first of several."""
+    """Return the hidden states in the output of a block, alone or first in a tuple."""
     hidden: Tensor = output[0] if isinstance(output, tuple | list) else output
     return hidden
 
 
 @contextmanager
 def _probing(model: nn.Module) -> Iterator[None]:
-    """Without dropout, with gradients for every weight, also for those that are not trained."""
+    """Switch dropout off, and gradients on for all weights, also for frozen ones; restore both at the end."""
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
     was_training = {module: module.training for module in model.modules()}
     model.eval()

@@ -1,9 +1,9 @@
-"""Meeting in the store of torchrun's agent, in which what an earlier start of the processes wrote is still there.
+"""Opens the store of torchrun's agent, which still contains the entries of earlier starts of the processes.
 
-torchrun keeps one store for all its restarts, and processes that read the addresses of those before them there wait for
-the dead (https://github.com/pytorch/pytorch/issues/135712 and /167288). Nothing in the environment tells one start from
-the next on all nodes: TORCHELASTIC_RESTART_COUNT is each agent's own. So rank 0 draws a name for this start, and tells
-it to whoever can be answered now.
+torchrun keeps one store for all restarts. A process that reads the address of an earlier process from it waits for a
+process that has ended (https://github.com/pytorch/pytorch/issues/135712 and /167288). No environment variable
+identifies a start on all nodes: TORCHELASTIC_RESTART_COUNT counts on each agent alone. So rank 0 chooses a random name
+for this start and sends it to the ranks that are running now.
 """
 
 import os
@@ -18,10 +18,10 @@ POLL_S = 0.02
 
 
 def agent_store(timeout: timedelta, environ: Mapping[str, str] = os.environ) -> TCPStore | None:
-    """Return the store of torchrun's agent; None where processes meet in another one.
+    """Return the store of torchrun's agent; None if the processes were not started with one.
 
     Args:
-        timeout: How long the store waits for what it is asked for.
+        timeout: How long a read from the store waits for a key.
         environ: Variables of this process.
     """
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -30,14 +30,14 @@ def agent_store(timeout: timedelta, environ: Mapping[str, str] = os.environ) -> 
     return TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
 
 
-def store_of_this_start(store: Store, rank: int, world_size: int, timeout: timedelta) -> Store:
-    """Return a part of a store in which nothing but this start of the processes has written. Collective.
+def current_start_store(store: Store, rank: int, world_size: int, timeout: timedelta) -> Store:
+    """Return a part of a store that contains only entries of this start of the processes. Collective.
 
-    A rank calls with a word that nobody has used, which only a rank 0 that is there now can answer; it answers with the
-    name of this start. What earlier starts have left is answered too, and heard by nobody.
+    Each other rank writes a random request, which only the rank 0 of this start can answer; the answer repeats the
+    request and adds the name of this start. Rank 0 also answers requests of earlier starts, which no process reads.
 
     Raises:
-        TimeoutError: The others did not come.
+        TimeoutError: The other ranks did not answer in time.
     """
     deadline = time.monotonic() + timeout.total_seconds()
     name = _answer(store, world_size, deadline) if rank == 0 else _ask(store, rank, deadline)
@@ -50,23 +50,23 @@ def _answer(store: Store, world_size: int, deadline: float) -> str:
     answered: dict[int, str] = {}
     while waiting:
         for rank in sorted(waiting):
-            call = _read(store, f"paratune/call/{rank}")
-            if call is not None and answered.get(rank) != call:
-                store.set(f"paratune/answer/{rank}", f"{call} {name}")
-                answered[rank] = call
-            if _read(store, f"paratune/heard/{rank}") == name:
+            request = _read(store, f"paratune/request/{rank}")
+            if request is not None and answered.get(rank) != request:
+                store.set(f"paratune/answer/{rank}", f"{request} {name}")
+                answered[rank] = request
+            if _read(store, f"paratune/received/{rank}") == name:
                 waiting.remove(rank)
         _pause(deadline, f"rank {', '.join(map(str, sorted(waiting)))}")
     return name
 
 
 def _ask(store: Store, rank: int, deadline: float) -> str:
-    call = uuid.uuid4().hex
-    store.set(f"paratune/call/{rank}", call)
+    request = uuid.uuid4().hex
+    store.set(f"paratune/request/{rank}", request)
     while True:
-        word, _, name = (_read(store, f"paratune/answer/{rank}") or "").partition(" ")
-        if word == call:
-            store.set(f"paratune/heard/{rank}", name)
+        answered, _, name = (_read(store, f"paratune/answer/{rank}") or "").partition(" ")
+        if answered == request:
+            store.set(f"paratune/received/{rank}", name)
             return name
         _pause(deadline, "rank 0")
 
@@ -75,7 +75,7 @@ def _read(store: Store, key: str) -> str | None:
     return bytes(store.get(key)).decode() if store.check([key]) else None
 
 
-def _pause(deadline: float, who: str) -> None:
+def _pause(deadline: float, missing: str) -> None:
     if time.monotonic() > deadline:
-        raise TimeoutError(f"{who} did not come")
+        raise TimeoutError(f"{missing} did not answer")
     time.sleep(POLL_S)

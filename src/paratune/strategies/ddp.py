@@ -69,12 +69,12 @@ class DDPStrategy:
         whole.set_training(self._model, True)
         *early, last = micro_batches
         try:
-            # The gradients of all micro-batches travel once, with the last one.
+            # Gradients are all-reduced once, with the last micro-batch.
             with self._ddp.no_sync() if early else nullcontext():
                 parts = [self._forward_backward_one(batch, phases) for batch in early]
             return whole.total([*parts, self._forward_backward_one(last, phases)])
         except RuntimeError as error:
-            # PyTorch gives this error no class and no code of its own.
+            # This error of PyTorch has neither a class nor a code of its own.
             if "Expected to have finished reduction" not in str(error):
                 raise
             raise ConfigError(
@@ -92,7 +92,7 @@ class DDPStrategy:
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
-        # Not through DDP: its forward would broadcast buffers, and nothing is to be synchronised here.
+        # Not through DDP, whose forward would broadcast buffers: predictions need no synchronisation.
         whole.set_training(self._model, False)
         with whole.using(self._working, self._model, batch, self._precision, self._device):
             return whole.forward(self._model, batch, self._precision, self._device)
@@ -114,7 +114,7 @@ class DDPStrategy:
             phases,
             precision=self._precision,
             device=self._device,
-            # DDP averages gradients over ranks; the step's loss is a sum over them, so the mean is scaled back.
+            # DDP averages gradients over ranks, but the step's loss is a sum over ranks.
             gradient_scale=self.layout.world_size,
             scaler=self.scaler,
             working=self._working,
@@ -122,14 +122,15 @@ class DDPStrategy:
 
 
 def _buffer_options(model: nn.Module) -> dict[str, Any]:
-    """Return what keeps DDP from sending buffers around before each forward, if none of them can change.
+    """Return the option with which DDP does not broadcast buffers before each forward, if no buffer can change.
 
-    That would be a wait for rank 0 in every micro-step, counted as forward. Constants (positions, frequencies) are not
-    in the state dict; a buffer that is there, such as a running mean, may change, and is kept the same on all ranks.
+    The broadcast would make every micro-step wait for rank 0, within the forward phase. Constant buffers (positions,
+    frequencies) are not in the state dict. A buffer in the state dict, such as a running mean, may change: DDP then
+    keeps it the same on all ranks.
     """
-    kept = model.state_dict()
-    if any(name in kept for name, _ in model.named_buffers()):
+    persistent = model.state_dict()
+    if any(name in persistent for name, _ in model.named_buffers()):
         return {}
-    new_name = "forward_sync_buffers"  # since PyTorch 2.13, which warns of the old one
+    new_name = "forward_sync_buffers"  # since PyTorch 2.13, which warns about the old name
     has_new_name = new_name in inspect.signature(DistributedDataParallel).parameters
     return {new_name if has_new_name else "broadcast_buffers": False}

@@ -1,8 +1,7 @@
 """ZeRO by DeepSpeed: stages 0 to 3 of its engine around a plain torch optimizer, with offload to the host's memory.
 
-DeepSpeed is called directly (`deepspeed.initialize`), with the process group that is already up, and never writes
-files: weights and optimizer states come and go by name, as with every other strategy. Nothing is compiled unless
-`cpu_adam` asks for it.
+DeepSpeed is called directly (`deepspeed.initialize`), uses the open process group, and writes no files: weights and
+optimizer states are saved and loaded by name, as in every other strategy. Nothing is compiled unless `cpu_adam` is on.
 """
 
 import os
@@ -63,15 +62,15 @@ class DeepSpeedStrategy:
         if self._engine_scale is not None:
             return self._engine_scale.last_scale
         if self._options.keeps_16_bits and self._precision.scales_loss:
-            return INITIAL_SCALE  # of an engine that is not there yet
+            return INITIAL_SCALE  # the engine is not made yet
         return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
-        # It asks for a local rank again and again, which a single process has not been given.
+        # DeepSpeed reads LOCAL_RANK several times; a single process may not have it.
         self._until_close.enter_context(setup.environment(LOCAL_RANK=str(self._local_rank)))
-        # Stage 3 puts another function in its place, for all models of the process.
+        # Stage 3 replaces this function for all models of the process.
         self._until_close.callback(setattr, functional, "linear", functional.linear)
-        # DeepSpeed makes its weights in fp32 of those in 16 bits; a run is to begin with what was loaded.
+        # DeepSpeed makes its fp32 weights from the 16-bit ones; below they get the loaded fp32 values again.
         named = model.named_parameters() if self._options.keeps_16_bits else ()
         loaded = {f"model/{name}": p.detach() for name, p in named}
         self._model = whole.place(model, self._device)
@@ -97,7 +96,7 @@ class DeepSpeedStrategy:
         gradient_scale: float | Tensor = float(self.layout.world_size)
         if self._scaler is not None and self._options.stage == 0:
             gradient_scale = gradient_scale * self._scaler.scale
-        elif self._scaler is not None:  # the engine multiplies by it, and divides the norm and the gradients again
+        elif self._scaler is not None:  # the engine multiplies the loss by it, and divides the norm and the gradients
             self._engine.optimizer.override_loss_scale(float(self._scaler.scale))
         parts = []
         for number, batch in enumerate(micro_batches, start=1):
@@ -114,14 +113,14 @@ class DeepSpeedStrategy:
         return GradientWatch(self._model.parameters(), scale=self.layout.world_size * scale)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        if self._options.stage == 0:  # its optimizer is ours
+        if self._options.stage == 0:  # here the engine's optimizer is the plain torch one
             parameters = self._model.parameters()
             return whole.clip_and_step(self._engine.optimizer, parameters, max_grad_norm, self._scaler)
-        # Its configuration is read once, when the engine starts, and 0.0 means no clipping.
+        # DeepSpeed reads its configuration only when the engine starts. 0.0 means no clipping.
         self._engine.optimizer.clip_grad = max_grad_norm or 0.0
         if self._engine_scale is not None:
             self._engine_scale.begin()
-        self._engine.step()  # not taken when the norm is not finite
+        self._engine.step()  # changes no weights if the norm is not finite
         if self._engine_scale is not None:
             self._engine_scale.end()
         norm = torch.as_tensor(self._engine.get_global_grad_norm(), device=self._device)
@@ -152,7 +151,7 @@ class DeepSpeedStrategy:
 
 
 class _UnderAutocast(nn.Module):
-    """The model under the policy's autocast: DeepSpeed's engine switches off one that is around it."""
+    """The model with the policy's autocast inside: DeepSpeed's engine switches off an autocast around it."""
 
     def __init__(self, model: nn.Module, precision: Precision, device: torch.device) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
-"""The one part of DeepSpeed that is compiled: its AdamW for offloaded states.
+"""Compiles the only part of DeepSpeed that has to be compiled: its AdamW for offloaded states.
 
-torch compiles on first use, without a word and for minutes, and waits for ever for a compilation that was killed. Here
-it is said before, done by one process of each machine while the others wait, and a lock that nobody holds is named.
+torch compiles at the first use, without a message and for minutes, and waits for ever for the lock of a killed
+compilation. Here a message is logged first, one process of each machine compiles while the others wait, and a lock
+without an owner is an error.
 """
 
 import logging
@@ -13,7 +14,7 @@ import torch
 from torch.optim import Optimizer
 
 from paratune.errors import LaunchError
-from paratune.hangs.pulse import working
+from paratune.hangs.progress import working
 from paratune.hardware.extensions import BuildLock, extensions_folder, find_locks, is_compiled
 from paratune.strategies.process_group import reduce_over_ranks
 
@@ -25,12 +26,12 @@ POLL_S = 0.2
 
 
 def make_cpu_adam(optimizer: Optimizer, *, local_rank: int) -> Optimizer:
-    """Return DeepSpeed's AdamW for processors over the groups of an AdamW, compiled if it is not yet. Collective.
+    """Return DeepSpeed's AdamW for CPUs over the parameter groups of an AdamW; compile it if necessary. Collective.
 
-    The group dictionaries are shared, so that a learning rate set in one is the other's as well.
+    Both optimizers share the group dictionaries, so a new learning rate in one is also set in the other.
 
     Raises:
-        LaunchError: It cannot be compiled, or a killed compilation is in the way.
+        LaunchError: It cannot be compiled, or there is the lock of a killed compilation.
     """
     prebuild(_load_cpu_adam, local_rank=local_rank)
     from deepspeed.ops.adam import DeepSpeedCPUAdam
@@ -41,18 +42,18 @@ def make_cpu_adam(optimizer: Optimizer, *, local_rank: int) -> Optimizer:
 
 
 def prebuild(load: Callable[[], Any], *, local_rank: int, name: str = CPU_ADAM) -> None:
-    """Have an extension compiled by the first process of each machine, then loaded by all. Collective.
+    """Compile an extension in the first process of each machine, then load it in all processes. Collective.
 
     Args:
-        load: Compiles it where it is not yet compiled, and loads it.
-        local_rank: 0 compiles.
-        name: Of the extension.
+        load: Compiles the extension if necessary, and loads it.
+        local_rank: The process with 0 compiles.
+        name: The name of the extension.
 
     Raises:
-        LaunchError: On every rank, when one of them fails.
+        LaunchError: On every rank, if one rank fails.
     """
-    for turn in (True, False):
-        error = _attempt(load, name) if (local_rank == 0) is turn else None
+    for is_first_process in (True, False):
+        error = _attempt(load, name) if (local_rank == 0) is is_first_process else None
         failed = reduce_over_ranks(torch.tensor([float(error is not None)]), "max")
         if error is not None:
             raise error
@@ -76,7 +77,7 @@ def _attempt(load: Callable[[], Any], name: str) -> LaunchError | None:
         log.info("DeepSpeed's %s is ready after %.0f s", name, time.perf_counter() - begin)
     except LaunchError as error:
         return error
-    except Exception as error:  # whatever a compiler or a loader says
+    except Exception as error:  # a compiler or a loader may raise anything
         return LaunchError(
             f"DeepSpeed's {name} cannot be compiled or loaded: {error}; set strategy.cpu_adam: false, which needs "
             "no compiler",
@@ -87,31 +88,31 @@ def _attempt(load: Callable[[], Any], name: str) -> LaunchError | None:
 
 
 def _wait_for_lock(name: str) -> None:
-    """Wait for another process that compiles; for one that was killed there is nothing to wait for.
+    """Wait for another process that compiles the extension.
 
     Raises:
-        LaunchError: The lock has no owner.
+        LaunchError: The process that made the lock has ended.
     """
-    said = False
+    has_logged = False
     while locks := find_locks(extensions_folder(), name):
         refuse_stale(locks)
-        if not said:
+        if not has_logged:
             log.info("waiting for another process that compiles DeepSpeed's %s: %s", name, locks[0].describe())
-            said = True
+            has_logged = True
         time.sleep(POLL_S)
 
 
 def refuse_stale(locks: list[BuildLock]) -> None:
-    """Refuse to wait for a lock that nobody will delete.
+    """Refuse to wait for a lock that no process will delete.
 
     Raises:
-        LaunchError: There is one; the message names it.
+        LaunchError: There is such a lock; the message has its path.
     """
     for lock in locks:
         if lock.is_stale:
             raise LaunchError(
-                f"a compilation was killed and left its lock, for which every run would wait for ever: "
-                f"{lock.describe()}; delete the file and start again",
+                f"a killed compilation left a lock file, for which every run would wait for ever: {lock.describe()}; "
+                "delete the file and start again",
                 code="deepspeed.stale_lock",
             )
 

@@ -1,7 +1,7 @@
-"""DeepSpeed in float64, for proofs: the places where it takes float32 for the widest type there is.
+"""Makes DeepSpeed compute in float64, for certificates: replaces its functions that use float32.
 
-Its configuration has no word for float64: master weights, reductions and norms would be rounded on their way. Nothing
-here is used in other precisions. Methods that are replaced must be there, so that a version without them is noticed.
+DeepSpeed has no option for float64: it would round master weights, reductions and norms. Nothing here is used in other
+precisions. A version of DeepSpeed without one of the replaced functions is an error.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,10 +17,10 @@ from paratune.errors import ConfigError
 
 @contextmanager
 def precision(dtype: torch.dtype) -> Iterator[None]:
-    """Let an engine that is made meanwhile keep, add up and send float64, if that is the `dtype`.
+    """If `dtype` is float64, let an engine that is made in the block keep, sum and send float64.
 
     Raises:
-        ConfigError: This version of DeepSpeed is made in another way.
+        ConfigError: This version of DeepSpeed lacks a function that has to be replaced.
     """
     if dtype != torch.float64:
         yield
@@ -29,16 +29,16 @@ def precision(dtype: torch.dtype) -> Iterator[None]:
     from deepspeed.runtime.engine import DeepSpeedEngine
     from deepspeed.runtime.zero.partition_parameters import InsertPostInitMethodToModuleSubClasses as Init
 
-    types_of = DeepSpeedEngine.get_data_types
+    get_data_types = DeepSpeedEngine.get_data_types
     replaced = {
         (ZeROOptimizer, "_configure_master_weights"): lambda *_, **__: torch.float64,
         (DeepSpeedEngine, "communication_data_type"): torch.float64,
-        # The dtype of modules that are made under stage 3, of which there are none. Where the processor computes in
-        # fp16 it is that of the weights, and float64 is refused.
+        # The dtype of modules that are made inside stage 3's context; we make none there. On a CPU with fp16 DeepSpeed
+        # checks the dtype of the weights here and refuses float64.
         (Init, "_set_dtype"): lambda init, *_: setattr(init, "dtype", torch.float32),
-        # Without ZeRO the answer chooses a wrapper for mixed precision.
+        # Without ZeRO (stage 0) the result chooses a wrapper for mixed precision, so it must stay as it is.
         (DeepSpeedEngine, "get_data_types"): lambda engine: (
-            (torch.float64, torch.float64) if engine.zero_optimization() else types_of(engine)
+            (torch.float64, torch.float64) if engine.zero_optimization() else get_data_types(engine)
         ),
     }
     before = {}
@@ -53,7 +53,7 @@ def precision(dtype: torch.dtype) -> Iterator[None]:
 
 
 def widen(engine: Any) -> None:
-    """Do the same to an engine that is made: to its reductions (stage 0) and its norms (stages 1 and 2)."""
+    """Let an existing engine use float64 in its reductions (stage 0) and norms (stages 1 and 2)."""
     stage = engine.zero_optimization_stage()
     if stage == 0:
         from deepspeed.accelerator import get_accelerator
@@ -68,7 +68,7 @@ def widen(engine: Any) -> None:
 
 
 def _norm(gradients: Iterable[Tensor], params: Any, norm_type: int = 2) -> Tensor:
-    """Return the norm of one group's gradients over all ranks, each of which has a part of them."""
+    """Return the norm of a group's gradients, of which each rank has a part."""
     square = torch.stack([gradient.double().square().sum() for gradient in gradients]).sum()
     dist.all_reduce(square)
     return square.sqrt()

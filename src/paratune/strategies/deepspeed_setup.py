@@ -1,4 +1,4 @@
-"""Starting DeepSpeed's engine: its configuration, its noise, what it would compile."""
+"""Starts DeepSpeed's engine: its configuration, its log messages, and its compiled extensions."""
 
 import contextlib
 import copy
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from paratune.config.deepspeed_limits import STAGES, limits_of
+from paratune.config.deepspeed_limits import STAGES, deepspeed_limits
 from paratune.errors import LaunchError, require
 from paratune.strategies import deepspeed_double as double
 
@@ -26,7 +26,7 @@ _OLD_NAMES = r"`torch\.distributed\.(all_gather_into_tensor|reduce_scatter_tenso
 
 @dataclass(frozen=True)
 class Options:
-    """As in the configuration."""
+    """The options of `config.strategy_sections`."""
 
     stage: int
     offload_optimizer: bool = False
@@ -43,29 +43,29 @@ class Options:
 
     @property
     def keeps_16_bits(self) -> bool:
-        """Whether DeepSpeed's own mode of 16 bits is on."""
+        """Whether DeepSpeed's own 16-bit mode is on."""
         return self.param_dtype != "fp32"
 
 
 def import_deepspeed(device: torch.device) -> ModuleType:
-    """Import DeepSpeed for `device`, its messages turned to our log.
+    """Import DeepSpeed for `device`, and redirect its messages to our log.
 
     Raises:
         MissingDependency: It is not installed.
-        LaunchError: It was imported before, for another kind of device.
+        LaunchError: It was already imported for another kind of device.
     """
-    # Told nothing, it looks for what there is.
+    # Without this variable DeepSpeed chooses a device itself.
     with captured_output(), environment(DS_ACCELERATOR=device.type):
         deepspeed = require("deepspeed", extra="deepspeed")
-        found = deepspeed.accelerator.get_accelerator().device_name()
-    if found != device.type:
+        accelerator = deepspeed.accelerator.get_accelerator().device_name()
+    if accelerator != device.type:
         raise LaunchError(
-            f"DeepSpeed computes on {found} here, this run on {device.type}; unset DS_ACCELERATOR, or set it to "
+            f"DeepSpeed computes on {accelerator} here, this run on {device.type}; unset DS_ACCELERATOR, or set it to "
             f"{device.type}",
             code="deepspeed.accelerator",
         )
     logging.getLogger("DeepSpeed").handlers[:] = [_ToOurLog()]
-    # PyTorch's own names for collectives changed in 2.13; DeepSpeed 0.19 calls the old ones in every step.
+    # PyTorch 2.13 renamed these collectives; DeepSpeed 0.19 calls the old names in every step.
     warnings.filterwarnings("ignore", _OLD_NAMES, FutureWarning)
     return deepspeed
 
@@ -74,13 +74,14 @@ def engine_config(options: Options, model: nn.Module, blocks: Sequence[nn.Module
     """Return DeepSpeed's configuration.
 
     Args:
-        options: Of the strategy.
-        model: Whose parameters' size in bytes is that of all numbers that travel, but in a mode of 16 bits.
-        blocks: Its layers; see `limits_of`.
+        options: The options of the strategy.
+        model: The dtype of its parameters is that of all communication, except in a 16-bit mode.
+        blocks: Its layers; see `deepspeed_limits`.
     """
     zero: dict[str, Any] = {"stage": options.stage}
     if next(model.parameters()).dtype == torch.float64:
-        zero["reduce_scatter"] = False  # it refuses that for float64; each rank then gets all and drops the most
+        # DeepSpeed has no reduce-scatter for float64; each rank then gets the sums of all gradients and drops most.
+        zero["reduce_scatter"] = False
     zero |= _limits(options, model, blocks)
     if options.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
@@ -89,7 +90,7 @@ def engine_config(options: Options, model: nn.Module, blocks: Sequence[nn.Module
     own_mode = {options.param_dtype: {"enabled": True}} if options.keeps_16_bits else {}
     return {
         **own_mode,
-        # For its own statistics only: boundaries between steps are set by hand, and losses come divided.
+        # Only for DeepSpeed's statistics: the strategy itself sets the boundaries of steps and divides losses.
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "zero_optimization": zero,
@@ -99,8 +100,8 @@ def engine_config(options: Options, model: nn.Module, blocks: Sequence[nn.Module
 
 
 def _limits(options: Options, model: nn.Module, blocks: Sequence[nn.Module]) -> dict[str, int]:
-    """Return how much is sent and kept at a time by DeepSpeed's names; nothing at stage 0, which looks at none."""
-    limits = limits_of(
+    """Return the sizes of buckets and caches under DeepSpeed's names; empty at stage 0, which has none."""
+    limits = deepspeed_limits(
         asdict(options),
         element_size=2 if options.keeps_16_bits else next(model.parameters()).element_size(),
         largest_block=max((sum(p.numel() for p in block.parameters()) for block in blocks), default=0),
@@ -117,7 +118,7 @@ def start_engine(
     *,
     dtype: torch.dtype,
 ) -> Any:
-    """Return DeepSpeed's engine, on the process group that is up, with nothing compiled."""
+    """Return DeepSpeed's engine on the open process group, without compiling anything."""
     _forget_process_group()
     with captured_output(), _without_shared_memory(deepspeed), double.precision(dtype):
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=copy.deepcopy(config))
@@ -127,7 +128,7 @@ def start_engine(
 
 
 def _forget_process_group() -> None:
-    """Let DeepSpeed take the process group that is up: it keeps the first one that it saw."""
+    """Let DeepSpeed use the open process group: it would keep the first one of the process."""
     from deepspeed.comm import comm
     from deepspeed.utils import groups
 
@@ -137,7 +138,7 @@ def _forget_process_group() -> None:
 
 @contextlib.contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Set what is not set, for a while."""
+    """Set environment variables that are not set; delete them at the end of the block."""
     missing = [name for name in values if name not in os.environ]
     os.environ.update({name: values[name] for name in missing})
     try:
@@ -149,37 +150,37 @@ def environment(**values: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_shared_memory(deepspeed: ModuleType) -> Iterator[None]:
-    """Keep DeepSpeed from compiling, for minutes, an all-reduce for inference that no training uses."""
+    """Keep DeepSpeed from compiling, for minutes, an all-reduce that only inference uses."""
     deepspeed.ops.__compatible_ops__ = {}
     try:
         yield
     finally:
-        del deepspeed.ops.__compatible_ops__  # it is found out again when somebody asks
+        del deepspeed.ops.__compatible_ops__  # DeepSpeed computes it again at the next access
 
 
 @contextlib.contextmanager
 def captured_output() -> Iterator[None]:
-    """Put what is printed meanwhile into the log: stdout belongs to results."""
+    """Write all output to stdout of the block into the log: stdout is for results."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed), warnings.catch_warnings():
-            # It imports the compiler of torch, which uses what torch itself deprecates.
+            # DeepSpeed imports torch's compiler, which uses torch.jit, which torch itself deprecates.
             warnings.filterwarnings("ignore", r"`torch\.jit\.", DeprecationWarning)
             yield
     finally:
         for line in printed.getvalue().splitlines():
-            _keep(log.makeRecord(log.name, logging.INFO, __file__, 0, "DeepSpeed: %s", (line,), None))
+            _log(log.makeRecord(log.name, logging.INFO, __file__, 0, "DeepSpeed: %s", (line,), None))
 
 
 class _ToOurLog(logging.Handler):
-    """Takes what DeepSpeed logs; it comes with a handler that writes to stdout."""
+    """Replaces DeepSpeed's handler, which writes to stdout."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _keep(copy.copy(record))
+        _log(copy.copy(record))
 
 
-def _keep(record: logging.LogRecord) -> None:
-    """Put a record into the log files; on stderr, errors only: DeepSpeed's warnings are not the user's to mend."""
+def _log(record: logging.LogRecord) -> None:
+    """Write a record to the log files; only errors go to stderr, as a user cannot act on DeepSpeed's warnings."""
     if record.levelno < logging.ERROR:
         record.levelno = logging.DEBUG
     logging.getLogger("paratune").handle(record)

@@ -1,8 +1,8 @@
 """Weights and optimizer states under DeepSpeed's stages 1 to 3, whole and by name.
 
-The optimizer works on flat tensors, one a parameter group, of which each rank has a part. Stages 1 and 2 cut such a
-tensor into equal parts, through the middle of parameters, and keep all weights on each rank besides. Stage 3 cuts every
-parameter into equal parts, the last one padded.
+The optimizer has one flat tensor for each parameter group, of which each rank has a part. Stages 1 and 2 cut this
+tensor into equal parts, also inside parameters, and each rank has all weights as well. Stage 3 cuts every parameter
+into equal parts; the last one is padded.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,9 +17,9 @@ from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.whole import WholeState
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""What AdamW keeps for each parameter, besides its count of steps, which all parameters share."""
+"""AdamW's states of each parameter; its step count is the same for all parameters."""
 HALF = (torch.float16, torch.bfloat16)
-"""Of weights under DeepSpeed's own modes of 16 bits."""
+"""The dtypes of weights in DeepSpeed's own 16-bit modes."""
 
 
 class ShardedState:
@@ -30,13 +30,13 @@ class ShardedState:
     ) -> None:
         self._is_first = rank == 0
         self._scaler = scaler
-        self._parameters = dict(model.named_parameters())  # a tied one appears once
+        self._parameters = dict(model.named_parameters())  # a tied parameter appears once
         self._engine = engine
         self._optimizer = engine.basic_optimizer
         zero = engine.optimizer
         self._flat = zero.fp32_partitioned_groups_flat if stage == 3 else zero.single_partition_of_fp32_groups
         self._cut: _Cut = _Parameters(rank) if stage == 3 else _Groups(self._optimizer, self._flat)
-        # Buffers are whole under every stage.
+        # Buffers are whole in every stage.
         self._rest = WholeState(model, self._optimizer, rank=rank)
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
@@ -61,17 +61,18 @@ class ShardedState:
             kind, _, rest = key.partition("/")
             if kind == "optimizer":
                 name, _, state_name = rest.rpartition("/")
-                self._load_state(self._parameters[name], state_name, _fitting(key, read(key), self._parameters[name]))
+                self._load_state(
+                    self._parameters[name], state_name, _check_shape(key, read(key), self._parameters[name])
+                )
             elif kind == "model" and rest in self._parameters:
-                self._cut.set_weight(self._parameters[rest], _fitting(key, read(key), self._parameters[rest]))
+                self._cut.set_weight(self._parameters[rest], _check_shape(key, read(key), self._parameters[rest]))
             elif kind == "strategy" and self._scaler is not None:
                 self._scaler.load(rest, read(key))
             else:
                 self._rest.load(read, [key])
 
     def _drop_fetched(self) -> None:
-        """Let go of what stage 3 has fetched ahead: an evaluation ends with weights on their way that no backward pass
-        takes."""
+        """Release the weights that stage 3 has gathered ahead: an evaluation has no backward pass that uses them."""
         self._engine.empty_partition_cache()
 
     def _on_first(self, tensor: Tensor) -> Tensor | None:
@@ -82,7 +83,7 @@ class ShardedState:
 
     def _state(self, parameter: nn.Parameter, name: str) -> Tensor:
         if name == "step":
-            return torch.tensor(float(self._optimizer.state[self._flat[0]]["step"]))  # for each key its own
+            return torch.tensor(float(self._optimizer.state[self._flat[0]]["step"]))  # a new tensor for each key
         return self._cut.state(parameter, name)
 
     def _load_state(self, parameter: nn.Parameter, name: str, value: Tensor) -> None:
@@ -93,11 +94,11 @@ class ShardedState:
             return
         for flat in self._flat:
             state = self._optimizer.state[flat]
-            is_tensor = isinstance(state["step"], Tensor)  # DeepSpeed's own AdamW keeps a number
+            is_tensor = isinstance(state["step"], Tensor)  # DeepSpeed's own AdamW has a number
             state["step"] = value.to(flat.device, torch.float32, copy=True) if is_tensor else int(value)
 
     def _make_states(self, value: Tensor) -> None:
-        """Make what the first step would make, so that there is something to load into."""
+        """Make the states that the first step would make, so that values can be loaded into them."""
         counts_in_tensor = isinstance(self._optimizer, torch.optim.AdamW)
         for flat in self._flat:
             state = self._optimizer.state[flat]
@@ -106,7 +107,7 @@ class ShardedState:
 
 
 class _Cut(Protocol):
-    """How parameters are cut into parts: a parameter's whole weight or state, gathered by all ranks together."""
+    """Access to the whole weight or state of a parameter that is cut into parts. All methods are collective."""
 
     def weight(self, parameter: nn.Parameter) -> Tensor: ...
 
@@ -118,9 +119,9 @@ class _Cut(Protocol):
 
 
 class _Groups:
-    """Stages 1 and 2. DeepSpeed notes at each parameter which piece of it lies where in this rank's part of a group.
+    """Stages 1 and 2. `_hp_mapping` of a parameter has the place of its piece in this rank's part of a group.
 
-    `deepspeed.utils.safe_get_full_optimizer_state` reads the same note; it returns float32 whatever was asked for.
+    `deepspeed.utils.safe_get_full_optimizer_state` reads it too, but returns float32 only.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, flat: list[Tensor]) -> None:
@@ -128,7 +129,7 @@ class _Groups:
         self._flat = flat
 
     def weight(self, parameter: nn.Parameter) -> Tensor:
-        return _in_full(parameter) if parameter.dtype in HALF else parameter.detach()
+        return _fp32_weight(parameter) if parameter.dtype in HALF else parameter.detach()
 
     def set_weight(self, parameter: nn.Parameter, value: Tensor) -> None:
         from deepspeed.utils import safe_set_full_fp32_param
@@ -139,29 +140,30 @@ class _Groups:
 
     def state(self, parameter: nn.Parameter, name: str) -> Tensor:
         whole = torch.zeros(parameter.numel(), dtype=self._flat[0].dtype, device=self._flat[0].device)
-        if (here := self._piece(parameter, name)) is not None:
-            within, piece = here
-            whole[within] = piece
+        if (placed := self._piece(parameter, name)) is not None:
+            elements, piece = placed
+            whole[elements] = piece
         dist.all_reduce(whole)
         return whole.view_as(parameter)
 
     def set_state(self, parameter: nn.Parameter, name: str, value: Tensor) -> None:
-        if (here := self._piece(parameter, name)) is not None:
-            within, piece = here
-            piece.copy_(value.flatten()[within])
+        if (placed := self._piece(parameter, name)) is not None:
+            elements, piece = placed
+            piece.copy_(value.flatten()[elements])
 
     def _piece(self, parameter: nn.Parameter, name: str) -> tuple[slice, Tensor] | None:
-        """Return which part of a parameter's state this rank has, and that part."""
-        note: Any = parameter._hp_mapping  # type: ignore[attr-defined]
-        if note is None:
+        """Return which elements of a parameter's state this rank has, and their values; None if it has none."""
+        mapping: Any = parameter._hp_mapping  # type: ignore[attr-defined]
+        if mapping is None:
             return None
-        inside, at = note.lp_fragment_address, note.hp_fragment_address
-        state = self._optimizer.state[self._flat[note.param_group_index]][name]
-        return slice(inside.start, inside.start + inside.numel), state[at.start : at.start + at.numel]
+        in_parameter, in_flat = mapping.lp_fragment_address, mapping.hp_fragment_address
+        state = self._optimizer.state[self._flat[mapping.param_group_index]][name]
+        elements = slice(in_parameter.start, in_parameter.start + in_parameter.numel)
+        return elements, state[in_flat.start : in_flat.start + in_flat.numel]
 
 
 class _Parameters:
-    """Stage 3, through the helpers that DeepSpeed has for it."""
+    """Stage 3, with DeepSpeed's own functions for it."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -170,7 +172,7 @@ class _Parameters:
         from deepspeed.runtime.zero import GatheredParameters
 
         if parameter.dtype in HALF:
-            return _in_full(parameter)
+            return _fp32_weight(parameter)
         with GatheredParameters([parameter]):
             return parameter.detach().clone()
 
@@ -194,22 +196,22 @@ class _Parameters:
         safe_set_local_optimizer_state(parameter, self._local(parameter, value), name)
 
     def _local(self, parameter: nn.Parameter, value: Tensor) -> Tensor:
-        """Return this rank's part, padded: `safe_set_full_*` fails where the parts are not equal without it."""
+        """Return this rank's part, padded: `safe_set_full_*` fails if the parts have unequal sizes."""
         num_here = parameter.ds_tensor.numel()  # type: ignore[attr-defined]
         flat = value.flatten()[self._rank * num_here : (self._rank + 1) * num_here]
         return torch.nn.functional.pad(flat, (0, num_here - flat.numel()))
 
 
-def _in_full(parameter: nn.Parameter) -> Tensor:
-    """Return the weight in fp32, of which `parameter` is the copy in 16 bits."""
+def _fp32_weight(parameter: nn.Parameter) -> Tensor:
+    """Return the fp32 weight of which `parameter` is the 16-bit copy."""
     from deepspeed.utils import safe_get_full_fp32_param
 
     whole: Tensor = safe_get_full_fp32_param(parameter)
     return whole
 
 
-def _fitting(key: str, value: Tensor, parameter: nn.Parameter) -> Tensor:
-    shape = tuple(getattr(parameter, "ds_shape", parameter.shape))  # under stage 3 a parameter holds nothing meanwhile
+def _check_shape(key: str, value: Tensor, parameter: nn.Parameter) -> Tensor:
+    shape = tuple(getattr(parameter, "ds_shape", parameter.shape))  # in stage 3 the parameter itself is empty
     if value.ndim > 0 and tuple(value.shape) != shape:
         raise ValueError(f"{key} has shape {tuple(value.shape)}, the parameter {shape}")
     return value

@@ -1,16 +1,17 @@
 """ZeRO-2, ZeRO-3 and hybrid sharding with PyTorch's FSDP2: the weights of a block are gathered when it runs.
 
-One class a kind. They differ in two constants: whether a block's weights are dropped between forward and backward, and
-over which ranks they are sharded.
+The kinds differ in two settings: whether the weights of a block are released between forward and backward, and among
+which ranks they are sharded.
 """
 
 import os
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 
@@ -19,32 +20,64 @@ from paratune.batch import Batch
 from paratune.config.feasibility.rules import world_size_reasons
 from paratune.config.feasibility.target import Ranks
 from paratune.config.feasibility.words import refuse
-from paratune.config.traits import TRAITS, Traits, traits_of
+from paratune.config.traits import TRAITS, Traits, strategy_traits
 from paratune.precision import Precision
 from paratune.strategies import whole
-from paratune.strategies.gradient_watch import UnshardedWatch
+from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
 
-class Zero3Strategy:
-    """Weights, gradients and optimizer states sharded over all ranks. See `protocol.Strategy`."""
+@dataclass(frozen=True)
+class FSDPKind:
+    """The settings of a kind; a call makes the strategy, as a call of the class does for other kinds."""
 
-    traits: ClassVar[Traits] = TRAITS["zero3"]
-    reshard_after_forward: ClassVar[bool] = True
+    traits: Traits
+    reshard_after_forward: bool = True
+    """False keeps weights gathered from the first forward to the last backward pass of a step."""
+    has_groups: bool = False
+    """Whether weights are sharded within groups of `shard_size` ranks, with data parallelism between the groups."""
+
+    def __call__(self, **arguments: Any) -> "FSDPStrategy":
+        return FSDPStrategy(self, **arguments)
+
+
+ZERO2 = FSDPKind(TRAITS["zero2"], reshard_after_forward=False)
+ZERO3 = FSDPKind(TRAITS["zero3"])
+HSDP = FSDPKind(TRAITS["hsdp"], has_groups=True)
+
+
+class FSDPStrategy:
+    """See `protocol.Strategy`.
+
+    Args:
+        shard_size: Ranks of a group, for a kind with groups: by default all processes of a machine.
+    """
 
     def __init__(
         self,
+        kind: FSDPKind,
         *,
         device: torch.device,
         precision: Precision,
         rank: int,
         world_size: int,
+        shard_size: int | None = None,
         cpu_offload: bool = False,
         param_dtype: str = "fp32",
     ) -> None:
+        self.traits = kind.traits
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
+        self._kind = kind
+        self._mesh_shape: tuple[int, ...] = (world_size,)
+        if kind.has_groups:
+            shard_size = shard_size or parse_count(os.environ.get("LOCAL_WORLD_SIZE")) or world_size
+            # Only the processes know whether machines have unequal numbers of processes.
+            traits = strategy_traits(kind.traits.kind, {"shard_size": shard_size})
+            assert traits is not None
+            refuse(world_size_reasons(traits, Ranks(world_size, None)))
+            self._mesh_shape = (world_size // shard_size, shard_size)
         self._device = device
         self._precision = precision.with_weights(param_dtype)
         self._cpu_offload = cpu_offload
@@ -56,31 +89,28 @@ class Zero3Strategy:
     def loss_scale(self) -> Tensor | None:
         return None if self._scaler is None else self._scaler.last_scale
 
-    def mesh(self) -> DeviceMesh:
-        """Return the ranks over which weights are sharded (last dimension) and replicated (first of two)."""
-        return init_device_mesh(self._device.type, (self.layout.world_size,))
-
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
-        # To be offloaded, the model stays on the host; fully_shard brings one unit at a time to the device and back.
+        # With offload the model stays on the host; fully_shard moves one unit at a time to the device and back.
         self._model = model.train() if self._cpu_offload else whole.place(model, self._device)
+        # FSDP2 replicates weights over the first of two dimensions, and shards them over the last.
+        dimensions = ("replicate", "shard") if self._kind.has_groups else None
         options: dict[str, Any] = {
-            "mesh": self.mesh(),
-            "reshard_after_forward": self.reshard_after_forward,
-            # Without `strategy.param_dtype` autocast does the rest, operation by operation as in every other strategy.
-            # With it whole blocks compute in 16 bits, norms and softmax too, which is another experiment; losses are
-            # float32 anyhow (`models.objectives`), and so are shards and what is summed over ranks and micro-batches.
+            "mesh": init_device_mesh(self._device.type, self._mesh_shape, mesh_dim_names=dimensions),
+            "reshard_after_forward": self._kind.reshard_after_forward,
+            # Without `strategy.param_dtype` autocast chooses the dtype of each operation, as in every other strategy.
+            # With it whole blocks compute in 16 bits, norms and softmax too: another experiment. Losses
+            # (`models.objectives`), shards, and sums over ranks and micro-batches are float32 in both cases.
             "mp_policy": MixedPrecisionPolicy(
                 param_dtype=self._precision.pass_dtype, reduce_dtype=self._precision.reduce_dtype
             ),
         }
         if self._cpu_offload:
             options["offload_policy"] = CPUOffloadPolicy()
-        # From the inside out: a unit takes the parameters that no unit inside it has taken.
+        # Blocks first: the unit of the model gets the parameters that are in no block, embeddings and head.
         for block in blocks:
             fully_shard(block, **options)
-        # What is in no block - embeddings and head - is one more unit.
         fully_shard(self._model, **options)
-        # Only now: fully_shard has replaced the parameters by DTensors, which an earlier optimizer would not hold.
+        # After fully_shard, which replaces the parameters by DTensors.
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
@@ -88,19 +118,20 @@ class Zero3Strategy:
         parts = []
         for number, batch in enumerate(micro_batches, start=1):
             is_last = number == len(micro_batches)
-            # Gradients are reduced once, with the last micro-batch; until then each rank adds up whole ones.
+            # Gradients are reduced once, with the last micro-batch; until then each rank sums whole gradients.
             self._model.set_requires_gradient_sync(is_last)
-            # ZeRO-2 needs the same weights for the next one.
-            self._model.set_reshard_after_backward(is_last or self.reshard_after_forward)
+            # ZeRO-2 uses the gathered weights for the next micro-batch too.
+            self._model.set_reshard_after_backward(is_last or self._kind.reshard_after_forward)
             parts.append(self._forward_backward_one(batch, phases))
         return torch.stack(parts).sum()
 
-    def watch_gradients(self) -> UnshardedWatch:
-        return UnshardedWatch(self._model, scale=self.layout.world_size * scale_of(self._scaler))
+    def watch_gradients(self) -> GradientWatch:
+        units = [module for module in self._model.modules() if isinstance(module, FSDPModule)]
+        return GradientWatch((), scale=self.layout.world_size * scale_of(self._scaler), gathering=units)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         norm = whole.clip_and_step(self._optimizer, self._model.parameters(), max_grad_norm, self._scaler)
-        return norm.to(self._device)  # of offloaded gradients it was computed on the host
+        return norm.to(self._device)  # with offload it is on the host
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -108,8 +139,8 @@ class Zero3Strategy:
         return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:
-        # After a forward pass without a backward pass (an evaluation) ZeRO-2 still has gathered weights in the place of
-        # its shards, which alone are what optimizer states belong to, and what is there to be written to.
+        # After an evaluation, which has no backward pass, ZeRO-2 still has gathered weights. Optimizer states belong to
+        # the shards, and checkpoints are read into the shards.
         for module in self._model.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
@@ -133,45 +164,3 @@ class Zero3Strategy:
             gradient_scale=self.layout.world_size,
             scaler=self._scaler,
         )
-
-
-class Zero2Strategy(Zero3Strategy):
-    """As ZeRO-3, but weights stay gathered from the first forward to the last backward pass of a step."""
-
-    traits: ClassVar[Traits] = TRAITS["zero2"]
-    reshard_after_forward: ClassVar[bool] = False
-
-
-class HSDPStrategy(Zero3Strategy):
-    """ZeRO-3 within groups of `shard_size` ranks, and data parallelism between the groups."""
-
-    traits: ClassVar[Traits] = TRAITS["hsdp"]
-
-    def __init__(
-        self,
-        *,
-        device: torch.device,
-        precision: Precision,
-        rank: int,
-        world_size: int,
-        shard_size: int | None = None,
-        cpu_offload: bool = False,
-        param_dtype: str = "fp32",
-    ) -> None:
-        super().__init__(
-            device=device,
-            precision=precision,
-            rank=rank,
-            world_size=world_size,
-            cpu_offload=cpu_offload,
-            param_dtype=param_dtype,
-        )
-        self._shard_size = shard_size or parse_count(os.environ.get("LOCAL_WORLD_SIZE")) or world_size
-        # Where the machines have unequal numbers of processes, which only these know.
-        traits = traits_of("hsdp", {"shard_size": self._shard_size})
-        assert traits is not None
-        refuse(world_size_reasons(traits, Ranks(world_size, None)))
-
-    def mesh(self) -> DeviceMesh:
-        shape = (self.layout.world_size // self._shard_size, self._shard_size)
-        return init_device_mesh(self._device.type, shape, mesh_dim_names=("replicate", "shard"))

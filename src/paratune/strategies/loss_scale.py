@@ -1,8 +1,9 @@
-"""Dynamic loss scaling: gradients of fp16 are multiplied by a scale, so that small ones do not become 0.
+"""Dynamic loss scaling: fp16 gradients are multiplied by a scale, so that small ones do not become 0.
 
-PyTorch's own GradScaler looks through all gradients for infinities. Here every strategy computes the norm of the whole
-model's gradient anyhow, which is the same number on every rank and not finite when anything in it is not: so no rank
-has to be asked, and all of them decide alike. Scale, counter and decision stay on the device: nothing waits for it.
+PyTorch's GradScaler searches all gradients for infinities. Here the norm of the whole model's gradient, which every
+strategy computes for clipping, is enough: it is not finite if any gradient is not finite, and it is the same number on
+every rank, so all ranks decide alike without communication. Scale, counter and decision stay on the device, so that
+nothing waits for it.
 """
 
 import torch
@@ -21,72 +22,72 @@ ICLR 2018, section 3.2. All scales are powers of two, so scaling and unscaling r
 
 
 class LossScaler:
-    """The scale, and what it has seen; the same on every rank."""
+    """The scale and its counter of good steps; the same on every rank."""
 
     def __init__(self) -> None:
         self.scale = torch.tensor(INITIAL_SCALE)
-        """What the loss of the next step is multiplied by: a float32 scalar, from the first update on on the device of
-        the norm."""
+        """The factor by which the loss of the next step is multiplied: a float32 scalar, after the first update on the
+        device of the norm."""
         self.last_scale = self.scale
-        """What that of the last step was."""
+        """The scale of the last step."""
         self._num_good_steps = torch.tensor(0, dtype=torch.int32)
         """Steps since the last overflow or growth."""
 
     @torch.no_grad()
     def unscale(self, norm: Tensor) -> tuple[Tensor, Tensor]:
-        """Look at the norm of a step's scaled gradient.
+        """Divide the norm of a scaled gradient by the scale, and check that it is finite.
 
         Args:
             norm: A scalar of any floating dtype.
 
         Returns:
-            The norm free of the scale, and a float32 scalar: 1 where the norm is not finite, 0 where the step can be
-            taken. Both on the device of `norm`.
+            The norm without the scale, and a float32 scalar: 1 if the norm is not finite, otherwise 0. Both on the
+            device of `norm`.
         """
-        self._bring_to(norm.device)
+        self._move_to(norm.device)
         unscaled = norm.detach().clone()
         overflow = torch.zeros((), device=norm.device)
         torch._amp_foreach_non_finite_check_and_unscale_([unscaled], overflow, self.scale.reciprocal())
         return unscaled, overflow
 
     def update(self, overflow: Tensor) -> None:
-        """Take note of a step: halve the scale after an overflow, double it after `GROWTH_INTERVAL` good steps.
+        """Halve the scale after an overflow; double it after `GROWTH_INTERVAL` good steps.
 
         Args:
-            overflow: As from `unscale`.
+            overflow: The second result of `unscale`.
         """
-        self._bring_to(overflow.device)
+        self._move_to(overflow.device)
         self.last_scale = self.scale.clone()
         torch._amp_update_scale_(
             self.scale, self._num_good_steps, overflow, GROWTH_FACTOR, BACKOFF_FACTOR, GROWTH_INTERVAL
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Return what a checkpoint has to hold, by name."""
+        """Return the values for a checkpoint by name."""
         return {"loss_scale": self.scale.double(), "loss_scale_good_steps": self._num_good_steps.long()}
 
     def load(self, name: str, value: Tensor) -> None:
-        """Take over one value of `state`; others are not known here, and left."""
+        """Load a value of `state`; names of other strategies are ignored."""
         if name == "loss_scale":
             self.scale = value.detach().to(self.scale.device, torch.float32, copy=True)
         elif name == "loss_scale_good_steps":
             self._num_good_steps = value.detach().to(self._num_good_steps.device, torch.int32, copy=True)
 
-    def _bring_to(self, device: torch.device) -> None:
+    def _move_to(self, device: torch.device) -> None:
         if self.scale.device != device:
             self.scale, self._num_good_steps = self.scale.to(device), self._num_good_steps.to(device)
 
 
 def overflow_of(norm: Tensor) -> Tensor:
-    """Return 1 where a norm that was unscaled already is not finite, else 0: a float32 scalar on its device."""
+    """Return 1 if an unscaled norm is not finite, otherwise 0: a float32 scalar on the norm's device."""
     return norm.isfinite().logical_not().float()
 
 
 def make_scaler(precision: Precision) -> LossScaler | None:
-    """Return the scaler of a policy that needs one."""
+    """Return the scaler of a policy that scales the loss; None for others."""
     return LossScaler() if precision.scales_loss else None
 
 
 def scale_of(scaler: LossScaler | None) -> Tensor | float:
-    """Return what the gradients of the step that is being computed are multiplied by."""
+    """Return the factor by which the gradients of the current step are multiplied."""
     return 1.0 if scaler is None else scaler.scale

@@ -1,4 +1,4 @@
-"""The process group: how processes find each other, and values combined over all of them."""
+"""Opens the process group of a run, and reduces values over all ranks."""
 
 import errno
 import logging
@@ -12,68 +12,67 @@ import torch.distributed as dist
 from torch import Tensor
 
 from paratune.errors import LaunchError
-from paratune.processes.launcher import Meeting, is_srun, srun_meeting
+from paratune.processes.launcher import Rendezvous, is_srun, srun_rendezvous
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
-from paratune.strategies.agent_store import agent_store, store_of_this_start
+from paratune.strategies.agent_store import agent_store, current_start_store
 from paratune.strategies.protocol import ReduceOp
-from paratune.strategies.tcp_store import meeting_of_variables, open_store
+from paratune.strategies.tcp_store import open_store, rendezvous_from_environment
 
 TIMEOUT = timedelta(hours=24)
-"""How long a collective may wait. Rank 0 writes checkpoints, checks hashes and saves the model while the others wait in
-one, and a node may tokenize while the others wait to meet: minutes are too short for that. A process that died is
-noticed by its closed connections and by the launcher, not by this."""
+"""How long a collective may wait. Minutes are too short: the other ranks wait in a collective while rank 0 writes
+checkpoints, checks hashes and saves the model, or while a node tokenizes. A process that has ended is detected by its
+closed connections and by the launcher, not by this limit."""
 
 log = logging.getLogger(__name__)
 
 
 def open_process_group(place: Place, device: torch.device) -> None:
-    """Bring up gloo for CPU tensors, and NCCL beside it for those of a GPU.
+    """Open a process group with gloo for CPU tensors and, on a GPU, NCCL for its tensors.
 
     Raises:
-        LaunchError: The processes did not find each other.
+        LaunchError: The processes cannot connect.
     """
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     arguments: dict[str, Any] = {"rank": place.rank, "world_size": place.world_size, "timeout": TIMEOUT}
     if place.world_size > 1:
         log.info("wait for all %d processes to join the process group", place.world_size)
-    meeting: Meeting | None = None
+    rendezvous: Rendezvous | None = None
     try:
         if place.world_size == 1:
-            # No port has to be free, and no host name has to resolve, for a process that meets nobody.
+            # A single process needs neither a free port nor a host name that resolves.
             arguments["store"] = dist.HashStore()  # type: ignore[attr-defined]
         elif RENDEZVOUS_VARIABLE in os.environ:
             arguments["init_method"] = os.environ[RENDEZVOUS_VARIABLE]
         elif not is_srun() and (store := agent_store(TIMEOUT)) is not None:
-            arguments["store"] = store_of_this_start(store, place.rank, place.world_size, TIMEOUT)
+            arguments["store"] = current_start_store(store, place.rank, place.world_size, TIMEOUT)
         else:
-            meeting = srun_meeting() if is_srun() else meeting_of_variables()
-            arguments["store"] = open_store(meeting, place.rank, TIMEOUT)
-            if meeting.is_one_machine and Path("/sys/class/net/lo").exists():
-                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # gloo listens there alone
+            rendezvous = srun_rendezvous() if is_srun() else rendezvous_from_environment()
+            arguments["store"] = open_store(rendezvous, place.rank, TIMEOUT)
+            if rendezvous.is_one_machine and Path("/sys/class/net/lo").exists():
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # gloo then listens on loopback only
         dist.init_process_group(backend, **arguments)
     except (RuntimeError, ValueError, OSError) as error:
-        if meeting is not None and getattr(error, "errno", None) == errno.EADDRINUSE:
-            raise LaunchError(_port_taken(meeting), code="launch.port_taken") from error
+        if rendezvous is not None and getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise LaunchError(_port_taken(rendezvous), code="launch.port_taken") from error
         if place.world_size == 1:
             raise LaunchError(
-                f"no process group of one process: {error}. gloo needs a network interface that is up, though nothing "
-                "goes over it: ip link set lo up; or strategy.kind: single, which needs no network at all",
+                f"no process group can be opened: {error}. gloo needs a network interface that is up, even for one "
+                "process: ip link set lo up; or strategy.kind: single, which needs no network",
                 code="launch.no_network",
             ) from error
         raise LaunchError(
-            f"rank {place.rank} of {place.world_size} did not find the others: {error}",
+            f"rank {place.rank} of {place.world_size} cannot connect to the other ranks: {error}",
             code="launch.rank_not_found",
             rank=place.rank,
             world_size=place.world_size,
         ) from error
 
 
-def _port_taken(meeting: Meeting) -> str:
+def _port_taken(rendezvous: Rendezvous) -> str:
     return (
-        f"the processes cannot join a process group at {meeting.host}:{meeting.port}: another program, perhaps "
-        f"another run on this "
-        "node, has that port; in the batch script: export MASTER_PORT=$((10000 + RANDOM % 20000)), or any other that "
-        "is free"
+        f"the processes cannot join a process group at {rendezvous.host}:{rendezvous.port}: another program, perhaps "
+        "another run on this node, uses that port; in the batch script: export MASTER_PORT=$((10000 + RANDOM % "
+        "20000)), or any free port"
     )
 
 
@@ -83,20 +82,25 @@ def close_process_group() -> None:
 
 
 def reduce_over_ranks(value: Tensor, op: ReduceOp) -> Tensor:
-    """Combine a CPU tensor over all ranks, as `Strategy.reduce` says; without a process group it is returned as is."""
+    """Combine a CPU tensor over all ranks, as `Strategy.reduce`; without a process group return it unchanged.
+
+    A group that has only NCCL, such as the Trainer's, combines it on the GPU.
+    """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return value
+    if dist.get_backend() == "nccl":
+        value = value.cuda()
     if op == "concat":
-        return _concat(value)
+        return _concat(value).cpu()
     reduced = value.clone()
     dist.all_reduce(reduced, op={"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}[op])
-    return reduced
+    return reduced.cpu()
 
 
 def _concat(value: Tensor) -> Tensor:
-    """Gather tensors whose first dimensions differ: all are padded to the longest for the way."""
-    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-    dist.all_gather(lengths, torch.tensor([len(value)]))
+    """Concatenate the tensors of all ranks, whose first dimensions may differ: they are gathered padded."""
+    lengths = [torch.zeros(1, dtype=torch.int64, device=value.device) for _ in range(dist.get_world_size())]
+    dist.all_gather(lengths, torch.tensor([len(value)], device=value.device))
     longest = max(int(length) for length in lengths)
     padded = value.new_zeros((longest, *value.shape[1:]))
     padded[: len(value)] = value

@@ -1,8 +1,7 @@
-"""The protocol that every parallel strategy meets: seven verbs and one fact.
+"""The protocol that every parallel strategy implements: seven methods, and the traits.
 
-The engine knows strategies only by this page. It is made so that a pipeline schedule, which owns forward and backward
-together, fits as well as data parallelism, where they are apart: `forward_backward` is one verb, takes all
-micro-batches of the step, and times what it does through `phases`.
+The engine uses strategies only through this protocol. `forward_backward` is one method that takes all micro-batches of
+a step, because the schedule of a pipeline interleaves forward and backward passes. It measures them with `phases`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,16 +18,17 @@ from paratune.config.traits import Traits
 ReduceOp = Literal["sum", "max", "min", "concat"]
 MakeOptimizer = Callable[[Iterable[tuple[str, nn.Parameter]]], Optimizer]
 Phases = Callable[[str], AbstractContextManager[None]]
-"""`with phases("forward"): ...` adds the time of the block to that phase of the step; may be entered many times.
+"""`with phases("forward"): ...` adds the time of the block to this phase of the step; a phase may be entered often.
 
-`with phases("schedule"): ...` around the passes of a pipeline shows how long it computed nothing between them."""
+`with phases("schedule"): ...` around all passes of a pipeline measures the time between them, the bubble."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which ranks there are and which of them see the same data.
+    """The position of a rank among all ranks and among the shares of the data.
 
-    Ranks that work on one replica of the model (the stages of a pipeline) share a `data_rank`; data is dealt by it.
+    Ranks that work on one replica of the model (the stages of a pipeline) have the same `data_rank` and so the same
+    samples.
     """
 
     rank: int
@@ -38,43 +38,43 @@ class Layout:
 
 
 class State(Protocol):
-    """Weights and optimizer states, whole and by name, whatever the sharding; so checkpoints move between strategies.
+    """Weights and optimizer states as whole tensors with names, for checkpoints that every strategy can load.
 
     Keys are `model/<parameter or buffer name>`, `optimizer/<parameter name>/<state name>`, and `strategy/<name>` for
-    what a strategy itself has to remember, such as its loss scale. A run that goes on with another strategy or in
-    another precision ignores the names under `strategy/` that it does not have.
+    the strategy's own state, such as its loss scale. A run that is resumed with another strategy or precision ignores
+    unknown names under `strategy/`.
     """
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
-        """Yield each key that starts with `prefix`, in the same order on every rank, with the whole tensor on the CPU
-        on rank 0 and None elsewhere. Collective: every rank must run through all of it."""
+        """Yield the keys that start with `prefix`, in the same order on every rank, each with the whole tensor on the
+        CPU on rank 0, and None on other ranks. Collective: every rank must iterate to the end."""
         ...
 
     def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
-        """Take over the tensors named by `keys` (some or all of those of `tensors`), each rank what it holds of them.
+        """Load the tensors of `keys`, some or all keys of `tensors`; each rank keeps its own shards.
 
         Raises:
-            KeyError: A key is not known here; not one of `strategy/`.
-            ValueError: A shape does not fit.
+            KeyError: A key outside `strategy/` is unknown.
+            ValueError: A tensor has the wrong shape.
         """
         ...
 
 
 class Strategy(Protocol):
-    """How one training job is spread over devices. Constructed inside each process, with the process group up.
+    """How the processes of a run share states and work. Each process makes one after it opened the process group.
 
-    What a strategy may have besides: `ScalesLoss`, `WatchesGradients`.
+    Optional capabilities: `ScalesLoss`, `WatchesGradients`.
     """
 
     traits: ClassVar[Traits]
     layout: Layout
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
-        """Shard, wrap and place the model, then make the optimizer of what this rank holds.
+        """Shard, wrap and move the model to the device, then make the optimizer of this rank's parameters.
 
         Args:
             model: A `BatchModel` on the CPU, the same on every rank.
-            blocks: Its repeated layers in order, for strategies that cut there.
+            blocks: Its repeated layers in order, for strategies that shard or divide the model by blocks.
             make_optimizer: Called with (name, parameter) pairs, after sharding.
         """
         ...
@@ -83,11 +83,11 @@ class Strategy(Protocol):
         """Compute the gradients of one optimizer step.
 
         Returns:
-            This rank's part of the loss, detached, on the device: the sum over all ranks is the loss of the step, each
-            sample counted once.
+            This rank's part of the loss, detached, on the device. The sum over all ranks is the loss of the step, in
+            which each sample counts once.
 
-        Memory may run out in here. A strategy for one process (`traits.max_world_size` is 1) is then called again with
-        smaller micro-batches, after the gradients of its optimizers were cleared.
+        If memory runs out here, a strategy for one process (`traits.max_world_size` is 1) is called again with smaller
+        micro-batches, after its gradients were cleared.
         """
         ...
 
@@ -95,8 +95,8 @@ class Strategy(Protocol):
         """Clip, update the weights and clear the gradients.
 
         Returns:
-            The norm of the whole model's gradient before clipping, the same scalar on every rank, on the device. One
-            that is not finite, of a strategy that scales the loss, means that the weights were left as they are.
+            The norm of the whole model's gradient before clipping, the same scalar on every rank, on the device. If the
+            strategy scales the loss and the norm is not finite, the weights have not changed.
         """
         ...
 
@@ -116,19 +116,19 @@ class Strategy(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what the strategy holds; the object is not used afterwards."""
+        """Release all memory and process groups of the strategy, which is not used afterwards."""
         ...
 
 
 @runtime_checkable
 class ScalesLoss(Protocol):
-    """A strategy that can scale the loss, without which it does not train where `Precision.scales_loss`."""
+    """A strategy that can scale the loss; where `Precision.scales_loss` is true, training needs it."""
 
     @property
     def loss_scale(self) -> Tensor | float | None:
-        """The scale of the last step, a number or a scalar on the device; None where this run has none.
+        """The scale of the last step, a number or a scalar on the device; None if this run does not scale the loss.
 
-        With one, gradient norms need not be finite, because such steps are skipped; without, that is an error.
+        With a scale, steps whose gradient norm is not finite are skipped; without, such a norm is an error.
         """
         ...
 
@@ -141,23 +141,23 @@ class Watch(Protocol):
     def __exit__(self, kind: Any, error: Any, at: Any, /) -> None: ...
 
     def squared_norm(self) -> Tensor | None:
-        """Return sum |g_i|^2 over micro-batches, a float64 scalar on the device; None where there was no gradient."""
+        """Return sum |g_i|^2 over micro-batches, a float64 scalar on the device; None without a gradient."""
         ...
 
 
 @runtime_checkable
 class WatchesGradients(Protocol):
-    """A strategy whose gradients can be seen micro-batch by micro-batch: the gradient noise scale is measured by it."""
+    """A strategy that can measure the gradient of each micro-batch, from which the noise scale is computed."""
 
     def watch_gradients(self) -> Watch:
-        """Return what is entered around one `forward_backward`.
+        """Return a context manager for one `forward_backward`.
 
         Raises:
-            NotImplementedError: There is none in this run; the text says why.
+            NotImplementedError: This run cannot measure them; the message has the reason.
         """
         ...
 
 
 def loss_scale_of(strategy: object) -> Tensor | float | None:
-    """Return the scale of the last step; None for a strategy that scales nothing, or not in this run."""
+    """Return the loss scale of the last step; None if the strategy does not scale the loss in this run."""
     return strategy.loss_scale if isinstance(strategy, ScalesLoss) else None

@@ -1,4 +1,4 @@
-"""One process on one device: the reference that all other strategies are held to."""
+"""One process on one device: the reference with which all other strategies are compared."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -38,7 +38,7 @@ class SingleStrategy:
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = whole.place(model, self._device)
         self._working = make_working_weights(model, blocks, self._precision)
-        self._parameters = list(model.parameters())  # to go through all modules in each step costs more than clipping
+        self._parameters = list(model.parameters())  # walking through all modules in each step costs more than clipping
         self._optimizer = make_optimizer(model.named_parameters())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:

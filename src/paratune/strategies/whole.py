@@ -1,6 +1,6 @@
-"""What strategies that run the whole model in each process share: steps as functions, and access to the states.
+"""Functions shared by strategies that run the whole model in each process: steps, and access to the states.
 
-Each rank may hold all of a weight, or, under FSDP2, a shard of it (a `DTensor`).
+A rank has the whole of each weight or, with FSDP2, a shard of it (a `DTensor`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,20 +20,20 @@ from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Phases
 
 OPTIMIZER_STATES = ("exp_avg", "exp_avg_sq", "step")
-"""What AdamW and LAMB keep for each parameter; ranks without them know the names from here."""
+"""The states of AdamW and LAMB for each parameter; ranks without these states need their names too."""
 
 
 def place(model: nn.Module, device: torch.device) -> nn.Module:
-    """Return the model on `device`, all of it in training mode.
+    """Move the model to `device`, set all its modules to training mode, and return it.
 
-    transformers loads models in eval mode, and a module around one says of itself that it trains: `set_training` would
-    believe it, and dropout would be off until the first evaluation.
+    transformers loads models in eval mode, and a wrapper around such a model starts in training mode. `set_training`
+    looks only at the wrapper, so that dropout would be off until the first evaluation.
     """
     return model.to(device).train()
 
 
 def set_training(model: nn.Module, training: bool) -> None:
-    """Switch dropout on or off, if it is not so already: going through all modules costs as much as a small layer."""
+    """Switch dropout on or off, unless it is so already: visiting all modules costs as much as a small layer."""
     if model.training != training:
         model.train(training)
 
@@ -41,18 +41,19 @@ def set_training(model: nn.Module, training: bool) -> None:
 def using(
     working: WorkingWeights | None, model: nn.Module, batch: Batch, precision: Precision, device: torch.device
 ) -> AbstractContextManager[None]:
-    """Return the context of passes that use the working copies of the weights, where there are some.
+    """Return the context in which a pass uses the working copies of the weights, if there are any.
 
-    Before the first of them the model runs once, without gradients and dropout, to show what is computed together.
+    Before the first pass the model runs once, without gradients and dropout, to find the layers that can be computed
+    together.
     """
     if working is None:
         return nullcontext()
-    if not working.has_looked:
+    if not working.has_trial:
         training = model.training
         set_training(model, False)
         try:
             with torch.no_grad():
-                working.look(lambda: forward(model, batch, precision, device))
+                working.run_trial(lambda: forward(model, batch, precision, device))
         finally:
             set_training(model, training)
     return working.use()
@@ -80,15 +81,15 @@ def forward_backward_one(
     """Run forward and backward of one micro-batch.
 
     Args:
-        runner: What is called: the model, or its wrapper.
-        model: Gives the loss.
+        runner: The module to call: the model or its wrapper.
+        model: Computes the loss.
         batch: The micro-batch.
-        phases: Times the two.
+        phases: Measures the two phases.
         precision: Autocast of the forward pass.
-        device: Where it computes.
-        gradient_scale: Multiplies the gradients, not the returned loss.
-        scaler: Multiplies them once more, by its scale, until `clip_and_step`.
-        working: Copies of the weights in the dtype of autocast; without, autocast casts them.
+        device: The device of the model.
+        gradient_scale: A factor of the gradients, but not of the returned loss.
+        scaler: Its scale is a further factor of the gradients, until `clip_and_step`.
+        working: Copies of the weights in the dtype of autocast; without them autocast casts the weights.
 
     Returns:
         The batch's part of the step's loss, detached.
@@ -105,7 +106,7 @@ def forward_backward_one(
 
 
 def total(parts: Sequence[Tensor]) -> Tensor:
-    """Return the sum of the losses of micro-batches, scalars; nothing is launched for one alone."""
+    """Return the sum of the losses of micro-batches, scalars; for a single loss without a kernel launch."""
     return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum()
 
 
@@ -118,40 +119,40 @@ def clip_and_step(
     norm: Tensor | None = None,
     working: WorkingWeights | None = None,
 ) -> Tensor:
-    """Scale gradients down to `max_grad_norm`, update, clear; return their norm before.
+    """Clip gradients to `max_grad_norm`, update the weights, clear the gradients; return the norm before clipping.
 
     Args:
-        optimizer: Of these parameters.
-        parameters: Those that this rank holds, whole or as shards.
+        optimizer: The optimizer of these parameters.
+        parameters: The parameters of this rank, whole or as shards.
         max_grad_norm: None leaves gradients as they are.
-        scaler: With whose scale they come. The returned norm is free of it; when that is not finite, weights stay as
-            they are: on every rank, because the norm is the same on every rank. A fused optimizer decides that on the
-            device; others (LAMB) wait for it.
-        norm: Of the whole model's gradient as it comes, where `parameters` are only some of the model's.
-        working: Copies of the weights, which have to be made again after this.
+        scaler: The gradients are multiplied by its scale; the returned norm is not. If the norm is not finite, no rank
+            changes its weights, as the norm is the same on every rank. A fused optimizer decides this on the device;
+            for others (LAMB) the host waits for the device.
+        norm: The norm of the whole model's gradient, still scaled, if `parameters` are only a part of the model's.
+        working: Copies of the weights, which are marked as outdated.
     """
     if working is not None:
         working.mark_changed()
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
-    # Under FSDP2 the norm of sharded gradients is itself a DTensor, which `_gathered` reduces over ranks: every rank
-    # has to come here.
+    # With FSDP2 the norm of sharded gradients is itself a DTensor, which `_gather` reduces over ranks: every rank must
+    # run this line.
     if norm is None:
         norm = _total_norm([p.grad for p in with_gradient if p.grad is not None])
     overflow, divisor = None, None
     if scaler is not None:
-        norm, overflow = scaler.unscale(_gathered(norm))
-        # Before the update, which changes the scale in place: these gradients came multiplied by the old one.
+        norm, overflow = scaler.unscale(_gather(norm))
+        # Before `update`, which changes the scale in place: these gradients were multiplied by the old scale.
         divisor = scaler.scale * _clip_divisor(norm, max_grad_norm)
         scaler.update(overflow)
     elif max_grad_norm is not None:
         divisor = _clip_divisor(norm, max_grad_norm)
     _step(optimizer, with_gradient, divisor, overflow)
     optimizer.zero_grad(set_to_none=True)
-    return _gathered(norm)
+    return _gather(norm)
 
 
 def _total_norm(gradients: list[Tensor]) -> Tensor:
-    """As `torch.nn.utils.get_total_norm`, to the bit, without its search for groups where there is one group."""
+    """Return the same bits as `torch.nn.utils.get_total_norm`, without its grouping if there is only one group."""
     kinds = {(type(gradient), gradient.dtype, gradient.device) for gradient in gradients}
     if len(kinds) == 1 and type(gradients[0]) is Tensor:
         norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
@@ -162,11 +163,11 @@ def _total_norm(gradients: list[Tensor]) -> Tensor:
 def _step(
     optimizer: Optimizer, parameters: Sequence[nn.Parameter], divisor: Tensor | None, overflow: Tensor | None
 ) -> None:
-    """Update with gradients divided by `divisor`, a scalar; leave weights as they are where `overflow` is 1."""
+    """Update with gradients divided by `divisor`, a scalar; do not change the weights if `overflow` is 1."""
     fused = _fused_adamw(optimizer)
     if fused is None and overflow is not None and bool(overflow):
         return
-    if divisor is not None and (fused is not optimizer or not _divides_gradients(parameters)):
+    if divisor is not None and (fused is not optimizer or not _can_divide_in_kernel(parameters)):
         _divide_gradients(parameters, divisor)
         divisor = None
     if fused is None:
@@ -178,36 +179,35 @@ def _step(
 def _fused_adamw(optimizer: Optimizer) -> AdamW | None:
     """Return the optimizer, or the one that ZeroRedundancyOptimizer wraps, if it is PyTorch's fused AdamW."""
     inner = getattr(optimizer, "optim", optimizer)
-    # Not isinstance: a subclass may have a `step` of its own, which would ignore `grad_scale` and `found_inf`.
+    # Not isinstance: the `step` of a subclass may ignore `grad_scale` and `found_inf`.
     return inner if type(inner) is AdamW and inner.defaults.get("fused") else None
 
 
-def _divides_gradients(parameters: Sequence[nn.Parameter]) -> bool:
-    """Say whether fused AdamW can scale these gradients while it reads them.
+def _can_divide_in_kernel(parameters: Sequence[nn.Parameter]) -> bool:
+    """Return whether fused AdamW can divide these gradients itself.
 
-    Its scale is a float32, which in float64 would be too coarse.
+    Its scale is a float32, which is not exact enough for float64.
     """
-    return not any(isinstance(each, DTensor) or each.dtype == torch.float64 for each in parameters)
+    return not any(isinstance(parameter, DTensor) or parameter.dtype == torch.float64 for parameter in parameters)
 
 
 def _step_fused(optimizer: Optimizer, fused: AdamW, divisor: Tensor | None, overflow: Tensor | None) -> None:
-    """Update; the kernel divides gradients in the pass over them that it makes anyhow, and skips an overflow.
+    """Update; the kernel divides the gradients in the same pass, and changes nothing after an overflow.
 
-    Source: the attributes by which `torch.amp.GradScaler` hands fused optimizers its scale and what it has found.
+    Source: `torch.amp.GradScaler` sets the same attributes on fused optimizers.
     """
-    # They may not stay on the optimizer: the next step may have neither a scale nor a limit of the norm.
-    given: Any = fused
-    given.grad_scale, given.found_inf = None if divisor is None else divisor.detach().float(), overflow
+    with_scale: Any = fused
+    with_scale.grad_scale, with_scale.found_inf = None if divisor is None else divisor.detach().float(), overflow
     try:
         optimizer.step()
-    finally:
-        del given.grad_scale, given.found_inf
+    finally:  # the next step may have neither a scale nor a limit of the norm
+        del with_scale.grad_scale, with_scale.found_inf
 
 
 def _clip_divisor(norm: Tensor, max_grad_norm: float | None) -> Tensor:
-    """Return what gradients of this norm are divided by, so that theirs is at most `max_grad_norm`; at least 1.
+    """Return the divisor, at least 1, that reduces gradients of this norm to `max_grad_norm`.
 
-    Source: `torch.nn.utils.clip_grads_with_norm_`, whose factor is 1 over this.
+    Source: `torch.nn.utils.clip_grads_with_norm_`, whose factor is the inverse.
     """
     if max_grad_norm is None:
         return torch.ones_like(norm)
@@ -219,23 +219,23 @@ def _divide_gradients(parameters: Iterable[nn.Parameter], divisor: Tensor) -> No
     torch._foreach_div_([parameter.grad for parameter in parameters if parameter.grad is not None], divisor)
 
 
-def _gathered(tensor: Tensor) -> Tensor:
-    """Return a sharded tensor whole, on every rank; others as they are."""
+def _gather(tensor: Tensor) -> Tensor:
+    """Return the whole of a sharded tensor on every rank; other tensors unchanged."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def _sharded_like(value: Tensor, target: Tensor) -> Tensor:
-    """Return `value`, which every rank has whole, on the device of `target` and sharded as it is."""
+def _shard_like(value: Tensor, target: Tensor) -> Tensor:
+    """Return `value`, a whole tensor on every rank, on the device of `target` and with the same sharding."""
     value = value.to(target.device)
     if not isinstance(target, DTensor):
         return value
-    # Every rank reads the checkpoint itself, so nothing has to be sent. What is distributed lies on the mesh's device;
-    # with parameters offloaded to the host that is not the target's.
+    # Every rank reads the checkpoint itself, so nothing is sent. The result is on the device of the mesh, which is not
+    # the target's device if parameters are offloaded to the host.
     sharded = distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=None)
     return sharded.to(target.device)
 
 
-def brought_to_rank_0(
+def send_to_rank_0(
     value: Tensor | None,
     *,
     owner: int,
@@ -244,13 +244,16 @@ def brought_to_rank_0(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor | None:
-    """Return on rank 0, on the CPU, the tensor that `owner` has; None elsewhere. Ranks but these two do nothing."""
+    """Send the tensor of rank `owner` to rank 0, which gets it on the CPU; other ranks get None.
+
+    Only these two ranks communicate.
+    """
     if rank == owner:
         assert value is not None
         value = torch.as_tensor(value).detach()
         if owner == 0:
             return value.cpu()
-        # The device decides between NCCL and gloo, and AdamW keeps its step count on the CPU: both ends have to agree.
+        # The device chooses NCCL or gloo, the same on both ranks; AdamW keeps its step count on the CPU.
         dist.send(value.to(device).contiguous(), dst=0)
         return None
     if rank != 0:
@@ -261,13 +264,13 @@ def brought_to_rank_0(
 
 
 class WholeState:
-    """Weights and optimizer states, each one whole when it is asked for (see `protocol.State`)."""
+    """Weights and optimizer states; a sharded tensor is gathered when it is read (see `protocol.State`)."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, *, rank: int, scaler: LossScaler | None = None) -> None:
         self._optimizer = optimizer
         self._scaler = scaler
         self._is_first = rank == 0
-        self._parameters = dict(model.named_parameters())  # a tied one appears once
+        self._parameters = dict(model.named_parameters())  # a tied parameter appears once
         persistent = model.state_dict(keep_vars=True)
         self.buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
         self._weights: dict[str, Tensor] = {**self._parameters, **self.buffers}
@@ -275,7 +278,7 @@ class WholeState:
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
         for key, tensor in self._all():
             if key.startswith(prefix):
-                whole = _gathered(tensor.detach())
+                whole = _gather(tensor.detach())
                 yield key, whole.cpu() if self._is_first else None
 
     def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
@@ -287,7 +290,7 @@ class WholeState:
                 name, _, state_name = rest.rpartition("/")
                 self._load_optimizer_state(key, self._parameters[name], state_name, read(key))
             elif kind == "strategy":
-                # What is not known here was another strategy's or another precision's, and means nothing to this one.
+                # An unknown name belongs to another strategy or precision.
                 if self._scaler is not None:
                     self._scaler.load(rest, read(key))
             else:
@@ -305,13 +308,13 @@ class WholeState:
     def _load_optimizer_state(self, key: str, parameter: nn.Parameter, name: str, value: Tensor) -> None:
         if value.ndim > 0 and value.shape != parameter.shape:
             raise ValueError(f"{key} has shape {tuple(value.shape)}, the parameter {tuple(parameter.shape)}")
-        # The moments have the parameter's dtype (a run may go on in another precision); AdamW(fused) keeps its step
-        # count, a scalar, beside them as float32.
+        # The moments get the parameter's dtype, as a run may be resumed in another precision. The step count of
+        # AdamW(fused), a scalar, stays float32.
         dtype = parameter.dtype if value.ndim > 0 and value.is_floating_point() else value.dtype
         value = value.to(dtype=dtype, copy=True)
-        whole = value.ndim == 0
+        is_scalar = value.ndim == 0
         self._optimizer.state[parameter][name] = (
-            value.to(parameter.device) if whole else _sharded_like(value, parameter)
+            value.to(parameter.device) if is_scalar else _shard_like(value, parameter)
         )
 
     @staticmethod
@@ -319,4 +322,4 @@ class WholeState:
         if value.shape != target.shape:
             raise ValueError(f"{key} has shape {tuple(value.shape)}, the model {tuple(target.shape)}")
         with torch.no_grad():
-            target.copy_(_sharded_like(value.to(target.dtype), target))
+            target.copy_(_shard_like(value.to(target.dtype), target))

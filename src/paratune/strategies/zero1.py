@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Zero1Strategy:
-    """DDP with another optimizer around it. See `protocol.Strategy`."""
+    """DDP with a sharded optimizer. See `protocol.Strategy`."""
 
     traits: ClassVar[Traits] = TRAITS["zero1"]
 
@@ -86,7 +86,7 @@ class Zero1Strategy:
 
 
 class Zero1State:
-    """Weights as every rank has them, optimizer states from the rank that keeps them (see `protocol.State`)."""
+    """Weights, which every rank has, and optimizer states, each from the rank that has it (see `protocol.State`)."""
 
     def __init__(
         self, model: nn.Module, optimizer: "ZeroRedundancyOptimizer", *, rank: int, scaler: LossScaler | None = None
@@ -98,13 +98,13 @@ class Zero1State:
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
         yield from (item for item in self._weights.tensors(prefix) if not item[0].startswith("optimizer/"))
-        # Send and receive are matched by order: every rank runs this loop, over states of other ranks too.
+        # Sends and receives are matched by their order, so every rank runs this loop over the states of all ranks.
         owners = self._owners()
         for name, parameter in self._parameters.items():
             for state_name in whole.OPTIMIZER_STATES:
                 key = f"optimizer/{name}/{state_name}"
                 if owners[name] >= 0 and key.startswith(prefix):
-                    yield key, self._brought_to_rank_0(parameter, state_name, owners[name])
+                    yield key, self._send_to_rank_0(parameter, state_name, owners[name])
 
     def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
         mine = {id(parameter) for group in self._local.param_groups for parameter in group["params"]}
@@ -116,16 +116,16 @@ class Zero1State:
         self._weights.load(read, wanted)
 
     def _owners(self) -> dict[str, int]:
-        """Return the rank that keeps the states of each parameter; -1 before the first step."""
-        held = [self._rank if p in self._local.state else -1 for p in self._parameters.values()]
-        owners = torch.tensor(held)
-        # One rank at most gives something other than -1.
+        """Return the rank that has the states of each parameter; -1 before the first step."""
+        owned = [self._rank if p in self._local.state else -1 for p in self._parameters.values()]
+        owners = torch.tensor(owned)
+        # At most one rank has a value other than -1.
         dist.all_reduce(owners, op=dist.ReduceOp.MAX)
         return dict(zip(self._parameters, owners.tolist(), strict=True))
 
-    def _brought_to_rank_0(self, parameter: nn.Parameter, name: str, owner: int) -> Tensor | None:
+    def _send_to_rank_0(self, parameter: nn.Parameter, name: str, owner: int) -> Tensor | None:
         is_scalar = name == "step"
-        return whole.brought_to_rank_0(
+        return whole.send_to_rank_0(
             self._local.state[parameter][name] if self._rank == owner else None,
             owner=owner,
             rank=self._rank,
@@ -136,15 +136,15 @@ class Zero1State:
 
 
 def _shard(optimizer: Optimizer) -> "ZeroRedundancyOptimizer":
-    """Return ZeRO-1 over the groups of an optimizer that was made for all parameters, with its settings.
+    """Return ZeRO-1 with the parameter groups and settings of an optimizer of all parameters.
 
-    The group dictionaries are shared, so that a learning rate set in one is the other's as well.
+    Both optimizers share the group dictionaries, so a new learning rate in one is also set in the other.
     """
     with warnings.catch_warnings():
-        # Its package compiles functional optimizers with torch.jit, which torch itself deprecates.
+        # Its package compiles functional optimizers with torch.jit, which torch deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)
         from torch.distributed.optim import ZeroRedundancyOptimizer
-    # `defaults` also holds what AdamW sets for its base class (decoupled_weight_decay), and does not take itself.
+    # `defaults` also has settings of AdamW's base class (decoupled_weight_decay), which AdamW itself does not accept.
     known = inspect.signature(type(optimizer)).parameters
     defaults = {key: value for key, value in optimizer.defaults.items() if key in known}
     return ZeroRedundancyOptimizer(optimizer.param_groups, optimizer_class=type(optimizer), **defaults)

@@ -1,4 +1,1 @@
-"""Predictions of GLUE's hidden tests as its site takes them: a zip of tables, written whole and checked.
-
-A side room on floors 0 and 1: no torch.
-"""
+"""Writes and checks submissions to GLUE, a zip with tables of predictions for the hidden tests. No torch."""

@@ -1,4 +1,4 @@
-"""The zip of a submission: written the same for the same predictions, and checked without being unpacked to disk."""
+"""Writes the zip of a submission, equal for equal predictions, and checks one without unpacking it to disk."""
 
 import lzma
 import zipfile
@@ -9,18 +9,18 @@ from pathlib import Path
 from paratune.base.atomic import replace_file
 from paratune.base.units import MIB
 from paratune.errors import DataError
-from paratune.submission.tables import TABLES, SubmissionNote, check
+from paratune.submission.tables import TABLES, SubmissionNote, check_table
 
 MAX_BYTES = 64 * MIB
-"""Most bytes of a table; that of QQP, the largest, has 4 MiB."""
+"""Maximum size of a table; the largest, QQP, has 4 MiB."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(path: Path, texts: Mapping[str, str]) -> None:
-    """Write tables as a zip, whole or not at all.
+    """Write tables as a zip; the file is complete or absent.
 
     Raises:
-        DataError: It cannot be written.
+        DataError: The file is not writable.
     """
     try:
         with replace_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -36,15 +36,10 @@ def write_archive(path: Path, texts: Mapping[str, str]) -> None:
 
 
 def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[SubmissionNote]:
-    """Return what is wrong with a submission: first its files, then what is in them.
-
-    Args:
-        path: The zip.
-        wanted: Tables that must be there.
-        any_size: See `tables.check`.
+    """Return the problems of a submission: of its files, then of their content.
 
     Raises:
-        DataError: It cannot be read as a zip.
+        DataError: The file is not a readable zip.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -55,28 +50,28 @@ def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[
 
 def _check(archive: zipfile.ZipFile, wanted: Sequence[str], *, any_size: bool) -> list[SubmissionNote]:
     names = [entry.filename for entry in archive.infolist()]
-    found = [SubmissionNote(name, "is missing") for name in wanted if name not in names]
-    found += [SubmissionNote(name, "is there more than once") for name in dict.fromkeys(names) if names.count(name) > 1]
+    notes = [SubmissionNote(name, "is missing") for name in wanted if name not in names]
+    notes += [SubmissionNote(name, "occurs more than once") for name in dict.fromkeys(names) if names.count(name) > 1]
     for entry in archive.infolist():
         name = entry.filename
         if name not in TABLES:
             inner = name.rpartition("/")[2]
-            message = "is in a folder; tables stand at the top" if inner in TABLES else "is not a table of a submission"
-            found.append(SubmissionNote(name, message, is_error=inner in TABLES))
+            message = "is in a folder, not at the top" if inner in TABLES else "is not a table of a submission"
+            notes.append(SubmissionNote(name, message, is_error=inner in TABLES))
         elif entry.file_size > MAX_BYTES:
-            found.append(SubmissionNote(name, f"unpacks to {entry.file_size} bytes, more than any table has"))
+            notes.append(SubmissionNote(name, f"unpacks to {entry.file_size} bytes, more than any table has"))
         elif names.count(name) == 1:
-            found += _check_entry(archive, name, any_size=any_size)
-    return found
+            notes += _check_entry(archive, name, any_size=any_size)
+    return notes
 
 
 def _check_entry(archive: zipfile.ZipFile, name: str, *, any_size: bool) -> list[SubmissionNote]:
     with archive.open(name) as file:
-        raw = file.read(MAX_BYTES + 1)  # what an entry says of its size need not be true
+        raw = file.read(MAX_BYTES + 1)  # the size in the entry may be wrong
     if len(raw) > MAX_BYTES:
         return [SubmissionNote(name, f"unpacks to more than {MAX_BYTES} bytes")]
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         return [SubmissionNote(name, f"is not UTF-8 text: byte {raw[error.start]:#04x} at {error.start}")]
-    return check(name, text, any_size=any_size)
+    return check_table(name, text, any_size=any_size)

@@ -1,4 +1,4 @@
-"""Which predictions of which runs go into which table."""
+"""Reads the predictions of runs for the tables of a submission."""
 
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 from paratune.config.glue import GLUE
 from paratune.errors import CheckpointError
 from paratune.records import RUN_FILE, is_finished, predictions_file, read_run
-from paratune.submission.tables import TABLES, Predicted
+from paratune.submission.tables import TABLES, TablePredictions
 
 
-def of_run(folder: Path) -> dict[str, Predicted]:
-    """Return the predictions of a run for each table that it has a set for.
+def run_predictions(folder: Path) -> dict[str, TablePredictions]:
+    """Return the predictions of a run for each table for which it has a set.
 
     Raises:
-        CheckpointError: It is no finished run, none of a task of GLUE, has no such set, two for one table, or its
+        CheckpointError: The run is not finished or not of a GLUE task, has no such set, or two for one table, or its
             record is damaged.
     """
     if not (folder / RUN_FILE).is_file():
@@ -44,17 +44,19 @@ def of_run(folder: Path) -> dict[str, Predicted]:
         for name, table in TABLES.items()
         if table.task == task
     }
-    for name, of_table in sets.items():
-        if len(of_table) > 1:
+    for name, set_names in sets.items():
+        if len(set_names) > 1:
             raise CheckpointError(
-                f"{folder} has {' and '.join(of_table)}, and {name} takes one of them; predict the right file with "
+                f"{folder} has {' and '.join(set_names)}, but {name} needs one of them; predict the right file with "
                 f"`paratune predict` and give {name.removesuffix('.tsv')}=FILE",
                 code="run.other_task",
                 folder=folder,
                 name=name,
             )
-    found = {name: _predicted(folder, of_table[0], data[of_table[0]]) for name, of_table in sets.items() if of_table}
-    if not found:
+    predictions = {
+        name: _predicted(folder, set_names[0], data[set_names[0]]) for name, set_names in sets.items() if set_names
+    }
+    if not predictions:
         names = [set_name for table in TABLES.values() if table.task == task for set_name in table.sets]
         raise CheckpointError(
             f"{folder} has no set called {' or '.join(names)}; name the file of the test in data.predict, or "
@@ -62,10 +64,10 @@ def of_run(folder: Path) -> dict[str, Predicted]:
             code="run.no_predictions",
             folder=folder,
         )
-    return found
+    return predictions
 
 
-def _predicted(folder: Path, set_name: str, about: dict[str, Any]) -> Predicted:
+def _predicted(folder: Path, set_name: str, about: dict[str, Any]) -> TablePredictions:
     path = folder / predictions_file(set_name)
     try:
         table = pq.read_table(path, columns=["index", "prediction"])
@@ -73,4 +75,4 @@ def _predicted(folder: Path, set_name: str, about: dict[str, Any]) -> Predicted:
         raise CheckpointError(f"{path} cannot be read: {error}", code="run.unreadable", path=path) from error
     dropped = about.get("num_dropped") or {}
     num_rows = about["num_rows"] + sum(dropped.values())
-    return Predicted(str(path), table["index"].to_pylist(), table["prediction"].to_pylist(), num_rows)
+    return TablePredictions(str(path), table["index"].to_pylist(), table["prediction"].to_pylist(), num_rows)

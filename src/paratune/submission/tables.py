@@ -1,4 +1,4 @@
-"""The tables of a submission to GLUE: their names, sizes and words; writing one, and finding what is wrong in one.
+"""Writes and checks the tables of a submission to GLUE.
 
 Source: the submission format on gluebenchmark.com/faq; row counts of the test sets: the data card of nyu-mll/glue.
 """
@@ -15,28 +15,28 @@ from paratune.errors import DataError
 
 HEADER = "index\tprediction"
 LOWEST, HIGHEST = 0.0, 5.0
-"""Limits of a similarity in STS-B."""
+"""Range of similarities in STS-B."""
 _SHOWN = 5
 _MAX_DIGITS = 9
-"""Most digits of an index; the longest table has six."""
+"""Maximum number of digits of an index; the largest table has six."""
 
 
 @dataclass(frozen=True)
 class SubmissionTable:
-    """What one file of a submission has to be."""
+    """The format of one file of a submission."""
 
     task: str
     """Name in `GLUE`."""
     num_rows: int
-    """Of the official test set."""
+    """Number of rows of the official test set."""
     sets: tuple[str, ...] = ("test",)
-    """What the set may be called in a run of the task."""
+    """Possible names of the set in a run of the task."""
     takes_ids: bool = False
-    """Whether classes are written by their official ids instead of their names."""
+    """Whether classes are written as official ids instead of names."""
 
     @property
     def words(self) -> dict[str, str] | None:
-        """Return what is written for each class; None for numbers."""
+        """Return the text in the table for each class; None for numbers."""
         names = GLUE[self.task].classes
         return {name: str(index) if self.takes_ids else name for index, name in enumerate(names)} or None
 
@@ -54,47 +54,41 @@ TABLES: Final[dict[str, SubmissionTable]] = {
     "WNLI.tsv": SubmissionTable("wnli", 146, takes_ids=True),
     "AX.tsv": SubmissionTable("mnli", 1104, ("ax", "diagnostic")),
 }
-"""By file name, in the order of the benchmark."""
+"""Tables by file name, in the order of the benchmark."""
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What a model said of the rows of a test set."""
+class TablePredictions:
+    """Predictions for a test set."""
 
     source: str
-    """Where it is from, for messages."""
+    """Source of the predictions, for messages."""
     rows: Sequence[int]
     """Row of each prediction in the test set, from 0."""
     values: Sequence[Any]
-    """Class names, or numbers; null where there is none."""
+    """Class names, or numbers; None for a missing prediction."""
     num_rows: int | None = None
-    """Of the test set, where that is known."""
+    """Number of rows of the test set, if known."""
 
 
 @dataclass(frozen=True)
 class SubmissionNote:
-    """Something about a submission that its author should know."""
+    """A problem of a submission."""
 
     file: str
     message: str
     is_error: bool = True
-    """False for what may be meant."""
+    """False for a warning."""
 
     def __str__(self) -> str:
         return f"{self.file}: {self.message}"
 
 
-def write(name: str, predicted: Predicted) -> str:
-    """Return the text of a table.
-
-    Numbers are brought into 0 to 5 and written with three decimals.
-
-    Args:
-        name: A key of `TABLES`.
-        predicted: Of every row of the test set.
+def table_text(name: str, predicted: TablePredictions) -> str:
+    """Return the text of a table; numbers are clipped to 0 to 5 and have three decimals.
 
     Raises:
-        DataError: Rows are missing or there twice, or a prediction is none of the task.
+        DataError: Rows are missing or duplicate, or a prediction is invalid for the task.
     """
     missing = {row for row, value in zip(predicted.rows, predicted.values, strict=True) if value is None}
     rows = dict(zip(predicted.rows, predicted.values, strict=True))
@@ -103,7 +97,7 @@ def write(name: str, predicted: Predicted) -> str:
     if missing:
         raise DataError(
             f"{predicted.source}: {len(missing)} of {last} rows have no prediction: {_some(sorted(missing))} (counted "
-            f"from 0); {name} needs one for every row, so mend the texts of these rows and predict again",
+            f"from 0); {name} needs one for every row, so correct the texts of these rows and predict again",
             code="submission.rows",
             source=predicted.source,
             last=last,
@@ -111,7 +105,7 @@ def write(name: str, predicted: Predicted) -> str:
         )
     if len(rows) < len(predicted.rows):
         raise DataError(
-            f"{predicted.source}: {len(predicted.rows) - len(rows)} rows are there twice; predict again",
+            f"{predicted.source}: {len(predicted.rows) - len(rows)} rows are duplicate; predict again",
             code="submission.rows",
             source=predicted.source,
         )
@@ -121,31 +115,20 @@ def write(name: str, predicted: Predicted) -> str:
 
 
 def _written(value: Any, words: dict[str, str] | None, name: str, source: str, row: int) -> str:
-    if words is not None:
-        if str(value) in words:
-            return words[str(value)]
-        if str(value) in words.values():
-            return str(value)
-        known = ", ".join(words)
-        raise DataError(
-            f"{source}: row {row} has the prediction {value!r}; {name} takes classes called {known}",
-            code="submission.value",
-            source=source,
-            row=row,
-            value=value,
-            name=name,
-        )
-    number = _number(value)
-    if number is None:
-        raise DataError(
-            f"{source}: row {row} has the prediction {value!r}; {name} takes numbers",
-            code="submission.value",
-            source=source,
-            row=row,
-            value=value,
-            name=name,
-        )
-    return f"{min(max(number, LOWEST), HIGHEST):.3f}"
+    if words is not None and str(value) in (*words, *words.values()):
+        return words.get(str(value), str(value))
+    number = _number(value) if words is None else None
+    if number is not None:
+        return f"{min(max(number, LOWEST), HIGHEST):.3f}"
+    allowed = "numbers" if words is None else f"classes: {', '.join(words)}"
+    raise DataError(
+        f"{source}: row {row} has the prediction {value!r}; {name} requires {allowed}",
+        code="submission.value",
+        source=source,
+        row=row,
+        value=value,
+        name=name,
+    )
 
 
 def _number(value: Any) -> float | None:
@@ -156,28 +139,26 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def check(name: str, text: str, *, any_size: bool) -> list[SubmissionNote]:
-    """Return what is wrong with a table.
+def check_table(name: str, text: str, *, any_size: bool) -> list[SubmissionNote]:
+    """Return the problems of a table.
 
     Args:
-        name: A key of `TABLES`.
-        text: All of the file.
-        any_size: Whether another number of rows than the official one may be meant, as in tests of other languages.
+        any_size: Whether another number of rows than the official one is allowed, such as for tests in other languages.
     """
     lines = text.removeprefix("\ufeff").splitlines()
     header, *rows = lines or [""]
-    found = []
+    notes = []
     if header != HEADER:
-        found.append(SubmissionNote(name, f'line 1 is {header[:60]!r}; it must be "index", a tab and "prediction"'))
+        notes.append(SubmissionNote(name, f'line 1 is {header[:60]!r}; it must be "index", a tab and "prediction"'))
         rows = rows if not header[:1].isdigit() else lines
     cells = [line.split("\t") for line in rows]
     torn = [number for number, row in enumerate(cells) if len(row) != 2]
     if torn:
-        found.append(SubmissionNote(name, f"{len(torn)} rows do not have two columns: {_some(torn)} (counted from 0)"))
-        return found
-    found += _index_findings(name, [row[0] for row in cells], any_size=any_size)
-    found += _word_findings(name, [row[1] for row in cells])
-    return found
+        notes.append(SubmissionNote(name, f"{len(torn)} rows do not have two columns: {_some(torn)} (counted from 0)"))
+        return notes
+    notes += _index_findings(name, [row[0] for row in cells], any_size=any_size)
+    notes += _word_findings(name, [row[1] for row in cells])
+    return notes
 
 
 def _index_findings(name: str, indices: list[str], *, any_size: bool) -> Iterator[SubmissionNote]:
@@ -203,7 +184,7 @@ def _index_findings(name: str, indices: list[str], *, any_size: bool) -> Iterato
         yield SubmissionNote(name, f"{len(missing)} indices are missing: {_some(missing)}")
     falls = [later for earlier, later in pairwise(numbers) if later < earlier]
     if falls:
-        yield SubmissionNote(name, f"rows are not in the order of their indices: {_some(falls)} stand too late")
+        yield SubmissionNote(name, f"rows are not sorted by index: {_some(falls)} are too late")
     if len(numbers) != official:
         advice = "another test set than the official one" if any_size else "for a test of another language: --any-size"
         yield SubmissionNote(name, f"{len(numbers)} rows, and the official test has {official}; {advice}", not any_size)

@@ -1,6 +1,6 @@
-"""Files of answers: a table, and SQuAD's own layouts (predictions, n-best lists, null odds) by the ids of questions.
+"""Writes files of answers: a table, and SQuAD's layouts (predictions, n-best lists, null odds) by question id.
 
-Floor 4. `N` questions.
+Dimension: `N` questions.
 """
 
 from collections import Counter
@@ -29,13 +29,13 @@ def write_answers(
     """Write the files of a split.
 
     Args:
-        folder: Of the run.
-        split: What was asked.
-        outputs: Of the model, by window.
+        folder: Folder of the run.
+        split: Questions.
+        outputs: Row outputs of the model, by window.
         answers: The best answer of each question.
-        raw: How good these are; None where that is not known.
-        chosen: (N,), what is answered, the empty text where a question counts as unanswerable.
-        threshold: Null odds above which it does; None where every question is answered.
+        raw: Scores of these answers; None without gold answers.
+        chosen: (N,), predicted answers; the empty text where a question is predicted to be unanswerable.
+        threshold: Null odds above which it is; None where every question is answered.
     """
     ids, golds = question_ids(split), split.samples.answers
     columns: dict[str, Any] = {}
@@ -48,7 +48,9 @@ def write_answers(
     if threshold is not None:
         columns["null_odds"] = answers.null_odds
     samples = split.samples
-    write_predictions(folder, split.name, rows=samples.rows, ids=ids, columns=columns, sources=samples.sources)
+    write_predictions(folder, split.name, rows=samples.rows, ids=ids, columns=columns, sources=samples.sources,
+        clusters=samples.clusters,
+    )  # fmt: skip
     write_json(folder / f"predictions.{split.name}.json", dict(zip(ids, chosen, strict=True)))
     lists = nbest_lists(split, outputs, may_lack_answers=threshold is not None)
     write_json(folder / f"nbest_{split.name}.json", dict(zip(ids, lists, strict=True)))
@@ -58,7 +60,7 @@ def write_answers(
 
 
 def question_ids(split: Split) -> list[str]:
-    """Return the ids of the questions; their rows where the file has none, with the file where there are several."""
+    """Return the ids of the questions; without ids, their rows, with the file name where there are several files."""
     samples = split.samples
     if samples.ids is not None:
         return samples.ids
@@ -68,7 +70,7 @@ def question_ids(split: Split) -> list[str]:
 
 
 def why_no_ids(split: Split) -> str | None:
-    """Say why the ids of a split do not tell its questions apart; None where they do."""
+    """Return why the ids of a split do not identify its questions; None where they do."""
     ids = split.samples.ids
     if ids is None:
         return None

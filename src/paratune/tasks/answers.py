@@ -1,10 +1,11 @@
-"""What kinds of tasks with one answer for each text differ in: outputs of the head, scores, columns of predictions.
+"""Answer kinds: what differs between tasks with one answer for each text (outputs of the head, scores, predictions).
 
-Floor 4. `N` samples, `C` classes.
+Dimensions: `N` samples, `C` classes.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,93 +35,78 @@ Array = np.ndarray[Any, Any]
 Scores = dict[str, float | None]
 
 
-class AnswerKind(Protocol):
-    """What follows from the kind of answer."""
+@dataclass(frozen=True)
+class AnswerKind(ABC):
+    """The methods of a recipe that depend on the kind of answer."""
 
-    @property
-    def problem_type(self) -> str:
-        """What transformers calls it."""
-        ...
+    names: list[str]
+    """Names of the classes; empty for a number."""
+    problem_type: ClassVar[str]
+    """`problem_type` in the configuration of transformers."""
 
     @property
     def heads(self) -> list[str]:
-        """Names of the outputs; none for a number."""
-        ...
+        """Names of the outputs; empty for a number."""
+        return self.names
 
+    @abstractmethod
     def scores(self, outputs: Array, labels: Array) -> Scores: ...
 
     def details(self, outputs: Array, labels: Array) -> dict[str, Any]:
         """As `protocol.TaskRecipe.details`."""
-        ...
+        return {}
 
+    @abstractmethod
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
-        """Return what was predicted of each row: `prediction` and scores."""
-        ...
+        """Return the columns of predictions: `prediction` and scores."""
 
     def label_column(self, labels: Array) -> Any:
-        """Return the labels as `prediction` would have them."""
-        ...
+        """Return the labels in the format of the column `prediction`."""
+        return [self.names[int(index)] for index in labels]
 
 
 @dataclass(frozen=True)
-class Classes:
+class Classes(AnswerKind):
     """One of C classes."""
 
-    names: list[str]
-    problem_type: str = "single_label_classification"
-
-    @property
-    def heads(self) -> list[str]:
-        return self.names
+    problem_type: ClassVar[str] = "single_label_classification"
 
     def scores(self, outputs: Array, labels: Array) -> Scores:
         return classification_scores(outputs, labels)
 
     def details(self, outputs: Array, labels: Array) -> dict[str, Any]:
-        counts = confusion(labels, outputs.argmax(axis=1), len(self.names))
-        return {"confusion": counts}
+        return {"confusion": confusion(labels, outputs.argmax(axis=1), len(self.names))}
 
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
         return prediction_columns(outputs, self.names, by_name=by_name)
 
-    def label_column(self, labels: Array) -> Any:
-        return [self.names[int(index)] for index in labels]
-
 
 @dataclass(frozen=True)
-class ClassSets:
+class ClassSets(AnswerKind):
     """Any number of C classes."""
 
-    names: list[str]
     threshold: float
     separator: str
-    problem_type: str = "multi_label_classification"
-
-    @property
-    def heads(self) -> list[str]:
-        return self.names
+    problem_type: ClassVar[str] = "multi_label_classification"
 
     def scores(self, outputs: Array, labels: Array) -> Scores:
         return multi_label_scores(outputs, labels, self.threshold)
 
-    def details(self, outputs: Array, labels: Array) -> dict[str, Any]:
-        return {}
-
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
-        how: dict[str, Any] = {"threshold": self.threshold, "separator": self.separator, "by_name": by_name}
-        return multi_label_columns(outputs, self.names, **how)
+        return multi_label_columns(
+            outputs, self.names, threshold=self.threshold, separator=self.separator, by_name=by_name
+        )
 
     def label_column(self, labels: Array) -> Any:
         return joined_names(labels, self.names, self.separator)
 
 
 @dataclass(frozen=True)
-class LabelRanks:
-    """One of C classes in an order, by C - 1 outputs: is it above the first, above the second, ..."""
+class LabelRanks(AnswerKind):
+    """One of C ordered classes, by C - 1 outputs: "above the first class", "above the second class", ..."""
 
-    names: list[str]
-    problem_type: str = "multi_label_classification"
-    """For transformers, each output is a yes or no of its own: a pipeline shows their probabilities."""
+    problem_type: ClassVar[str] = "multi_label_classification"
+    """For transformers, the outputs are independent classes: a pipeline shows the probability of each."""
 
     @property
     def heads(self) -> list[str]:
@@ -135,27 +121,17 @@ class LabelRanks:
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
         return ordinal_columns(outputs, self.names, by_name=by_name)
 
-    def label_column(self, labels: Array) -> Any:
-        return [self.names[int(index)] for index in labels]
-
 
 @dataclass(frozen=True)
-class Number:
+class Number(AnswerKind):
     """A number."""
 
     scale: NumberScale | None = None
-    """On which it is reported."""
-    problem_type: str = "regression"
-
-    @property
-    def heads(self) -> list[str]:
-        return []
+    """Scale of reported numbers."""
+    problem_type: ClassVar[str] = "regression"
 
     def scores(self, outputs: Array, labels: Array) -> Scores:
         return regression_scores(outputs, labels, self.scale)
-
-    def details(self, outputs: Array, labels: Array) -> dict[str, Any]:
-        return {}
 
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
         return prediction_columns(outputs, [], scale=self.scale)
@@ -164,18 +140,18 @@ class Number:
         return labels.astype(np.float64)
 
 
-def answer_of(task: SequenceTask) -> AnswerKind:
-    """Return what the kind of a task amounts to."""
+def make_answer_kind(task: SequenceTask) -> AnswerKind:
+    """Return the answer kind of a task."""
     names = class_names(task)
     if isinstance(task, MultiLabelTask):
         return ClassSets(names, task.threshold, task.separator)
     if isinstance(task, OrdinalTask):
         return LabelRanks(names)
-    return Classes(names) if isinstance(task, ClassificationTask) else Number(scale_of(task))
+    return Classes(names) if isinstance(task, ClassificationTask) else Number(names, number_scale(task))
 
 
-def scale_of(task: Task) -> NumberScale | None:
-    """Return the scale on which a task reports its numbers; None where they are reported as they are."""
+def number_scale(task: Task) -> NumberScale | None:
+    """Return the scale to which a task rounds or limits its predictions; None where it does neither."""
     if not isinstance(task, RegressionTask) or (task.round_to is None and task.range is None):
         return None
     return NumberScale(task.round_to, None if task.range is None else (task.range[0], task.range[1]))

@@ -1,6 +1,6 @@
-"""What one reaches without reading a text: the same answer for every sample.
+"""Constant baselines: the scores of the same answer for every sample.
 
-Floor 4. `N` samples, `C` classes.
+Dimensions: `N` samples, `C` classes, `K` outputs.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from paratune.config.task_sections import QuestionAnsweringTask
+from paratune.config.task_sections import ClassificationTask, QuestionAnsweringTask
 from paratune.data.load import Split
 from paratune.metrics.squad import raw_scores, squad_scores
 from paratune.tasks.protocol import TaskRecipe
@@ -22,26 +22,31 @@ class ConstantAnswer:
     """One answer for all samples."""
 
     predicts: str
-    """What it is, in words."""
+    """Description of the answer."""
     value: str | float
-    """The answer itself: the name of a class, or a number."""
+    """Name of a class, or a number."""
     outputs: Array
-    """(K,): what a model would have to give for each sample."""
+    """(K,): the outputs of a model that gives this answer."""
     loss: Callable[[Array], float]
-    """From the labels of a split, (N,), to the mean loss; infinite where a class occurs that training did not have."""
+    """From the labels of a split, (N,), to the mean loss; infinite where a class does not occur in training."""
 
 
 def _majority(labels: Array, names: list[str]) -> ConstantAnswer:
     counts = np.bincount(labels, minlength=len(names))
     with np.errstate(divide="ignore"):
         shares = np.log(counts / counts.sum())
-    return ConstantAnswer("majority class", names[int(counts.argmax())], shares, lambda of: float(-shares[of].mean()))
+    return ConstantAnswer(
+        "majority class", names[int(counts.argmax())], shares, lambda split_labels: float(-shares[split_labels].mean())
+    )
 
 
 def _mean(labels: Array, names: list[str]) -> ConstantAnswer:
     mean = float(labels.mean(dtype=np.float64))
     return ConstantAnswer(
-        "training mean", mean, np.array([mean]), lambda of: float(np.square(of.astype(float) - mean).mean())
+        "training mean",
+        mean,
+        np.array([mean]),
+        lambda split_labels: float(np.square(split_labels.astype(float) - mean).mean()),
     )
 
 
@@ -49,20 +54,21 @@ CONSTANTS: Final[dict[str, Callable[[Array, list[str]], ConstantAnswer]]] = {
     "classification": _majority,
     "regression": _mean,
 }
-"""From the labels of the training set and the names of the classes, by kind of task; other kinds have none."""
+"""By kind of task: from the labels of the training set and the names of classes to the constant answer."""
 
 
 def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]) -> dict[str, Any] | None:
-    """Return what summary.json has as `baseline`: the scores of the best constant answer, known from training alone.
+    """Return the entry `baseline` of summary.json: the scores of the constant answer that is best in training.
 
-    For classes it is the commonest one of the training set (of equally common ones the first), with the shares of the
-    training set for the loss; for numbers the mean of the training targets; for questions of which some have no answer
-    it is to answer none, which has no loss.
+    For classes, it is the most frequent class of the training set (the first of several), with the shares of the
+    classes as probabilities for the loss, which is None where the task has weights or another option of the loss. For
+    numbers, it is the mean of the training targets. For questions of which some have no answer, it is "no answer",
+    which has no loss.
 
     Args:
-        kind: Of the task.
-        recipe: Computes the scores, as it does for the model.
-        splits: With train; all others that have labels are scored.
+        kind: Kind of the task.
+        recipe: Computes the scores, as for the model.
+        splits: Splits with train; all others with labels are scored.
 
     Returns:
         `predicts`, `value`, and `scores` by split; None for other kinds, and where every question has an answer.
@@ -73,11 +79,14 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
     if train is None or kind not in CONSTANTS:
         return None
     constant = CONSTANTS[kind](train, recipe.names)
+    has_loss = getattr(recipe.task, "loss", None) is None
+    if isinstance(recipe.task, ClassificationTask):
+        has_loss = has_loss and recipe.task.has_plain_loss
     scores = {}
     for name, split in splits.items():
         if name != "train" and split.labels is not None:
             outputs = np.tile(constant.outputs, (len(split.labels), 1))
-            loss = constant.loss(split.labels)
+            loss = constant.loss(split.labels) if has_loss else np.inf
             scores[name] = {**recipe.scores(split, outputs), "loss": loss if np.isfinite(loss) else None}
     return {"predicts": constant.predicts, "value": constant.value, "scores": scores}
 

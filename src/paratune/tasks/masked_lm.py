@@ -1,6 +1,6 @@
-"""Hidden tokens of running text, found again; and, with a trained model, masks in texts filled in.
+"""The recipe of masked language models: predicts hidden tokens of running text; a trained model fills in masks.
 
-Floor 4. `N` windows.
+Dimension: `N` windows.
 """
 
 from collections.abc import Mapping
@@ -8,28 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from paratune.base.units import format_share
-from paratune.config.sections import Columns, Data, ModelOptions
+from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import MaskedLMTask
-from paratune.data.columns import Missing, Samples, select
-from paratune.data.documents import check_tokenizer, make_questions, make_windows, vocabulary_of
-from paratune.data.load import Split, load_samples, parts_in_turn, samples_fingerprint
+from paratune.data.columns import Samples
+from paratune.data.documents import check_tokenizer, make_questions, make_windows, mask_vocabulary
+from paratune.data.load import Split, samples_fingerprint
 from paratune.data.loader import Collate
 from paratune.data.masking import MaskingCollator, QuestionCollator, num_hidden
-from paratune.data.tokens import Tokenizing
+from paratune.data.tokens import TokenizeOptions
 from paratune.errors import DataError
 from paratune.metrics.masked_lm import masked_lm_scores
 from paratune.models.load import Head, load_model
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
 from paratune.records.predictions import write_predictions
-from paratune.tasks.protocol import Outputs, Scores
+from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 
-class MaskedLMRecipe:
-    """See `protocol.TaskRecipe`."""
+class MaskedLMRecipe(TaskRecipe):
+    """Recipe of masked language models."""
 
     def __init__(self, task: MaskedLMTask) -> None:
         self._task = task
@@ -39,30 +38,25 @@ class MaskedLMRecipe:
     def task(self) -> MaskedLMTask:
         return self._task
 
-    def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
-        check_tokenizer(how.tokenizer, whole_words=self._task.whole_words)
-        parts = parts_in_turn(load_samples(data, self._task), how)
-        return {name: self._split(name, source, samples, told) for name, source, samples, told in parts}
+    def check(self, options: TokenizeOptions) -> None:
+        check_tokenizer(options.tokenizer, whole_words=self._task.whole_words)
 
-    def load_split(
-        self, source: str, table: pa.Table, columns: Columns, how: Tokenizing, *, missing: Missing, require_labels: bool
+    def make_split(
+        self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
     ) -> Split:
-        check_tokenizer(how.tokenizer, whole_words=self._task.whole_words)
-        samples = select(table, columns, self._task, missing, source=source, require_labels=require_labels)
+        """Return documents as a split with their windows; without labels, texts with masks to fill in."""
         if require_labels:
-            return self._split("data", source, samples, how)
-        samples, store = make_questions(samples, how, source=source)
-        return Split("data", source, samples, store, samples_fingerprint(samples, self._task))
-
-    def _split(self, name: str, source: str, samples: Samples, how: Tokenizing) -> Split:
-        store = make_windows(samples, how, self._task.windows, whole_words=self._task.whole_words, source=source)
-        if not store.of_rows["num_maskable"].any():
-            special = how.tokenizer.unk_token or how.tokenizer.mask_token
-            raise DataError(
-                f"{source}: all tokens are special ones, such as {special}: there is nothing to hide",
-                code="data.no_tokens",
-                source=source,
-            )
+            task = self._task
+            store = make_windows(samples, options, task.windows, whole_words=task.whole_words, source=source)
+            if not store.row_values["num_maskable"].any():
+                special = options.tokenizer.unk_token or options.tokenizer.mask_token
+                raise DataError(
+                    f"{source}: all tokens are special tokens, such as {special}: no token can be hidden",
+                    code="data.no_tokens",
+                    source=source,
+                )
+        else:
+            samples, store = make_questions(samples, options, source=source)
         return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
 
     def load_model(
@@ -71,15 +65,12 @@ class MaskedLMRecipe:
         head = Head("AutoModelForMaskedLM")
         return load_model(model, "mlm", head, tokenizer, precision, seed, head_must_exist=head_must_exist)
 
-    def initialise(self, model: TaskModel, train: Split) -> None:
-        return
-
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collate:
-        if _asks(split):
+        if _has_masks(split):
             return QuestionCollator(split.store, tokenizer.pad_token_id)
         return MaskingCollator(
             split.store,
-            vocabulary_of(tokenizer),
+            mask_vocabulary(tokenizer),
             tokenizer.pad_token_id,
             probability=self._task.mask_probability,
             whole_words=self._task.whole_words,
@@ -87,20 +78,20 @@ class MaskedLMRecipe:
         )
 
     def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        found = []
+        warnings = []
         for split in splits.values():
-            found += self._hidden_too_much(split)
-            without = int((split.store.of_rows["num_maskable"] == 0).sum())
+            warnings += self._short_window_warnings(split)
+            without = int((split.store.row_values["num_maskable"] == 0).sum())
             if without:
-                found.append(f"{split.name}: {without} windows have special tokens alone; nothing is hidden in them")
-        return found
+                warnings.append(f"{split.name}: {without} windows have only special tokens; no token is hidden in them")
+        return warnings
 
-    def _hidden_too_much(self, split: Split) -> list[str]:
-        """Warn where one token, or one word, is far more of a window than is to be hidden."""
-        num_maskable, share = split.store.of_rows["num_maskable"], self._task.mask_probability
+    def _short_window_warnings(self, split: Split) -> list[str]:
+        """Return a warning where windows are so short that one token, or word, is far more than the wanted share."""
+        num_maskable, share = split.store.row_values["num_maskable"], self._task.mask_probability
         least = num_hidden(num_maskable, share)
         if self._task.whole_words:
-            least = np.maximum(least, split.store.of_rows["smallest_word"])
+            least = np.maximum(least, split.store.row_values["smallest_word"])
         hidden = float(least.sum() / max(1, num_maskable.sum()))
         if hidden <= 2 * share:
             return []
@@ -108,11 +99,8 @@ class MaskedLMRecipe:
         joined = "" if self._task.windows == "joined" else "; task.windows: joined makes longer windows"
         return [
             f"{split.name}: {format_share(hidden)} of the tokens are hidden, not {format_share(share)} "
-            f"(task.mask_probability): of each window at least one {thing}, however short it is{joined}"
+            f"(task.mask_probability): in each window, even a short one, at least one {thing} is hidden{joined}"
         ]
-
-    def settled(self, validation: tuple[Split, Outputs] | None) -> "MaskedLMRecipe":
-        return self
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         return masked_lm_scores(outputs)
@@ -128,36 +116,27 @@ class MaskedLMRecipe:
         return ["prediction", "tokens", "scores"]
 
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
-        """Return of each text the best word of each mask, and for each mask the best words and their probabilities."""
-        edges = np.flatnonzero(np.diff(split.store.of_rows["document"])) + 1
+        """Return for each text the best word of each mask, and the best words of each mask with their probabilities."""
+        edges = np.flatnonzero(np.diff(split.store.row_values["document"])) + 1
         ids, shares = np.split(outputs, 2, axis=1)
         words = [[tokenizer.decode([number]).strip() for number in row] for row in ids.astype(np.int64).tolist()]
-        words_of = [words[begin:end] for begin, end in zip([0, *edges], [*edges, len(words)], strict=True)]
+        words_by_text = [words[begin:end] for begin, end in zip([0, *edges], [*edges, len(words)], strict=True)]
         return {
-            "prediction": [" ".join(mask[0] for mask in masks) for masks in words_of],
-            "tokens": words_of,
+            "prediction": [" ".join(mask[0] for mask in masks) for masks in words_by_text],
+            "tokens": words_by_text,
             "scores": [part.tolist() for part in np.split(shares, edges)],
         }
 
-    def why_no_document(self, split: Split) -> str | None:
-        return f"{self._task.kind} has no JSON layout"
-
-    def why_not_kept(self, split: Split) -> str | None:
-        return None
-
-    def document(self, split: Split, outputs: Outputs) -> Any:
-        raise NotImplementedError(self.why_no_document(split))
-
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
-        """Write a row for each window: the row in which it begins, its loss, and what was hidden and found.
+        """Write a row for each window: the row of its first token, its loss, numbers of hidden and found tokens.
 
-        Of texts with masks, a row for each text, as `predict` writes it.
+        For texts with masks, write a row for each text, as `predict` does.
         """
         samples = split.samples
-        if _asks(split):
+        if _has_masks(split):
             document, columns = np.arange(len(samples)), self.prediction_columns(split, outputs, tokenizer)
         else:
-            document = split.store.of_rows["document"]
+            document = split.store.row_values["document"]
             columns = {
                 "loss_sum": outputs[:, 0].astype(np.float64),
                 "num_hidden": outputs[:, 1].astype(np.int64),
@@ -167,6 +146,6 @@ class MaskedLMRecipe:
         write_predictions(folder, split.name, rows=samples.rows[document], ids=None, columns=columns, sources=sources)
 
 
-def _asks(split: Split) -> bool:
-    """Say whether a split holds texts with masks to fill in, and not windows to hide tokens in."""
-    return "asked" in split.store.of_rows
+def _has_masks(split: Split) -> bool:
+    """Return whether a split has texts with masks to fill in, and not windows in which to hide tokens."""
+    return "asked" in split.store.row_values

@@ -1,60 +1,129 @@
-"""What training, evaluating and predicting ask of a kind of task.
+"""`TaskRecipe`, the interface of a kind of task for training, evaluation and prediction.
 
-Floor 4. `N` samples of a split, `K` numbers kept of each.
+Dimensions: `N` samples of a split, `K` row outputs.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
 from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import Task
-from paratune.data.columns import Missing
-from paratune.data.load import Split
+from paratune.data.columns import Missing, Samples, select
+from paratune.data.load import Split, load_samples, parts_with_progress, samples_fingerprint
 from paratune.data.loader import Collate
-from paratune.data.tokens import Tokenizing
+from paratune.data.tokens import TokenizeOptions, tokenize
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
 
 Outputs = np.ndarray[Any, Any]
-"""(N, K), in the order of the split: what an evaluation kept."""
+"""(N, K), row outputs of an evaluation, in the order of the split."""
 Scores = dict[str, float | None]
 
 
 class TaskRecipe(Protocol):
-    """How a kind of task reads its data, makes its model, and says how good it is."""
+    """Reads the data of a kind of task, creates its model, and scores and writes its predictions.
+
+    Recipes inherit from it. Methods with a body are what most tasks do; the others must be implemented.
+    """
+
+    names: list[str]
+    """Names of the classes in the order of their ids; empty where there are no classes."""
 
     @property
     def task(self) -> Task:
-        """What is asked for; where it leaves something to the data, as the data that was read has it."""
+        """The task of the configuration; options that depend on the data are set once data was read."""
         ...
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the classes in the order of their ids; none where there are no classes."""
-        ...
-
-    def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
-        """Return the splits that the configuration names or cuts, in the order train, validation, test.
+    def check(self, options: TokenizeOptions) -> None:
+        """Check the tokenizer before data is read.
 
         Raises:
-            DataError: Something is wrong with a file, a column or the cut.
-            Stopped: `how.stop` said so.
+            ConfigError: The task cannot use it.
         """
-        ...
+        return
+
+    def select(
+        self,
+        table: pa.Table,
+        *,
+        columns: Columns,
+        options: TokenizeOptions,
+        missing: Missing,
+        source: str,
+        group_by: str | None = None,
+        require_labels: bool = True,
+    ) -> Samples:
+        """Return the samples of a table; see `paratune.data.columns.select`."""
+        return select(
+            table, columns, self.task, missing, source=source, group_by=group_by, require_labels=require_labels
+        )
+
+    def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
+        """Set options of the task that depend on the data, and return (source, samples) of each part that remain."""
+        return parts
+
+    def make_split(
+        self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
+    ) -> Split:
+        """Return samples as a split with tokens: here one row of tokens for each sample."""
+        store = tokenize(samples, options, source=source)
+        return Split(name, source, samples, store, samples_fingerprint(samples, self.task))
+
+    def load_splits(self, data: Data, options: TokenizeOptions) -> dict[str, Split]:
+        """Return the splits that the configuration names or cuts from train, by name: train, validation, test.
+
+        Args:
+            data: The section of the configuration.
+            options: Tokenizer, limits, cache; `progress` counts the samples of all splits.
+
+        Raises:
+            ConfigError: The task cannot use the tokenizer.
+            DataError: A file or a column is wrong, or a part of the cut would be empty.
+            Stopped: `options.stop` returned true.
+        """
+        self.check(options)
+        selector = partial(self.select, columns=data.columns, options=options, missing=data.missing)
+        parts = self.resolve(load_samples(data, self.task, selector), data.missing)
+        return {
+            name: self.make_split(name, source, samples, part_options)
+            for name, source, samples, part_options in parts_with_progress(parts, options)
+        }
 
     def load_split(
-        self, source: str, table: pa.Table, columns: Columns, how: Tokenizing, *, missing: Missing, require_labels: bool
+        self,
+        source: str,
+        table: pa.Table,
+        columns: Columns,
+        options: TokenizeOptions,
+        *,
+        missing: Missing,
+        require_labels: bool,
     ) -> Split:
-        """Return one file as a split, for a model that is already trained; without labels when they are not required.
+        """Return one file as a split, to evaluate or predict with a trained model.
+
+        Args:
+            source: Name of the file in messages.
+            table: Its content, from `read_table`.
+            columns: Names of the columns.
+            options: Tokenizer, limits, cache.
+            missing: Whether rows with missing values are an error, or are dropped and counted.
+            require_labels: False, for prediction, does not read labels.
 
         Raises:
-            DataError: Something is wrong with the file or a column.
+            ConfigError: The task cannot use the tokenizer.
+            DataError: The file or a column is wrong.
+            Stopped: `options.stop` returned true.
         """
-        ...
+        self.check(options)
+        choices: dict[str, Any] = {"columns": columns, "options": options, "missing": missing}
+        samples = self.select(table, source=source, require_labels=require_labels, **choices)
+        _, samples = self.resolve({"data": (source, samples)}, missing)["data"]
+        return self.make_split("data", source, samples, options, require_labels=require_labels)
 
     def load_model(
         self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
@@ -63,66 +132,63 @@ class TaskRecipe(Protocol):
         ...
 
     def initialise(self, model: TaskModel, train: Split) -> None:
-        """Set new weights as the task asks for, from the training data; the same on every rank.
+        """Set new weights from the training data where the task requires it; the same on every rank.
 
         Raises:
             ConfigError: The head of this architecture has no such weights.
         """
-        ...
+        return
 
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collate:
-        """Return what makes batches of a split; `seed` decides what is drawn anew in each epoch."""
+        """Return the collator of a split; `seed` determines random choices that change in each epoch."""
         ...
 
     def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        """Return a sentence for all in the data that somebody should know before training."""
+        """Return a sentence for each fact about the data that users should know before training."""
         ...
 
-    def settled(self, validation: tuple[Split, Outputs] | None) -> "TaskRecipe":
-        """Return the recipe by which a trained model is applied: with what is chosen on its validation set.
+    def tuned(self, validation: tuple[Split, Outputs] | None) -> Self:
+        """Return the recipe for a trained model, with options that are chosen on its validation set.
 
         Args:
-            validation: The split and what the kept model says of it; None where there is no such split.
+            validation: The validation split and the outputs of the kept model; None without such a split.
         """
-        ...
+        return self
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
-        """Return the metrics of the task but the loss; None where a value is undefined."""
+        """Return the metrics of the task without the loss; None where a value is undefined."""
         ...
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
-        """Return what summary.json has of a split beside its scores, such as `confusion`; JSON values."""
-        ...
+        """Return entries of a split for summary.json next to its scores, such as `confusion`, as JSON values."""
+        return {}
 
     def prediction_names(self) -> list[str]:
-        """Return what the columns of `prediction_columns` are called."""
+        """Return the names of the columns of `prediction_columns`."""
         ...
 
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
-        """Return the columns that say what was predicted, a value for each of `split.samples`, by their names.
+        """Return the columns of predictions by name, with a value for each of `split.samples`.
 
         Args:
-            split: What was predicted.
-            outputs: Of the model.
-            tokenizer: By which the split was made; says which words token ids are.
+            split: Samples.
+            outputs: Row outputs of the model.
+            tokenizer: Tokenizer of the split; converts token ids to words.
         """
         ...
 
-    def why_no_document(self, split: Split) -> str | None:
-        """Say why predictions of a split cannot be written as one JSON document; None where they can."""
-        ...
+    def document_problem(self, split: Split) -> str | None:
+        """Return why predictions of a split cannot be written as one JSON document; None where they can."""
+        return f"{self.task.kind} has no JSON layout"
 
-    def why_not_kept(self, split: Split) -> str | None:
-        """Say why `write_predictions` could not keep every prediction of a split; None where it can."""
-        ...
+    def predictions_problem(self, split: Split) -> str | None:
+        """Return why `write_predictions` cannot write every prediction of a split; None where it can."""
+        return None
 
     def document(self, split: Split, outputs: Outputs) -> Any:
-        """Return the predictions in the JSON layout that the task is known for."""
-        ...
+        """Return the predictions in the usual JSON layout of the task."""
+        raise NotImplementedError(self.document_problem(split))
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
-        """Write what a run keeps of a split, into its folder; `split.labels` is None where there are no labels.
-
-        `tokenizer` is as for `prediction_columns`.
-        """
+        """Write the predictions of a split into the folder of a run; arguments as in `prediction_columns`."""
         ...

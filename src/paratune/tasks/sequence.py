@@ -1,48 +1,44 @@
-"""One answer for each text or pair of texts: a class, several, one of an order, or a number.
-
-Floor 4. `N` samples, `C` classes.
-"""
+"""The recipe of tasks with one answer for each text or pair of texts: one class, several classes, a rank, a number."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from paratune.config.sections import Columns, Data, ModelOptions
-from paratune.config.task_sections import RegressionTask, class_names
-from paratune.data.columns import Missing
-from paratune.data.labels import absence_warnings, class_counts
-from paratune.data.load import Split, load_split, load_splits
+from paratune.config.sections import ModelOptions
+from paratune.config.task_sections import ClassificationTask, RegressionTask, class_names
+from paratune.data.columns import Missing, Samples
+from paratune.data.labels import absence_warnings, balanced_weights, class_counts
+from paratune.data.load import Split
 from paratune.data.loader import Collator
-from paratune.data.tokens import Tokenizing
 from paratune.models.load import Head, load_model
+from paratune.models.objectives import OBJECTIVES, Objective, classification, own_loss
 from paratune.models.task_model import TaskModel, set_output_bias
 from paratune.precision import Precision
 from paratune.records.predictions import prediction_names, write_predictions
-from paratune.tasks.answers import SequenceTask, answer_of, scale_of
-from paratune.tasks.protocol import Outputs, Scores
+from paratune.tasks.answers import SequenceTask, make_answer_kind, number_scale
+from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 
-class SequenceRecipe:
-    """See `protocol.TaskRecipe`."""
+class SequenceRecipe(TaskRecipe):
+    """Recipe of classification, multi-label and ordinal classification, and regression."""
 
     def __init__(self, task: SequenceTask) -> None:
         self._task = task
-        self._answer = answer_of(task)
+        self._answer = make_answer_kind(task)
         self.names = class_names(task)
 
     @property
     def task(self) -> SequenceTask:
         return self._task
 
-    def load_splits(self, data: Data, how: Tokenizing) -> dict[str, Split]:
-        return load_splits(data, self._task, how)
-
-    def load_split(
-        self, source: str, table: pa.Table, columns: Columns, how: Tokenizing, *, missing: Missing, require_labels: bool
-    ) -> Split:
-        return load_split(source, table, columns, self._task, how, missing=missing, require_labels=require_labels)
+    def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
+        """Set balanced weights of classes from the training set."""
+        if isinstance(self._task, ClassificationTask) and self._task.class_weights == "balanced" and "train" in parts:
+            source, samples = parts["train"]
+            assert samples.labels is not None
+            weights = balanced_weights(samples.labels, self.names, source)
+            self._task = self._task.model_copy(update={"class_weights": weights})
+        return parts
 
     def load_model(
         self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
@@ -53,7 +49,24 @@ class SequenceRecipe:
             names=tuple(self._answer.heads),
             problem_type=self._answer.problem_type,
         )
-        return load_model(model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist)
+        return load_model(
+            model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist,
+            objective=self._objective(),
+        )  # fmt: skip
+
+    def _objective(self) -> Objective | None:
+        """Return the objective of a task with options of its loss; None for the usual one of the kind."""
+        task = self._task
+        if task.loss is not None:
+            return own_loss(OBJECTIVES[task.kind], task.loss.function, task.loss.options)
+        if not isinstance(task, ClassificationTask) or task.has_plain_loss:
+            return None
+        weights = task.class_weights
+        assert weights != "balanced", "set by resolve, from the training data"
+        if isinstance(weights, dict):
+            by_name = {str(name): weight for name, weight in weights.items()}
+            weights = [by_name[name] for name in self.names]
+        return classification(class_weights=weights, label_smoothing=task.label_smoothing, focal_gamma=task.focal_gamma)
 
     def initialise(self, model: TaskModel, train: Split) -> None:
         if isinstance(self._task, RegressionTask) and self._task.start_at_mean:
@@ -64,22 +77,19 @@ class SequenceRecipe:
         return Collator(split.store, split.labels, tokenizer.pad_token_id)
 
     def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        found: list[str] = []
+        warnings: list[str] = []
         for split in splits.values() if self.names else ():
             assert split.labels is not None
-            found += absence_warnings(split.name, class_counts(split.labels, self.names))
+            warnings += absence_warnings(split.name, class_counts(split.labels, self.names))
         train = splits.get("train")
         if isinstance(self._task, RegressionTask) and train is not None:
             assert train.labels is not None
             if train.labels.min() == train.labels.max():
-                found.append(
-                    f"train: all {len(train.labels)} targets are {train.labels[0]:g}, and there is nothing else to "
-                    "learn; is data.columns.label the column that is meant?"
+                warnings.append(
+                    f"train: all {len(train.labels)} targets are {train.labels[0]:g}, so that the model can only learn "
+                    "a constant; is data.columns.label the right column?"
                 )
-        return found
-
-    def settled(self, validation: tuple[Split, Outputs] | None) -> "SequenceRecipe":
-        return self
+        return warnings
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         assert split.labels is not None
@@ -90,24 +100,16 @@ class SequenceRecipe:
         return self._answer.details(outputs, split.labels)
 
     def prediction_names(self) -> list[str]:
-        return prediction_names(self.names, by_name=True, scale=scale_of(self._task))
+        return prediction_names(self.names, by_name=True, scale=number_scale(self._task))
 
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         return self._answer.columns(outputs, by_name=True)
-
-    def why_no_document(self, split: Split) -> str | None:
-        return f"{self._task.kind} has no JSON layout"
-
-    def why_not_kept(self, split: Split) -> str | None:
-        return None
-
-    def document(self, split: Split, outputs: Outputs) -> Any:
-        raise NotImplementedError(self.why_no_document(split))
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
         known = {} if split.labels is None else {"label": self._answer.label_column(split.labels)}
         columns = known | self._answer.columns(outputs, by_name=False)
         samples = split.samples
         write_predictions(
-            folder, split.name, rows=samples.rows, ids=samples.ids, columns=columns, sources=samples.sources
-        )
+            folder, split.name, rows=samples.rows, ids=samples.ids, columns=columns, sources=samples.sources,
+            clusters=samples.clusters,
+        )  # fmt: skip

@@ -1,6 +1,6 @@
-"""From what an evaluation kept of each window to one answer for each question, and its n-best list.
+"""Turns the row outputs of windows into the best answer of each question, and its n-best list.
 
-Floor 4. `W` windows, `N` questions, `n` answers kept of a window.
+Dimensions: `W` windows, `N` questions, `n` answers of a window.
 """
 
 from dataclasses import dataclass
@@ -16,29 +16,30 @@ from paratune.tasks.protocol import Outputs
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 _NO_SPAN = -1e9
-"""Score where nothing of a context can be an answer; finite, so that files can hold what follows from it."""
+"""Score where no passage of a context can be an answer; finite, so that JSON files can contain odds from it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The answers that were found, and what the model thinks of there being none."""
+    """The best passage of each question, and the scores of it and of "no answer"."""
 
     texts: list[str]
-    """(N,): the best passage of each context, whatever the model thinks of there being no answer."""
+    """(N,): the best passage of each context, even where "no answer" has a higher score."""
     scores: Floats
-    """(N,): of these, the sum of the logits of first and last token."""
+    """(N,): score of the passage, the sum of the logits of its first and last token."""
     null_scores: Floats
-    """(N,): of "no answer"; the smallest over the windows of a question, because only one has to have the answer."""
+    """(N,): score of "no answer": the smallest over the windows of a question, because one window with the answer is
+    enough."""
 
     @property
     def null_odds(self) -> Floats:
-        """(N,): how much more the model thinks of "no answer" than of the best passage."""
+        """(N,): score of "no answer" minus score of the best passage."""
         return self.null_scores - self.scores
 
 
 @dataclass(frozen=True, eq=False)
 class _Spans:
-    """The answers that were kept, by window; those that are nothing have the score -inf."""
+    """The answers in the row outputs, by window; places without an answer have the score -inf."""
 
     start_logits: Floats
     """(W, n)."""
@@ -49,28 +50,30 @@ class _Spans:
     begins: Ints
     """(W, n): first characters in the context."""
     ends: Ints
-    """(W, n): characters behind the last ones."""
+    """(W, n): characters after the last ones."""
     null_logits: Floats
-    """(W, 2): of first and last token, both that of "no answer"."""
+    """(W, 2): logits of the token for "no answer", as first and as last token."""
     examples: Ints
-    """(W,): the questions."""
+    """(W,): index of the question."""
 
 
 def _spans(split: Split, outputs: Outputs) -> _Spans:
-    store, kept = split.store, np.asarray(outputs, dtype=np.float64)
-    num_best = (kept.shape[1] - 2) // 4
-    starts, ends, first, last = (kept[:, number * num_best : (number + 1) * num_best] for number in range(4))
+    store, row_outputs = split.store, np.asarray(outputs, dtype=np.float64)
+    num_best = (row_outputs.shape[1] - 2) // 4
+    starts, ends, first, last = (row_outputs[:, number * num_best : (number + 1) * num_best] for number in range(4))
     offsets = np.asarray(store.offsets[:-1], dtype=np.int64)[:, None]
-    is_one = first >= 0
-    begin = _of_tokens(store.of_tokens[CHAR_START], offsets, first)
-    end = _of_tokens(store.of_tokens[CHAR_END], offsets, last)
-    is_one &= end > begin  # a passage of nothing but white space is none
+    is_answer = first >= 0
+    begin = _values_at(store.token_values[CHAR_START], offsets, first)
+    end = _values_at(store.token_values[CHAR_END], offsets, last)
+    is_answer &= end > begin  # a passage of only white space is no answer
     with np.errstate(invalid="ignore"):
-        scores = np.where(is_one, starts + ends, -np.inf)
-    return _Spans(starts, ends, scores, begin, end, kept[:, -2:], np.asarray(store.of_rows[EXAMPLE], dtype=np.int64))
+        scores = np.where(is_answer, starts + ends, -np.inf)
+    return _Spans(
+        starts, ends, scores, begin, end, row_outputs[:, -2:], np.asarray(store.row_values[EXAMPLE], dtype=np.int64)
+    )
 
 
-def _of_tokens(values: Any, offsets: Ints, tokens: Floats) -> Ints:
+def _values_at(values: Any, offsets: Ints, tokens: Floats) -> Ints:
     return np.asarray(values)[offsets + np.maximum(tokens, 0).astype(np.int64)].astype(np.int64)
 
 
@@ -78,8 +81,8 @@ def best_answers(split: Split, outputs: Outputs) -> Answers:
     """Return the best answer of each question over its windows.
 
     Args:
-        split: Of questions, with the windows of their contexts.
-        outputs: (W, 4 n + 2), of `paratune.models.objectives.question_answering`.
+        split: Questions with the windows of their contexts.
+        outputs: (W, 4 n + 2), row outputs of `paratune.models.objectives.question_answering`.
     """
     assert split.samples.text_pairs is not None
     spans = _spans(split, outputs)
@@ -87,7 +90,7 @@ def best_answers(split: Split, outputs: Outputs) -> Answers:
     null_scores = np.full(num_questions, np.inf)
     np.minimum.at(null_scores, spans.examples, spans.null_logits.sum(axis=1))
     places, best = spans.scores.argmax(axis=1), spans.scores.max(axis=1)
-    # By question, the best window first; of equals the earlier one.
+    # Sorted by question, the best window first; of equal windows the earlier one.
     order = np.lexsort((-best, spans.examples))
     _, at = np.unique(spans.examples[order], return_index=True)
     chosen = order[at]
@@ -107,11 +110,11 @@ def nbest_lists(split: Split, outputs: Outputs, *, may_lack_answers: bool) -> li
     Args:
         split: As for `best_answers`.
         outputs: As for `best_answers`.
-        may_lack_answers: Put "no answer", the empty text, among them.
+        may_lack_answers: Add "no answer", the empty text, to each list.
 
     Returns:
-        (N,) lists of at most `num_best` (and one) answers, each with text, probability (softmax of the scores over the
-        list), start_logit and end_logit: what run_squad writes.
+        (N,) lists of at most `num_best` answers (plus "no answer"), each with text, probability (softmax of the scores
+        over the list), start_logit and end_logit: the format of run_squad.
     """
     assert split.samples.text_pairs is not None
     spans = _spans(split, outputs)
@@ -121,26 +124,26 @@ def nbest_lists(split: Split, outputs: Outputs, *, may_lack_answers: bool) -> li
     lists = []
     for example, context in enumerate(split.samples.text_pairs):
         windows = order[bounds[example] : bounds[example + 1]]
-        found = _different(spans, windows, context, num_best)
+        answers = _different(spans, windows, context, num_best)
         if may_lack_answers:
             start, end = spans.null_logits[windows[spans.null_logits[windows].sum(axis=1).argmin()]].tolist()
-            found.append({"text": "", "start_logit": start, "end_logit": end})
-        lists.append(_with_probabilities(found))
+            answers.append({"text": "", "start_logit": start, "end_logit": end})
+        lists.append(_with_probabilities(answers))
     return lists
 
 
 def _different(spans: _Spans, windows: Ints, context: str, num_best: int) -> list[dict[str, Any]]:
     """Return the best passages of different texts over the windows of a question."""
     scores = spans.scores[windows].ravel()
-    found: dict[str, dict[str, Any]] = {}
+    answers: dict[str, dict[str, Any]] = {}
     for place in np.argsort(-scores, kind="stable").tolist():
-        if len(found) == num_best or not np.isfinite(scores[place]):
+        if len(answers) == num_best or not np.isfinite(scores[place]):
             break
         window, number = windows[place // num_best], place % num_best
         text = context[spans.begins[window, number] : spans.ends[window, number]]
         logits = float(spans.start_logits[window, number]), float(spans.end_logits[window, number])
-        found.setdefault(text, {"text": text, "start_logit": logits[0], "end_logit": logits[1]})
-    return list(found.values())
+        answers.setdefault(text, {"text": text, "start_logit": logits[0], "end_logit": logits[1]})
+    return list(answers.values())
 
 
 def _with_probabilities(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""A linear model over TF-IDF features of words: what a text's words alone tell.
+"""A baseline that fits a linear model on TF-IDF features of words.
 
-Floor 4. `N` rows, `V` features, `C` classes, `K` outputs: 1 for a number, C for classes.
+Dimensions: `N` rows, `V` features, `C` classes, `K` outputs: 1 for a number, C for classes.
 """
 
 import json
@@ -19,7 +19,7 @@ from paratune.errors import CheckpointError, DataError
 
 Array = np.ndarray[Any, Any]
 FOLDER: Final = "baseline"
-"""Of the run: what was fitted."""
+"""Subfolder of the run for the fitted baseline."""
 SCHEMA_VERSION: Final = 1
 ABSENT: Final = -1e4
 """Output of a class without a training row: its softmax is 0."""
@@ -28,18 +28,18 @@ _MAX_ITERATIONS = 10_000
 
 @dataclass(frozen=True)
 class FittedTfidf:
-    """A fitted baseline: plain words and numbers, of which the features and outputs of any text follow."""
+    """A fitted baseline."""
 
     vectorizer: Any
-    """sklearn's TfidfVectorizer, fitted."""
+    """Fitted TfidfVectorizer of scikit-learn."""
     estimator: Any
-    """sklearn's Ridge, LogisticRegression, LinearSVR or LinearSVC, fitted."""
+    """Fitted Ridge, LogisticRegression, LinearSVR or LinearSVC of scikit-learn."""
     mean: float | None
-    """Of the training targets, which the estimator does not see: it learns the difference. None for classes."""
+    """Mean of the training targets; the estimator learns the difference from it. None for classes."""
     num_classes: int
     """C; 0 for a number."""
     converged: bool
-    """Whether the optimization ended by itself."""
+    """Whether the optimization converged before the largest number of iterations."""
 
     @property
     def name(self) -> str:
@@ -50,34 +50,34 @@ class FittedTfidf:
         return int(np.size(self.estimator.coef_) + np.size(self.estimator.intercept_))
 
     def outputs(self, texts: Sequence[str]) -> Array:
-        """Return what a model would give, (N, K) float64.
+        """Return outputs like those of a model, (N, K) float64.
 
-        For a number its prediction; for classes log probabilities of logistic regression, and of a support vector
-        machine its decision values, whose softmax is no probability. A class without a training row has `ABSENT`.
+        For a number, the prediction; for classes, log probabilities of logistic regression, or decision values of a
+        support vector machine, whose softmax is no probability. A class without a training row has `ABSENT`.
         """
         features = self.vectorizer.transform(texts)
         if self.mean is not None:
             return np.asarray(self.estimator.predict(features) + self.mean, dtype=np.float64)[:, None]
         if hasattr(self.estimator, "predict_log_proba"):
-            found = np.maximum(self.estimator.predict_log_proba(features), ABSENT)
+            class_outputs = np.maximum(self.estimator.predict_log_proba(features), ABSENT)
         else:
-            found = np.asarray(self.estimator.decision_function(features))
-            if found.ndim == 1:  # of two classes, the second
-                found = np.stack([np.zeros_like(found), found], axis=1)
+            class_outputs = np.asarray(self.estimator.decision_function(features))
+            if class_outputs.ndim == 1:  # for two classes, only the value of the second
+                class_outputs = np.stack([np.zeros_like(class_outputs), class_outputs], axis=1)
         outputs_NC = np.full((len(texts), self.num_classes), ABSENT)
-        outputs_NC[:, self.estimator.classes_] = found
+        outputs_NC[:, self.estimator.classes_] = class_outputs
         return outputs_NC
 
     def loss(self, outputs: Array, labels: Array) -> float | None:
         """Return the mean loss of a split as training defines it.
 
         Args:
-            outputs: (N, K), of `outputs`.
+            outputs: (N, K), from `outputs`.
             labels: (N,), targets or class ids.
 
         Returns:
-            The mean squared error, or the cross-entropy of logistic regression; None of a support vector machine, which
-            has no probabilities, and where a row has a class that training did not have.
+            The mean squared error, or the cross-entropy of logistic regression; None for a support vector machine,
+            which has no probabilities, and where a class does not occur in training.
         """
         if self.mean is not None:
             return float(np.square(outputs[:, 0] - labels.astype(np.float64)).mean())
@@ -90,38 +90,40 @@ class FittedTfidf:
         """Write tfidf.json (words and settings) and tfidf.safetensors (idf, coefficients, intercept).
 
         Raises:
-            CheckpointError: They cannot be written.
+            CheckpointError: A file cannot be written.
         """
-        own = self.vectorizer
-        about = {
+        vectorizer = self.vectorizer
+        settings = {
             "schema_version": SCHEMA_VERSION,
             "estimator": type(self.estimator).__name__,
             **{
-                key: own.get_params()[key]
+                key: vectorizer.get_params()[key]
                 for key in ("lowercase", "token_pattern", "ngram_range", "sublinear_tf", "norm")
             },
             "mean": self.mean,
             "classes": None if self.mean is not None else self.estimator.classes_.tolist(),
-            "vocabulary": own.get_feature_names_out().tolist(),
+            "vocabulary": vectorizer.get_feature_names_out().tolist(),
         }
         tensors = {
-            "idf": own.idf_,
+            "idf": vectorizer.idf_,
             "coefficients": np.atleast_2d(self.estimator.coef_),
             "intercept": np.atleast_1d(self.estimator.intercept_),
         }
         try:
             folder.mkdir(exist_ok=True)
-            (folder / "tfidf.json").write_text(json.dumps(about), encoding="utf-8")
-            save_file({key: np.ascontiguousarray(each) for key, each in tensors.items()}, folder / "tfidf.safetensors")
+            (folder / "tfidf.json").write_text(json.dumps(settings), encoding="utf-8")
+            save_file(
+                {key: np.ascontiguousarray(array) for key, array in tensors.items()}, folder / "tfidf.safetensors"
+            )
         except OSError as error:
             raise CheckpointError(
-                f"{folder} cannot be written: {error.strerror or error}; make room there",
+                f"{folder} cannot be written: {error.strerror or error}; free space there",
                 code="run.not_writable",
                 path=folder,
             ) from error
 
 
-def texts_of(samples: Samples) -> list[str]:
+def texts_with_pairs(samples: Samples) -> list[str]:
     """Return the whole text of each row, (N,); the two texts of a pair are joined by a line break."""
     if samples.text_pairs is None:
         return samples.texts
@@ -145,7 +147,7 @@ class TfidfFitter:
         """Fit with one value of C.
 
         Raises:
-            DataError: scikit-learn refuses the rows, as of one class alone.
+            DataError: scikit-learn cannot fit the rows, for example where all have one class.
         """
         from sklearn.exceptions import ConvergenceWarning
 
@@ -157,22 +159,22 @@ class TfidfFitter:
             try:
                 estimator.fit(self.features, targets)
             except ValueError as error:
-                raise _refused(error) from error
-        converged = not any(issubclass(each.category, ConvergenceWarning) for each in caught)
+                raise _fit_error(error) from error
+        converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
         return FittedTfidf(self.vectorizer, estimator, mean, self.num_classes, converged)
 
 
 def tfidf_fitter(
     options: TfidfOptions, texts: Sequence[str], labels: Array, *, num_classes: int, seed: int
 ) -> TfidfFitter:
-    """Learn words and their idf from the training rows.
+    """Return a fitter with the words of the training rows and their idf.
 
     Args:
         options: The section of the configuration.
         texts: (N,), the training rows.
         labels: (N,), float targets or int64 class ids.
         num_classes: C; 0 for a number.
-        seed: Of the order in which support vector machines take the rows.
+        seed: Seed of the order of rows in support vector machines.
 
     Raises:
         DataError: No word occurs in enough rows.
@@ -190,7 +192,7 @@ def tfidf_fitter(
     try:
         features = vectorizer.fit_transform(texts)
     except ValueError as error:
-        raise _refused(error) from error
+        raise _fit_error(error) from error
     return TfidfFitter(options, vectorizer, features, labels, num_classes, seed)
 
 
@@ -203,7 +205,7 @@ def _estimator(kind: str, *, is_number: bool, c: float, seed: int) -> Any:
     return Ridge(alpha=1 / (2 * c)) if is_number else LogisticRegression(C=c, max_iter=_MAX_ITERATIONS)
 
 
-def _refused(error: ValueError) -> DataError:
+def _fit_error(error: ValueError) -> DataError:
     return DataError(
         f"baseline: scikit-learn cannot fit the training rows: {error}; give more rows, or a lower baseline.min_rows",
         code="baseline.not_fitted",

@@ -1,1 +1,1 @@
-"""Training a tokenizer on texts of one's own, and comparing tokenizers on the same texts."""
+"""Trains tokenizers, and compares tokenizers on the same texts."""

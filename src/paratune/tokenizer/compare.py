@@ -1,4 +1,4 @@
-"""What tokenizers make of the same texts: pieces a word, words left whole, what is unknown, bytes a token."""
+"""Compares tokenizers on the same texts: tokens per word, split words, unknown tokens, bytes per token."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,19 +16,19 @@ _BATCH = 256
 
 @dataclass
 class TokenizerFigures:
-    """Sums over texts, and what follows from them; special tokens around a text are not counted."""
+    """Counts over texts and the resulting ratios, without special tokens around a text."""
 
     name: str
     vocab_size: int
     num_texts: int = 0
     num_words: int = 0
-    """Runs of letters and digits."""
+    """Sequences of letters and digits."""
     num_word_tokens: int = 0
-    """Tokens that lie on a word, counted for each word that they lie on."""
+    """Tokens that overlap words, counted once for each word."""
     num_cut_words: int = 0
-    """Words that are more than one token."""
+    """Words with more than one token."""
     num_unknown_words: int = 0
-    """Words with an unknown part."""
+    """Words with an unknown token."""
     num_tokens: int = 0
     num_unknown: int = 0
     num_characters: int = 0
@@ -39,33 +39,33 @@ class TokenizerFigures:
 
     @property
     def fertility(self) -> float | None:
-        """Tokens a word, at least 1.
+        """Tokens per word, at least 1.
 
-        Source: Rust et al., How Good is Your Tokenizer?, ACL 2021, section 4; there with words of a treebank.
+        Source: Rust et al., How Good is Your Tokenizer?, ACL 2021, section 4, with words of a treebank.
         """
         return _ratio(self.num_word_tokens, self.num_words)
 
     @property
     def continued_share(self) -> float | None:
-        """Words that are cut into more than one token, of all.
+        """Share of words with more than one token.
 
-        Source: as of fertility ("proportion of continued words").
+        Source: as for fertility ("proportion of continued words").
         """
         return _ratio(self.num_cut_words, self.num_words)
 
     @property
     def unknown_share(self) -> float | None:
-        """Unknown tokens, of all."""
+        """Share of unknown tokens."""
         return _ratio(self.num_unknown, self.num_tokens)
 
     @property
     def coverage(self) -> float | None:
-        """Characters, white space aside, that are in known tokens, of all."""
+        """Share of characters, without white space, in known tokens."""
         return _ratio(self.num_characters - self.num_unknown_characters, self.num_characters)
 
     @property
     def bytes_per_token(self) -> float | None:
-        """UTF-8 bytes of the texts for each token: compression."""
+        """UTF-8 bytes per token, the compression."""
         return _ratio(self.num_bytes, self.num_tokens)
 
     def as_dict(self) -> dict[str, Any]:
@@ -74,12 +74,10 @@ class TokenizerFigures:
         return {name: getattr(self, name) for name in (*names, *shares)}
 
     def add(self, text: str, spans: Sequence[tuple[int, int]], unknown: Sequence[bool]) -> None:
-        """Count a text.
+        """Add the counts of a text.
 
         Args:
-            text: As it is given.
-            spans: Begin and end of each token in it.
-            unknown: Of each token.
+            spans: Begin and end of each token.
         """
         self.num_texts += 1
         self.num_bytes += len(text.encode("utf-8", "replace"))
@@ -110,29 +108,24 @@ class TokenizerFigures:
 
 
 def compare(tokenizers: Iterable[tuple[str, Any]], texts: Sequence[str]) -> list[TokenizerFigures]:
-    """Return the figures of each tokenizer on the texts.
-
-    Args:
-        tokenizers: Names, and fast tokenizers of transformers.
-        texts: The same for all.
-    """
-    found = []
+    """Return the figures of each tokenizer on the texts."""
+    results = []
     for name, tokenizer in tokenizers:
         figures = TokenizerFigures(name, len(tokenizer))
         for begin in range(0, len(texts), _BATCH):
             some = list(texts[begin : begin + _BATCH])
             encoded = tokenizer(some, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
             for text, ids, spans in zip(some, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-                figures.add(text, spans, [each == tokenizer.unk_token_id for each in ids])
-        found.append(figures)
-    return found
+                figures.add(text, spans, [token_id == tokenizer.unk_token_id for token_id in ids])
+        results.append(figures)
+    return results
 
 
 def load_vocabulary(path: Path) -> Any:
-    """Return BERT's tokenizer of a WordPiece vocabulary, one entry a line; lower case where no entry has an upper one.
+    """Return a BERT tokenizer with a WordPiece vocabulary, one entry per line; lower-case if no entry has capitals.
 
     Raises:
-        ConfigError: It is no such file.
+        ConfigError: The file is not a WordPiece vocabulary.
     """
     from transformers import BertTokenizerFast
 
@@ -144,7 +137,7 @@ def load_vocabulary(path: Path) -> Any:
         ) from error
     if "[UNK]" not in entries:
         raise ConfigError(
-            f"{path} is not a WordPiece vocabulary: it has no line [UNK]; name a tokenizer's folder instead",
+            f"{path} is not a WordPiece vocabulary: it has no line [UNK]; use the folder of a tokenizer",
             code="tokenizer.vocabulary_unreadable",
             path=path,
         )

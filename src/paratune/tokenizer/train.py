@@ -1,7 +1,6 @@
-"""Train a tokenizer with the `tokenizers` library, and save it as a plain Hugging Face folder.
+"""Trains a tokenizer with the `tokenizers` library, and saves it as a Hugging Face folder.
 
-Three kinds, each framed as the model family that made it common: WordPiece as BERT's, byte-level BPE as RoBERTa's,
-Unigram as XLM-R's.
+Kinds, with the special tokens of a model family: WordPiece (BERT), byte-level BPE (RoBERTa), Unigram (XLM-R).
 """
 
 from collections import Counter
@@ -16,11 +15,11 @@ from paratune.errors import CheckpointError, ConfigError, option_error
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 RECORD_FILE = "tokenizer_training.json"
-"""Beside the tokenizer: what it was trained on, and how."""
+"""File next to the tokenizer, with recipe and texts."""
 BERT_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA_TOKENS = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 _BYTES = 256
-"""Symbols that byte-level BPE begins with."""
+"""Initial symbols of byte-level BPE."""
 
 
 @dataclass(frozen=True)
@@ -29,34 +28,34 @@ class TokenizerRecipe:
 
     kind: Kind = "wordpiece"
     vocab_size: int = 20_000
-    """Entries, special tokens included; fewer where the texts do not give as many."""
+    """Maximum number of entries, including special tokens."""
     lowercase: bool = False
     strip_accents: bool = False
-    """Take "é" for "e"; in Portuguese and most languages that loses words ("avó", "avô")."""
+    """Replace "é" by "e"; in Portuguese and most languages this confuses words ("avó", "avô")."""
     min_frequency: int = 2
-    """How often two pieces must stand side by side to be joined (wordpiece and bpe)."""
+    """Minimum frequency of a pair of pieces to be merged (wordpiece and bpe)."""
     limit_alphabet: int = 1000
-    """Most different characters to begin with; rarer ones become unknown (wordpiece)."""
+    """Maximum number of characters in the initial alphabet; rarer ones become unknown (wordpiece)."""
     max_length: int = 512
-    """Tokens that models with it take at most."""
+    """Maximum number of tokens of a text."""
 
     @property
     def special_tokens(self) -> dict[str, str]:
         return BERT_TOKENS if self.kind == "wordpiece" else ROBERTA_TOKENS
 
     def check(self) -> None:
-        """Look whether a tokenizer can be made like this.
+        """Check the options.
 
         Raises:
-            ConfigError: It cannot; the option is named, with what is allowed.
+            ConfigError: An option is out of range.
         """
         least = len(self.special_tokens) + (_BYTES if self.kind == "bpe" else 1)
         if self.vocab_size < least:
-            what = "special tokens and 256 bytes" if self.kind == "bpe" else "special tokens and one of its own"
+            minimum = "special tokens and 256 bytes" if self.kind == "bpe" else "special tokens and one of its own"
             raise option_error(
                 "--vocab-size",
                 self.vocab_size,
-                f"at least {least} for {self.kind} ({what})",
+                f"at least {least} for {self.kind} ({minimum})",
                 code="tokenizer.vocabulary_size",
                 least=least,
                 kind=self.kind,
@@ -69,13 +68,13 @@ class TokenizerRecipe:
 
 
 @dataclass
-class Counted:
-    """What a tokenizer was trained on."""
+class TextCounts:
+    """Counts of the training texts."""
 
     num_texts: int = 0
     num_characters: int = 0
 
-    def watch(self, texts: Iterable[str]) -> Iterator[str]:
+    def count(self, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
             self.num_texts += 1
             self.num_characters += len(text)
@@ -84,25 +83,22 @@ class Counted:
 
 def train_tokenizer(
     texts: Callable[[], Iterable[str]], recipe: TokenizerRecipe, *, shows_progress: bool = False
-) -> tuple[Any, Counted]:
-    """Return a tokenizer of the `tokenizers` library, and what it was trained on.
+) -> tuple[Any, TextCounts]:
+    """Return a tokenizer of the `tokenizers` library, and counts of the training texts.
 
-    The same texts give the same WordPiece or BPE to the last entry. Unigram's are alike and not the same: the library
-    sums in no fixed order.
+    WordPiece and BPE are deterministic. Unigram tokenizers differ slightly, since the library sums in no fixed order.
 
     Args:
-        texts: Gives them, one after the other, each time the same; WordPiece reads them twice.
-        recipe: How.
-        shows_progress: Draw bars on stderr.
+        texts: Returns the texts, in the same order at each call; WordPiece reads them twice.
 
     Raises:
-        ConfigError: The recipe is impossible, or no text has a word.
+        ConfigError: The recipe is invalid, or the texts have no words.
     """
     recipe.check()
     if not any(text.strip() for text in texts()):
-        raise ConfigError("the texts hold no words to learn from; name files with running text", code="data.empty")
-    counted = Counted()
-    watched = counted.watch(texts())
+        raise ConfigError("the texts have no words; use files with running text", code="data.empty")
+    counted = TextCounts()
+    watched = counted.count(texts())
     if recipe.kind == "wordpiece":
         tokenizer = _train_wordpiece(texts, watched, recipe, shows_progress)
     else:
@@ -115,17 +111,10 @@ def train_tokenizer(
 def save_tokenizer(
     tokenizer: Any, recipe: TokenizerRecipe, folder: Path, record: dict[str, Any], *, overwrite: bool = False
 ) -> None:
-    """Write the folder that AutoTokenizer loads, and the record beside: aside, then renamed.
-
-    Args:
-        tokenizer: As `train_tokenizer` returned it.
-        recipe: Which it was trained by.
-        folder: Made when absent.
-        record: What is known of the texts.
-        overwrite: Replace a folder that holds a tokenizer.
+    """Write a folder for AutoTokenizer, with a record of the training; the folder is complete or unchanged.
 
     Raises:
-        CheckpointError: It cannot be written; nothing is half written.
+        CheckpointError: The folder is not writable.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -145,7 +134,7 @@ def save_tokenizer(
             records.write_json(temporary / RECORD_FILE, {"recipe": asdict(recipe), **record})
     except OSError as error:
         raise CheckpointError(
-            f"{folder} cannot be written: {error.strerror or error}; name another --output",
+            f"{folder} cannot be written: {error.strerror or error}; choose another --output",
             code="output.not_writable",
             folder=folder,
         ) from error
@@ -154,10 +143,10 @@ def save_tokenizer(
 def _train_wordpiece(
     texts: Callable[[], Iterable[str]], watched: Iterable[str], recipe: TokenizerRecipe, shows_progress: bool
 ) -> Any:
-    """Train twice: for the alphabet, and with it.
+    """Train twice: to find the alphabet, and with it.
 
-    The library numbers the pieces "##a" as it meets them, in an order that changes from run to run, and settles ties by
-    these numbers. Given beforehand, as if they were special tokens, they have an order.
+    The library numbers the pieces "##a" in an order that changes from run to run, and breaks ties by these numbers.
+    Passing them as special tokens fixes the order.
     """
     from tokenizers import models, trainers
 
@@ -173,17 +162,19 @@ def _train_wordpiece(
 
     first = trainers.WordPieceTrainer(vocab_size=1, show_progress=False)
     tokenizer.train_from_iterator(counting(), trainer=first)
-    found = tokenizer.get_vocab()
-    known = sorted((each for each in letters if each in found), key=lambda each: (-letters[each], each))
+    vocabulary = tokenizer.get_vocab()
+    known = sorted(
+        (letter for letter in letters if letter in vocabulary), key=lambda letter: (-letters[letter], letter)
+    )
     alphabet = known[: recipe.limit_alphabet]
-    inner = sorted(piece for letter in alphabet if (piece := f"##{letter}") in found)
+    inner = sorted(piece for letter in alphabet if (piece := f"##{letter}") in vocabulary)
     least = len(specials) + len(inner) + len(alphabet)
     if least > recipe.vocab_size:
         raise option_error(
             "--vocab-size",
             recipe.vocab_size,
-            f"these texts have {len(alphabet)} letters, which need {least} entries "
-            f"by themselves; give more, or a smaller --limit-alphabet than {recipe.limit_alphabet}",
+            f"these texts have {len(alphabet)} letters, which need {least} entries; use a larger vocabulary, or a "
+            f"smaller --limit-alphabet than {recipe.limit_alphabet}",
             code="tokenizer.vocabulary_size",
             least=least,
         )
@@ -247,13 +238,13 @@ def _unigram(recipe: TokenizerRecipe, shows_progress: bool) -> tuple[Any, Any]:
 def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: TokenizerRecipe) -> None:
     try:
         tokenizer.train_from_iterator(texts, trainer=trainer)
-    except Exception as error:  # the library has no kind of its own
+    except Exception as error:  # the library raises plain exceptions
         if "not large enough" not in str(error):
             raise
         raise option_error(
             "--vocab-size",
             recipe.vocab_size,
-            "not enough for all letters of these texts; give more",
+            "not enough for all letters of these texts; use more",
             code="tokenizer.vocabulary_size",
         ) from error
 

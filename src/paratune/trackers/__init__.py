@@ -1,1 +1,1 @@
-"""Trackers: TensorBoard, MLflow, Weights & Biases and Trackio, told the figures of a run and never waited for."""
+"""Sends the metrics of a run to trackers, without blocking training: TensorBoard, MLflow, Weights & Biases, Trackio."""

@@ -1,7 +1,7 @@
-"""One tracker behind a queue: the run puts figures in and goes on, a daemon thread hands them over.
+"""A queue in front of a tracker: a daemon thread makes the calls, so that the run never waits.
 
-A queue that is full drops, and counts. What the tracker raises is logged once and switches it off. At the end it has
-some seconds; what has not been sent by then is named, and left behind.
+A full queue drops calls and counts them. An exception of the tracker is logged and switches it off. At the end, the
+tracker has some seconds; a warning counts the calls that are left.
 """
 
 import logging
@@ -11,26 +11,26 @@ from collections import deque
 from collections.abc import Callable
 
 from paratune.errors import coded
-from paratune.trackers.protocol import About, Status, Tracker
+from paratune.trackers.protocol import Status, TrackedRun, Tracker
 
 log = logging.getLogger(__name__)
 
 QUEUE_SIZE = 10_000
-"""Calls that wait at most; a step is one."""
+"""Maximum number of waiting calls; a step is one call."""
 Call = Callable[[Tracker], None]
 
-_left_behind: list[str] = []
+_unfinished: list[str] = []
 
 
-def left_behind() -> list[str]:
-    """Return the trackers that did not end in time: the interpreter would wait for them again at its own end."""
-    return list(_left_behind)
+def unfinished_trackers() -> list[str]:
+    """Return the trackers that did not finish in time; the interpreter would wait for their threads at exit."""
+    return list(_unfinished)
 
 
 class Channel:
-    """Hands calls over to a tracker, in their order, in a thread of its own."""
+    """Makes the calls of a tracker in order, in another thread."""
 
-    def __init__(self, name: str, tracker: Tracker, about: About, *, size: int = QUEUE_SIZE) -> None:
+    def __init__(self, name: str, tracker: Tracker, about: TrackedRun, *, size: int = QUEUE_SIZE) -> None:
         self.name = name
         self._tracker, self._about, self._size = tracker, about, size
         self._calls: deque[Call] = deque()
@@ -39,13 +39,13 @@ class Channel:
         self._is_off = False
         self._num_asked = 0
         self.num_dropped = 0
-        """Calls that found the queue full."""
+        """Calls that were dropped because the queue was full."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._thread.start()
 
     def put(self, call: Call) -> None:
-        """Have something told; returns at once."""
+        """Add a call; returns immediately."""
         with self._condition:
             self._num_asked += 1
             if self._is_off:
@@ -57,13 +57,13 @@ class Channel:
             self._condition.notify()
 
     def close(self, status: Status) -> None:
-        """Say that nothing more will be told, and how the run ended; returns at once."""
+        """Record that there are no more calls, and how the run ended; returns immediately."""
         with self._condition:
             self._status = status
             self._condition.notify()
 
     def wait(self, deadline: float) -> None:
-        """Give it until `deadline` (`time.monotonic()`) to end; say what was not told."""
+        """Wait until `deadline` (`time.monotonic()`) for the tracker to finish; log lost calls."""
         is_ended = self._ended.wait(max(0.0, deadline - time.monotonic()))
         with self._condition:
             num_left = len(self._calls)
@@ -71,18 +71,18 @@ class Channel:
             self._calls.clear()
         if self.num_dropped:
             log.warning(
-                "trackers.%s: %d of %d figures were left out, because it took them too slowly",
+                "trackers.%s: %d of %d calls were dropped, because the tracker is too slow",
                 self.name,
                 self.num_dropped,
                 self._num_asked,
                 extra=coded("tracker.figures_lost", tracker=self.name),
             )
         if not is_ended:
-            _left_behind.append(self.name)
+            _unfinished.append(self.name)
             log.warning(
-                "trackers.%s: it did not end in time and was left behind%s; the run's own record is whole",
+                "trackers.%s: it did not finish in time%s; the record in the run folder is complete",
                 self.name,
-                f", {num_left} figures were not sent" if num_left else "",
+                f", {num_left} calls were not made" if num_left else "",
                 extra=coded("tracker.left_behind", tracker=self.name),
             )
 
@@ -93,13 +93,13 @@ class Channel:
                 call(self._tracker)
             assert self._status is not None
             self._tracker.finish(self._status)
-        except BaseException as error:  # also SystemExit: a package must not decide what becomes of the run
+        except BaseException as error:  # also SystemExit: a package must not end the run
             self._switch_off(error)
         finally:
             self._ended.set()
 
     def _next(self) -> Call | None:
-        """Wait for a call; None when there will be no more."""
+        """Wait for a call; None if there are no more."""
         with self._condition:
             while not self._calls and self._status is None and not self._is_off:
                 self._condition.wait()

@@ -1,29 +1,28 @@
-"""MLflow: a local SQLite file, or the server that `uri` names. The package's telemetry is switched off."""
+"""Sends metrics to MLflow: a local SQLite file, or the server at `uri`. Its telemetry is switched off."""
 
 import os
 import re
 import time as clock
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from paratune.config.tracker_sections import MLflow
 from paratune.errors import require
-from paratune.trackers.kept import keep_id, kept_id
-from paratune.trackers.protocol import About, Status
+from paratune.trackers.protocol import Status, TrackedRun
+from paratune.trackers.run_id import load_run_id, save_run_id
 
 NAME = "mlflow"
 MAX_PARAMS = 100
-"""Parameters that one call may hold."""
+"""Maximum number of parameters per call."""
 MAX_VALUE = 500
-"""Characters of a parameter's value that every version takes."""
+"""Maximum length of a parameter's value in all versions."""
 STATUS: Mapping[Status, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _NOT_ALLOWED = re.compile(r"[^\w./ -]")
-T = TypeVar("T")
 
 
 class MLflowTracker:
-    """See `protocol.Tracker`. Calls of the client say which run they are of; the fluent ones go by the thread."""
+    """See `protocol.Tracker`. Uses the client with run ids, since the fluent functions depend on the thread."""
 
     def __init__(self, options: MLflow) -> None:
         self._options = options
@@ -32,13 +31,13 @@ class MLflowTracker:
         self._run: str = ""
         self._step = 0
 
-    def start(self, about: About) -> None:
+    def start(self, about: TrackedRun) -> None:
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
         mlflow = require("mlflow", extra=NAME)
         self._entities = require("mlflow.entities", extra=NAME)
         self._client = mlflow.MlflowClient(tracking_uri=self._options.uri or default_uri(about.folder))
         self._step = about.step
-        known = kept_id(about.folder, NAME) if about.step > 0 else None
+        known = load_run_id(about.folder, NAME) if about.step > 0 else None
         if known is not None:
             self._run = known
             self._client.update_run(known, status="RUNNING")
@@ -46,11 +45,11 @@ class MLflowTracker:
         experiment = self._client.get_experiment_by_name(self._options.experiment)
         number = experiment.experiment_id if experiment else self._client.create_experiment(self._options.experiment)
         self._run = self._client.create_run(number, run_name=self._options.name or about.name).info.run_id
-        keep_id(about.folder, NAME, self._run)
-        # Those of an earlier session cannot be changed: they are told once.
+        save_run_id(about.folder, NAME, self._run)
+        # Parameters cannot be changed later: only the first session logs them.
         params = [self._entities.Param(_key(key), str(value)[:MAX_VALUE]) for key, value in about.config.items()]
-        for part in _parts(params, MAX_PARAMS):
-            self._client.log_batch(self._run, params=part)
+        for begin in range(0, len(params), MAX_PARAMS):
+            self._client.log_batch(self._run, params=params[begin : begin + MAX_PARAMS])
 
     def log(self, step: int, time: float, values: Mapping[str, float]) -> None:
         self._step = step
@@ -58,7 +57,7 @@ class MLflowTracker:
         metrics = [self._entities.Metric(_key(name), value, at, step) for name, value in values.items()]
         self._client.log_batch(self._run, metrics=metrics)
 
-    def result(self, values: Mapping[str, float]) -> None:
+    def log_summary(self, values: Mapping[str, float]) -> None:
         self.log(self._step, clock.time(), values)
 
     def finish(self, status: Status) -> None:
@@ -66,15 +65,10 @@ class MLflowTracker:
 
 
 def default_uri(folder: Path) -> str:
-    """Return the file that the runs beside each other share."""
+    """Return the database that runs in the same folder share."""
     return f"sqlite:///{folder.resolve().parent / 'mlflow.db'}"
 
 
 def _key(name: str) -> str:
-    """Return a name in the characters that keys may have: a metric of a class may be called anything."""
+    """Return a name with the allowed characters of keys; names of classes may contain any character."""
     return _NOT_ALLOWED.sub("_", name)
-
-
-def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for begin in range(0, len(items), size):
-        yield items[begin : begin + size]

@@ -1,4 +1,4 @@
-"""What a tracker is to a run: four calls, all of them made in one thread of its own."""
+"""The protocol of trackers: four methods, all called in the same thread."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,37 +6,37 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 Status = Literal["finished", "stopped", "failed"]
-"""How a run ended; stopped by a signal, after which it may be gone on with."""
+"""How a run ended; `stopped` by a signal, so that it can be resumed."""
 
 
 @dataclass(frozen=True)
-class About:
-    """The run that is told of."""
+class TrackedRun:
+    """The run of a tracker."""
 
     name: str
     folder: Path
-    """Of the run; a tracker keeps there what it needs to go on."""
+    """Run folder; a tracker stores its run id there."""
     step: int
-    """Steps taken before this session: not 0 when the run is gone on with."""
+    """Number of steps before this session; above 0 for a resumed run."""
     config: Mapping[str, Any]
-    """The resolved configuration, and on what it runs, by dotted key."""
+    """Resolved configuration, and hardware and software, by dotted key."""
 
 
 class Tracker(Protocol):
-    """Any of its methods may take long, raise or never return."""
+    """A tracker; any method may block or raise."""
 
-    def start(self, about: About) -> None:
-        """Import the package, and begin a run there or go on with the one of an earlier session."""
+    def start(self, about: TrackedRun) -> None:
+        """Import the package, and start a run in the tracker or continue that of an earlier session."""
         ...
 
     def log(self, step: int, time: float, values: Mapping[str, float]) -> None:
-        """Tell figures of a step (counted from 1); `time` in Unix seconds."""
+        """Log the metrics of a step (counted from 1); `time` in Unix seconds."""
         ...
 
-    def result(self, values: Mapping[str, float]) -> None:
-        """Tell the figures of the finished run."""
+    def log_summary(self, values: Mapping[str, float]) -> None:
+        """Log the metrics of the finished run."""
         ...
 
     def finish(self, status: Status) -> None:
-        """Write or send all that was told, and end the run there."""
+        """Write or send all logged metrics, and end the run in the tracker."""
         ...

@@ -1,4 +1,4 @@
-"""The trackers of one session of a run, on its first rank."""
+"""The trackers of one session of a run, on rank 0."""
 
 import importlib
 import time
@@ -10,13 +10,13 @@ from paratune.config.section import Section
 from paratune.config.tracker_sections import Trackers
 from paratune.errors import Stopped
 from paratune.trackers.channel import Channel
-from paratune.trackers.points import point_of, result_of
-from paratune.trackers.protocol import About, Status, Tracker
+from paratune.trackers.metrics import event_metrics, summary_metrics
+from paratune.trackers.protocol import Status, TrackedRun, Tracker
 
 FINISH_S = 30.0
-"""Seconds that all trackers together have at the end of a finished run."""
+"""Seconds that all trackers have together at the end of a finished run."""
 STOP_S = 5.0
-"""And of one that was stopped or failed: a batch system that sent the signal does not wait for long."""
+"""The same for a stopped or failed run: after a signal, a batch system waits only briefly."""
 TRACKERS = {
     "tensorboard": "paratune.trackers.tensorboard:TensorBoardTracker",
     "mlflow": "paratune.trackers.mlflow:MLflowTracker",
@@ -26,28 +26,28 @@ TRACKERS = {
 
 
 class TrackerSession:
-    """Tells all trackers what happens in the block; how the block ends is how the run ends there."""
+    """Sends metrics to all trackers; as a context manager, it sends the status at the end of the block."""
 
-    def __init__(self, section: Trackers | None, about: About) -> None:
-        """Begin with the trackers of a section; None tells nobody, as on all ranks but the first."""
+    def __init__(self, section: Trackers | None, about: TrackedRun) -> None:
+        """Start the trackers of a section; None on all ranks but the first."""
         named = section.named() if section is not None else {}
         self._channels = [Channel(name, _make(name, options), about) for name, options in named.items()]
 
-    def event(self, event: str, values: Mapping[str, Any]) -> None:
-        """Tell the figures of an event of the log, if it has any; returns at once."""
-        if not self._channels or (point := point_of(event, values)) is None:
+    def log_event(self, event: str, values: Mapping[str, Any]) -> None:
+        """Log the metrics of an event, if it has any; returns immediately."""
+        if not self._channels or (point := event_metrics(event, values)) is None:
             return
         step, figures = point
         now = time.time()
         for channel in self._channels:
             channel.put(lambda tracker: tracker.log(step, now, figures))
 
-    def result(self, summary: Mapping[str, Any]) -> None:
-        """Tell the figures of summary.json; returns at once."""
+    def log_summary(self, summary: Mapping[str, Any]) -> None:
+        """Log the metrics of summary.json; returns immediately."""
         if self._channels:
-            figures = result_of(summary)
+            figures = summary_metrics(summary)
             for channel in self._channels:
-                channel.put(lambda tracker: tracker.result(figures))
+                channel.put(lambda tracker: tracker.log_summary(figures))
 
     def __enter__(self) -> Self:
         return self

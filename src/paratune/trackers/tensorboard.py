@@ -1,4 +1,4 @@
-"""TensorBoard: event files in a folder, written by PyTorch's SummaryWriter. No network."""
+"""Writes TensorBoard event files with PyTorch's SummaryWriter. No network."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.config.tracker_sections import TensorBoard
 from paratune.errors import require
-from paratune.trackers.protocol import About, Status
+from paratune.trackers.protocol import Status, TrackedRun
 
 FOLDER = "tensorboard"
 
@@ -19,10 +19,10 @@ class TensorBoardTracker:
         self._writer: Any = None
         self._step = 0
 
-    def start(self, about: About) -> None:
+    def start(self, about: TrackedRun) -> None:
         module = require("torch.utils.tensorboard", extra="tensorboard")
         folder = Path(self._options.folder) if self._options.folder is not None else about.folder / FOLDER
-        # What a session that was cut off wrote after the checkpoint is not shown.
+        # Hides what an interrupted session wrote after the checkpoint.
         purge = {"purge_step": about.step + 1} if about.step > 0 else {}
         self._writer = module.SummaryWriter(log_dir=str(folder), **purge)
         self._step = about.step
@@ -34,7 +34,7 @@ class TensorBoardTracker:
         for name, value in values.items():
             self._writer.add_scalar(name, value, step, walltime=time)
 
-    def result(self, values: Mapping[str, float]) -> None:
+    def log_summary(self, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self._writer.add_scalar(name, value, self._step)
 

@@ -1,4 +1,4 @@
-"""Trackio: a database on this machine, or, with `space`, one on the hub."""
+"""Sends metrics to Trackio: a database on this machine, or, with `space`, on the hub."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -7,12 +7,12 @@ from typing import Any
 
 from paratune.config.tracker_sections import Trackio
 from paratune.errors import require
-from paratune.trackers.kept import keep_id, kept_id
-from paratune.trackers.protocol import About, Status
+from paratune.trackers.protocol import Status, TrackedRun
+from paratune.trackers.run_id import load_run_id, save_run_id
 
 NAME = "trackio"
 PLACES = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_DATASET_ID", "TRACKIO_BUCKET_ID")
-"""Variables by which the package sends figures elsewhere without being told to."""
+"""Variables that make the package send metrics to other places."""
 
 
 class TrackioTracker:
@@ -23,7 +23,7 @@ class TrackioTracker:
         self._run: Any = None
         self._step = 0
 
-    def start(self, about: About) -> None:
+    def start(self, about: TrackedRun) -> None:
         options = self._options
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
         if options.folder is not None:
@@ -36,29 +36,29 @@ class TrackioTracker:
         with _hub_offline():
             self._begin(about)
 
-    def _begin(self, about: About, **place: Any) -> None:
+    def _begin(self, about: TrackedRun, **place: Any) -> None:
         trackio = require("trackio", extra=NAME)
         options = self._options
-        known = kept_id(about.folder, NAME) if about.step > 0 else None
+        known = load_run_id(about.folder, NAME) if about.step > 0 else None
         self._run = trackio.init(
             project=options.project,
             name=known or options.name or about.name,
             group=options.group,
             config=None if known is not None else {key: str(value) for key, value in about.config.items()},
-            # A new run never goes into an older one of its name: the package finds another name then.
+            # A new run never continues an older one with its name: the package selects another name.
             resume="never" if known is None else "allow",
             embed=False,
             auto_log_gpu=False,
             **place,
         )
-        keep_id(about.folder, NAME, str(self._run.name))
+        save_run_id(about.folder, NAME, str(self._run.name))
         self._step = about.step
 
     def log(self, step: int, time: float, values: Mapping[str, float]) -> None:
         self._step = step
         self._run.log(dict(values), step=step)
 
-    def result(self, values: Mapping[str, float]) -> None:
+    def log_summary(self, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=self._step)
 
     def finish(self, status: Status) -> None:
@@ -67,10 +67,7 @@ class TrackioTracker:
 
 @contextmanager
 def _hub_offline() -> Iterator[None]:
-    """Have nothing asked of the hub in the block: the package looks up who is logged in there, also for a local run.
-
-    All that a run itself wants of the hub it has by now.
-    """
+    """Make the hub offline in the block: the package requests the user name from the hub, also for a local run."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE

@@ -1,6 +1,6 @@
-"""What may be said of runs beside each other: how much faster, as good or not, or that it cannot be told.
+"""Comparisons of runs with a baseline: how much faster they are and whether their quality is equal, or "cannot tell".
 
-Side room: rests on the lowest floors and on `metrics`, whose scores it computes again; imports no torch.
+Imports the lowest layers and `metrics`, with which it computes scores again; imports no torch.
 """
 
 from paratune.verdicts.finding import MeasureComparison
@@ -9,11 +9,13 @@ from paratune.verdicts.judge import Verdict, judge
 from paratune.verdicts.margins import Margin, default_margin, read_margins
 from paratune.verdicts.ratios import change_of
 from paratune.verdicts.rows import ComparedRun
+from paratune.verdicts.sequential import LookHistory
 
 __all__ = [
     "ComparedRun",
     "Differs",
     "Group",
+    "LookHistory",
     "Margin",
     "MeasureComparison",
     "Verdict",

@@ -1,6 +1,6 @@
-"""A change that was measured over runs, with its standard error and the degrees of freedom of it.
+"""A change that was measured over runs, with its standard error and degrees of freedom.
 
-The unit of replication is the run: steps of one run, or samples that one model scored, are no replications of it.
+The unit of replication is the run: the steps of one run, or the samples that one model scored, are not replications.
 """
 
 import math
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 LEVEL = 0.95
-"""Of intervals."""
+"""Confidence level of intervals."""
 ALPHA = 0.05
 """The chance of a false "different", and of a false "equal" when the true change is as large as the margin."""
 
@@ -21,42 +21,52 @@ class Side:
     """What varies from run to run on one side of a comparison (or from pair to pair)."""
 
     mean_square: float
-    """Sample variance over runs, or over differences of pairs (n - 1)."""
+    """Sample variance over runs, or over the differences of pairs, with n - 1."""
     num_runs: int
     """At least 2."""
-    pooled_freedom: int = 0
+    pooled_freedom: float = 0
     """Degrees of freedom of a variance that is pooled over several configurations; 0 for one of these runs alone."""
+    own_freedom: float | None = None
+    """Degrees of freedom of a variance of these runs, where a regression takes a part of n - 1."""
 
     @property
     def variance(self) -> float:
-        """Of the mean."""
+        """Variance of the mean."""
         return self.mean_square / self.num_runs
 
     @property
-    def degrees_of_freedom(self) -> int:
-        """Of the variance."""
-        return self.pooled_freedom or self.num_runs - 1
+    def degrees_of_freedom(self) -> float:
+        """Degrees of freedom of `mean_square`."""
+        own = self.num_runs - 1 if self.own_freedom is None else self.own_freedom
+        return self.pooled_freedom or own
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A change: of scores a difference, of rates and times the logarithm of a ratio."""
+    """A change: a difference of scores, or the logarithm of a ratio of rates or times."""
 
     value: float
     sides: tuple[Side, ...]
-    """One of pairs, two of runs that are not paired; none where a side has one run, and samples alone tell."""
+    """One side for pairs, two for runs that are not paired; none where a side has one run: the variance is then that of
+    samples alone."""
     shared: float
-    """Variance of the mean that more runs do not make smaller: that of the samples all of them were scored on."""
+    """Part of the variance that more runs do not reduce: all runs are scored on the same samples."""
     num_samples: int
-    """On which `shared` was found, blocks of them counted as one; 0 where there is none."""
+    """Samples (or blocks, or clusters of them) from which `shared` was estimated; 0 without any."""
     scope: Scope
-    """Over what the interval is: what it says something about."""
+    """What the interval is over."""
     num_rows: int = 0
-    """The samples themselves, those of blocks one by one; 0 where there are no blocks."""
+    """Number of samples, where `num_samples` counts blocks or clusters; else 0."""
+    num_clusters: int = 0
+    """Clusters of samples; 0 where samples count as independent."""
+    drift: float = 0.0
+    """Variance of the adjustment for the order of runs; see `paratune.verdicts.order`."""
+    drift_freedom: float = math.inf
+    """Degrees of freedom of `drift`."""
 
     @property
     def variance(self) -> float:
-        return sum(side.variance for side in self.sides) + self.shared
+        return sum(side.variance for side in self.sides) + self.shared + self.drift
 
     @property
     def standard_error(self) -> float:
@@ -64,13 +74,13 @@ class Estimate:
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Satterthwaite's, of the sum of the sides' variances and the shared one; infinite where there is no variance.
+        """Satterthwaite's degrees of freedom of the sum of all variances; infinite where there is no variance.
 
-        Of pairs alone it is n - 1, of sides with as many runs Welch's. Beside a variance that was found from n runs the
-        shared one counts k^2 times, k = (n - 1)/(n + 1), and that of a side of m > n runs (k (m + 1)/(m - 1))^3 times:
-        what few runs give comes out too small as often as not, and an interval that then takes the degrees of freedom
-        of the rest covers as little as 88%. A pooled variance counts with its own degrees of freedom, once where both
-        sides have it.
+        For pairs alone they are n - 1, for sides with equal numbers of runs Welch's. With a variance from n runs, the
+        shared variance counts k^2 times, k = (n - 1)/(n + 1), and that of a side of m > n runs (k (m + 1)/(m - 1))^3
+        times: a variance of few runs is often too small by chance, and intervals with the degrees of freedom of the
+        other variance would cover as little as 88%. A pooled variance has its own degrees of freedom, and counts once
+        where both sides have it.
 
         Source: Satterthwaite, Biometrics Bulletin 2(6), 1946; Hillis, Statistics in Medicine 26(3), 2007, for runs that
         are scored on the same samples. The factors: docs/explanation/verdicts.md.
@@ -81,13 +91,16 @@ class Estimate:
             return self.num_samples - 1
         factors = [side.degrees_of_freedom / (side.degrees_of_freedom + 2) for side in self.sides]
         counted = self.shared * min(factors) ** 2
-        above = counted
+        above = counted + self.drift
         below = counted**2 / (self.num_samples - 1) if counted else 0.0
+        below += self.drift**2 / self.drift_freedom
         for side, factor in zip(self.sides, factors, strict=True):
             of_side = side.variance * (min(factors) / factor) ** 3
             above += of_side
             below += of_side**2 / side.degrees_of_freedom
         freedom = above**2 / below if below else math.inf
+        if self.drift:  # found with the sides' variances from the same residuals
+            freedom = min(freedom, self.drift_freedom)
         return min(freedom, self.sides[0].pooled_freedom) if self._is_pooled else freedom
 
     @property
@@ -101,7 +114,7 @@ class Estimate:
         return self.value - half, self.value + half
 
     def half_width(self, level: float = LEVEL) -> float:
-        """Return how far the interval reaches to either side."""
+        """Return half the width of the interval."""
         return _quantile((1 + level) / 2, self.degrees_of_freedom) * self.standard_error
 
     def p_different(self) -> float:
@@ -111,7 +124,7 @@ class Estimate:
         return min(1.0, 2 * _above(abs(self.value) / self.standard_error, self.degrees_of_freedom))
 
     def p_equal(self, low: float, high: float) -> float:
-        """Return the p-value of "the change is outside of these limits": small where it is shown to be inside.
+        """Return the p-value of "the change is outside of these limits"; small when it is shown to be inside.
 
         Two one-sided tests; the larger p-value counts.
 
@@ -127,15 +140,24 @@ class Estimate:
         return _above(nearest / self.standard_error, self.degrees_of_freedom)
 
     def with_runs(self, num_runs: int) -> "Estimate":
-        """Return what it would be with at least so many runs on each side that vary as these do."""
+        """Return the estimate with at least this number of runs on each side, with the same variances."""
         counts = [max(num_runs, side.num_runs) for side in self.sides]
-        more = sum(counts) - sum(side.num_runs for side in self.sides) if self._is_pooled else 0
+        now = sum(side.num_runs for side in self.sides)
+        more = sum(counts) - now if self._is_pooled else 0
         sides = zip(self.sides, counts, strict=True)
         return replace(
             self,
             sides=tuple(
-                replace(side, num_runs=count, pooled_freedom=side.pooled_freedom + more) for side, count in sides
+                replace(
+                    side,
+                    num_runs=count,
+                    pooled_freedom=side.pooled_freedom + more,
+                    own_freedom=None if side.own_freedom is None else side.own_freedom + count - side.num_runs,
+                )
+                for side, count in sides
             ),
+            drift=self.drift * now / sum(counts) if self.drift else 0.0,
+            drift_freedom=self.drift_freedom + sum(counts) - now,
         )
 
 
@@ -148,7 +170,7 @@ def paired(first: Sequence[float], second: Sequence[float], *, scope: Scope, sha
         second: (n,), in the same order.
         scope: What the interval is over.
         shared: Variance of the mean difference that all pairs share.
-        num_samples: On which that was found.
+        num_samples: Samples from which that was estimated.
     """
     differences = [b - a for a, b in zip(first, second, strict=True)]
     mean, mean_square = _moments(differences, max(map(abs, (*first, *second))))
@@ -157,14 +179,14 @@ def paired(first: Sequence[float], second: Sequence[float], *, scope: Scope, sha
 
 def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope, shared: float = 0.0, num_samples: int = 0
 ) -> Estimate:  # fmt: skip
-    """Return the mean of `second` less that of `first`, of runs that have nothing in common but the samples.
+    """Return the mean of `second` less that of `first`, for runs that have only the samples in common.
 
     Args:
         first: (n,), of the baseline, at least 2.
         second: (m,), at least 2.
         scope: What the interval is over.
         shared: Variance of the difference that all runs share.
-        num_samples: On which that was found.
+        num_samples: Samples from which that was estimated.
 
     Source: Welch, Biometrika 34, 1947, for sides with as many runs; for others see `Estimate.degrees_of_freedom`.
     """
@@ -172,8 +194,19 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope, s
     return Estimate(b - a, (Side(a_square, len(first)), Side(b_square, len(second))), shared, num_samples, scope)
 
 
+def mean_of(values: Sequence[float], *, scope: Scope) -> Estimate:
+    """Return the mean of figures over runs or seeds.
+
+    Args:
+        values: (n,), at least 2.
+        scope: What the interval is over.
+    """
+    mean, mean_square = _moments(values, max(map(abs, values)))
+    return Estimate(mean, (Side(mean_square, len(values)),), 0.0, 0, scope)
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values that may each be held to the level of one test, however many there are.
+    """Return p-values that are corrected for their number: each is compared with the level of one test.
 
     Source: Holm, Scandinavian Journal of Statistics 6(2), 1979.
     """
@@ -186,7 +219,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _moments(values: Sequence[float], scale: float) -> tuple[float, float]:
-    """Return mean and sample variance; none of values that are equal to the rounding of figures of this size."""
+    """Return mean and sample variance; the variance is 0 when values are equal up to rounding at this scale."""
     mean = math.fsum(values) / len(values)
     square = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     return mean, square if square > (1e-13 * scale) ** 2 else 0.0

@@ -1,19 +1,40 @@
-"""What is found of one measure of two configurations."""
+"""The comparison of one measure of two configurations."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from paratune.verdicts.estimate import ALPHA, Estimate, holm
+from paratune.verdicts.estimate import ALPHA, LEVEL, Estimate, holm
+from paratune.verdicts.order import OrderEffect
 from paratune.verdicts.planning import RunRange, plan
+from paratune.verdicts.sequential import FIRST_LOOK, Looks, last_level, sequential_p, spent_share
 
 Outcome = Literal["different", "equal", "cannot tell", "n/a"]
+Code = Literal[
+    "not_same_experiment",
+    "unknown_value",
+    "unknown_noise_scale",
+    "zero_baseline",
+    "different_memory_kind",
+    "one_run",
+    "same_change",
+    "samples_only",
+    "order_confounded",
+    "many_comparisons",
+    "repeated_looks",
+    "too_few_samples",
+    "too_few_runs",
+]
+"""Why a comparison is not decided."""
+_NEED_RUNS = frozenset(
+    ("one_run", "same_change", "samples_only", "order_confounded", "many_comparisons", "repeated_looks", "too_few_runs")
+)
 
 
 @dataclass(frozen=True)
 class MeasureComparison:
-    """A measure of a configuration beside that of the baseline."""
+    """A measure of a configuration compared with that of the baseline."""
 
     measure: str
     """`speed`, `goodput`, or a metric; of other figures, their name."""
@@ -27,8 +48,9 @@ class MeasureComparison:
     num_runs: tuple[int, int]
     """Of the baseline and of the other: seeds of a score, runs of all else."""
     change: float | None = None
+    """With `order.is_adjusted`, adjusted for the order of the runs."""
     low: float | None = None
-    """Lower end of its 95% interval; None where there is none, and `reason` says why."""
+    """Lower end of its interval; None where there is none, and `reason` says why."""
     high: float | None = None
     outcome: Outcome = "n/a"
     is_better: bool | None = None
@@ -36,24 +58,43 @@ class MeasureComparison:
     margin: float | None = None
     """Largest change that counts as none, in the unit of `change`."""
     p_different: float | None = None
-    """Of "there is no change"; held to 5%, after Holm where several configurations are compared; None over samples."""
+    """p-value of "there is no change", corrected for repeated looks and for several configurations (Holm); it is
+    compared with 5%. None over samples."""
     p_equal: float | None = None
-    """Of "the change is as large as the margin"; likewise."""
+    """p-value of "the change is as large as the margin", corrected likewise."""
     standard_error: float | None = None
     """Of the change; of a ratio, of its logarithm."""
     degrees_of_freedom: float | None = None
     scope: str | None = None
-    """Over what the interval is: runs; seeds and samples; seeds (on these samples); samples (of these models)."""
+    """What the interval is over: runs; seeds and samples; seeds (on these samples); samples (of these models)."""
     is_paired: bool | None = None
     num_samples: int = 0
+    num_clusters: int = 0
+    """Clusters of samples, such as questions about one passage, over which the interval is; 0 where samples count as
+    independent."""
+    look: int = 1
+    """Number of times that this comparison was made while runs were added, this one included."""
+    level: float | None = None
+    """Level of this look by itself, such that all looks together have an error of 5%; None without a test."""
+    interval_level: float = LEVEL
+    """Of the interval: 95% at the first look, 1 - `level` at later ones."""
     runs_to_tell: RunRange | None = None
-    """Of what cannot be told: runs a side, those at hand included, that would tell a change of the size found."""
+    """Of "cannot tell": runs a side, those at hand included, that would tell a change of the size found."""
     runs_to_equal: RunRange | None = None
     """Likewise, that would show a change of 0 to be inside of the margin."""
     num_samples_needed: int | None = None
     """Samples to be scored at least, where no number of runs would tell with those at hand."""
+    order: OrderEffect | None = None
+    """What the order of the runs explains; None where it is unknown, or has no influence on this measure."""
+    code: Code | None = None
+    """Why it is not decided; None where it is."""
     reason: str | None = None
-    """Why there is no interval, or why more cannot be said."""
+    """The same in words, where there is more to say than the numbers."""
+
+    @property
+    def can_be_decided(self) -> bool:
+        """Whether it is not decided, and more runs could decide it."""
+        return self.code in _NEED_RUNS
 
     @property
     def is_guess(self) -> bool:
@@ -64,44 +105,66 @@ class MeasureComparison:
 
 @dataclass(frozen=True)
 class UncorrectedComparison:
-    """A finding before it is known how many others it stands beside."""
+    """A comparison before the corrections for repeated looks and for other configurations."""
 
     finding: MeasureComparison
     estimate: Estimate | None = None
     sign: int = 1
     """1 where more is better, -1 where less is."""
+    looks: Looks = FIRST_LOOK
+    """At it, this one included."""
+    num_planned: int | None = None
+    """Runs of a configuration at the end of the planned rounds; None where none are planned."""
+    unadjusted: Estimate | None = None
+    """The estimate without the adjustment for the order of runs, where there is one."""
+
+    @property
+    def level(self) -> float:
+        """Level of this look by itself."""
+        return last_level(ALPHA, self.looks)
+
+    def corrected(self, p_value: float) -> float:
+        """Return a p-value that is corrected for the looks."""
+        return sequential_p(p_value, self.looks)
 
 
 def decide(measured: Sequence[UncorrectedComparison]) -> list[MeasureComparison]:
-    """Return findings of one measure, of several configurations against one baseline, with their outcomes.
+    """Return the comparisons of one measure, of several configurations with one baseline, with their outcomes.
 
-    "equal" goes before "different": a change that is there, and smaller than the margin, counts as none.
+    "equal" has priority over "different": a change that exists and is smaller than the margin counts as none.
 
     Args:
-        measured: One a configuration; those without an estimate stay as they are, and those over samples alone cannot
-            be told.
+        measured: One for each configuration. Those without an estimate are returned unchanged; those over samples alone
+            are "cannot tell".
     """
-    # Samples alone say nothing of other seeds: what is no test is not among those that Holm counts.
-    known = [
-        (position, one, one.estimate)
-        for position, one in enumerate(measured)
-        if one.estimate is not None and one.estimate.sides
+    # Samples alone say nothing of other seeds: without a test they are not among those that Holm counts.
+    tests = [
+        (position, comparison, comparison.estimate)
+        for position, comparison in enumerate(measured)
+        if comparison.estimate is not None and comparison.estimate.sides
     ]
-    limits = [_limits(one.finding) for _, one, _ in known]
-    different = holm([estimate.p_different() for _, _, estimate in known])
-    equal = holm([estimate.p_equal(*limit) for (_, _, estimate), limit in zip(known, limits, strict=True)])
+    limits = [_limits(comparison.finding) for _, comparison, _ in tests]
+    different = [comparison.corrected(estimate.p_different()) for _, comparison, estimate in tests]
+    equal = [
+        comparison.corrected(estimate.p_equal(*limit))
+        for (_, comparison, estimate), limit in zip(tests, limits, strict=True)
+    ]
     findings = [
-        one.finding if one.estimate is None else replace(one.finding, outcome="cannot tell") for one in measured
+        comparison.finding
+        if comparison.estimate is None
+        else replace(comparison.finding, outcome="cannot tell", code="samples_only")
+        for comparison in measured
     ]
-    for place, (position, one, estimate) in enumerate(known):
-        found = replace(one.finding, p_different=different[place], p_equal=equal[place])
-        findings[position] = _decided(found, estimate, one.sign, ALPHA / len(known))
+    for (position, comparison, _), p_different, p_equal, alone in zip(
+        tests, holm(different), holm(equal), different, strict=True
+    ):
+        findings[position] = _decided(comparison, p_different, p_equal, alone, len(tests))
     return findings
 
 
-def with_interval(finding: MeasureComparison, estimate: Estimate) -> MeasureComparison:
-    """Return a finding with the change, its interval, and how these were found."""
-    low, high = estimate.interval()
+def with_interval(finding: MeasureComparison, estimate: Estimate, level: float = LEVEL) -> MeasureComparison:
+    """Return a comparison with the change, its interval, and how these were found."""
+    low, high = estimate.interval(level)
     as_change = math.expm1 if finding.is_ratio else float
     return replace(
         finding,
@@ -113,6 +176,8 @@ def with_interval(finding: MeasureComparison, estimate: Estimate) -> MeasureComp
         scope=estimate.scope,
         is_paired=len(estimate.sides) == 1 if estimate.sides else None,
         num_samples=estimate.num_rows or estimate.num_samples,
+        num_clusters=estimate.num_clusters,
+        interval_level=level,
     )
 
 
@@ -123,18 +188,59 @@ def _limits(finding: MeasureComparison) -> tuple[float, float]:
     return -limit, limit
 
 
-def _decided(found: MeasureComparison, estimate: Estimate, sign: int, alpha: float) -> MeasureComparison:
-    assert found.p_equal is not None
-    assert found.p_different is not None
-    if found.p_equal <= ALPHA:
-        return replace(found, outcome="equal")
-    if found.p_different <= ALPHA:
-        return replace(found, outcome="different", is_better=estimate.value * sign > 0)
-    needed = plan(estimate, _limits(found)[1], alpha)
+def _decided(
+    comparison: UncorrectedComparison, p_different: float, p_equal: float, p_alone: float, num_tests: int
+) -> MeasureComparison:
+    """Return a comparison with its outcome.
+
+    Args:
+        comparison: With an estimate over runs.
+        p_different: Corrected for looks and configurations.
+        p_equal: Likewise.
+        p_alone: Of "different", corrected for looks alone.
+        num_tests: Configurations that are tested.
+    """
+    estimate = comparison.estimate
+    assert estimate is not None
+    look = len(comparison.looks)
+    finding = comparison.finding
+    if look > 1:
+        finding = with_interval(finding, estimate, 1 - comparison.level)
+    finding = replace(finding, p_different=p_different, p_equal=p_equal, look=look, level=comparison.level)
+    if p_equal <= ALPHA:
+        return replace(finding, outcome="equal")
+    if p_different <= ALPHA:
+        return replace(finding, outcome="different", is_better=estimate.value * comparison.sign > 0)
+    needed = plan(estimate, _limits(finding)[1], _next_level(comparison, num_tests))
     return replace(
-        found,
+        finding,
         outcome="cannot tell",
         runs_to_tell=needed.different,
         runs_to_equal=needed.equal,
         num_samples_needed=needed.num_samples,
+        code=_why_undecided(comparison, finding, p_alone, needed.num_samples),
     )
+
+
+def _next_level(comparison: UncorrectedComparison, num_tests: int) -> float:
+    """Return the level of a next look with twice the information."""
+    looks = comparison.looks
+    twice = 2 * looks[-1][0]
+    share = max(looks[-1][1], spent_share(twice, looks[0][0], comparison.num_planned))
+    return last_level(ALPHA / num_tests, (*looks, (twice, share)))
+
+
+def _why_undecided(
+    comparison: UncorrectedComparison, finding: MeasureComparison, p_alone: float, num_samples: int | None
+) -> Code:
+    estimate, unadjusted = comparison.estimate, comparison.unadjusted
+    assert estimate is not None
+    if finding.order is not None and finding.order.is_confounded and unadjusted is not None:
+        p_values = (unadjusted.p_different(), unadjusted.p_equal(*_limits(finding)))
+        if min(p_values) <= ALPHA:
+            return "order_confounded"
+    if p_alone <= ALPHA:
+        return "many_comparisons"
+    if estimate.p_different() <= ALPHA:
+        return "repeated_looks"
+    return "too_few_runs" if num_samples is None else "too_few_samples"

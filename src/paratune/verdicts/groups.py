@@ -1,4 +1,4 @@
-"""Runs that are equal but for seed and repeat, and which run of one configuration belongs to which of another."""
+"""Groups of runs that are equal except for seed and repeat, and how runs of two groups are matched."""
 
 import math
 from collections.abc import Sequence
@@ -10,42 +10,44 @@ from paratune.verdicts.rows import ComparedRun
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are equal but for seed and repeat."""
+    """Runs that are equal except for seed and repeat."""
 
     label: str
     runs: tuple[ComparedRun, ...]
+    noise_scale: float | None = None
+    """Noise scale of other runs that trained the same, in samples, for runs without a figure of their own."""
 
     @property
     def by_seed(self) -> dict[Any, list[ComparedRun]]:
-        """The runs of each seed: repeats of one seed are no other seeds."""
-        found: dict[Any, list[ComparedRun]] = {}
+        """The runs of each seed: repeats of a seed do not count as other seeds."""
+        runs_by_seed: dict[Any, list[ComparedRun]] = {}
         for run in self.runs:
-            found.setdefault(run.get("run.seed"), []).append(run)
-        return found
+            runs_by_seed.setdefault(run.get("run.seed"), []).append(run)
+        return runs_by_seed
 
 
 @dataclass(frozen=True)
 class Differs:
-    """In what two groups of runs differ, of what makes them the same experiment."""
+    """Differences between two groups of runs, in what makes them the same experiment."""
 
     refused: tuple[str, ...] = ()
-    """What differs, in words, and was not said to be compared: there is no verdict."""
+    """Differences, in words, that are not allowed: there is no verdict."""
     allowed: tuple[str, ...] = ()
-    """What differs and was said to be what is compared; the words name it."""
+    """Differences that are allowed because they are what is compared; the text names them."""
     unknown: tuple[str, ...] = ()
-    """What cannot be told because a run does not record it."""
+    """What a run does not record."""
     batch: bool = False
-    """Whether the global batch size differs: goodput is what may be compared then, not samples/s."""
+    """Whether the global batch size differs: then goodput is compared, not samples/s."""
     elsewhere: bool = False
-    """Whether they ran on different machines, which is allowed, and said."""
+    """Whether they ran on different machines, which is allowed and mentioned."""
 
 
 def matched(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[int], list[int]] | None:
-    """Return the places of runs that belong together, in order; None unless all of the smaller side have a partner.
+    """Return the places of runs with equal keys, in order; None unless every run of the smaller side has a partner.
 
     Args:
-        first: Keys of runs, each once.
-        second: Of the other side.
+        first: Keys of the runs of one side, without duplicates.
+        second: Keys of the other side.
     """
     shared = [key for key in first if key in second]
     if len(shared) < min(len(first), len(second)) or len(shared) < 2:
@@ -53,12 +55,12 @@ def matched(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[int], lis
     return [first.index(key) for key in shared], [second.index(key) for key in shared]
 
 
-def why_one(first: int, second: int, what: str) -> str | None:
-    """Say why there is no interval over runs or seeds where a side has one of them; None where both have more."""
+def why_one(first: int, second: int, noun: str) -> str | None:
+    """Return why there is no interval over runs or seeds when a side has only one; None when both have more."""
     if min(first, second) > 1:
         return None
-    who = f"one {what} each" if first == second else f"one {what} on one side"
-    return f"{who}: how far another {what} would be from it is not known"
+    who = f"one {noun} each" if first == second else f"one {noun} on one side"
+    return f"{who}: how far another {noun} would be from it is not known"
 
 
 def mean(values: Sequence[float]) -> float:

@@ -24,24 +24,26 @@ MAX_CELLS = 200
 
 @dataclass(frozen=True, eq=False)
 class JackknifeScore:
-    """The score of a run and how its samples bear on it."""
+    """The score of a run with the pseudovalues of its samples."""
 
     score: float
     pseudovalues: Floats
-    """(G,), in the order of the samples, or of blocks that are the same for all runs of so many samples."""
+    """(G,), in the order of the samples, blocks or clusters; blocks are the same for all runs on the same samples."""
     num_samples: int
     """N, in blocks or not."""
+    num_clusters: int = 0
+    """Clusters of samples, each of which is one pseudovalue or whole in a block; 0 where samples are independent."""
 
     @property
     def is_known(self) -> bool:
-        """Whether the score is defined without each sample, or block of them, too."""
+        """Whether the score is also defined without each single sample, or block."""
         return len(self.pseudovalues) > 1 and bool(np.isfinite(self.pseudovalues).all())
 
 
 def of_mean(values: npt.ArrayLike) -> JackknifeScore:
     """Return the mean of a value of each sample, (N,)."""
-    found = np.asarray(values, dtype=np.float64)
-    return JackknifeScore(float(found.mean()), found, len(found))
+    samples = np.asarray(values, dtype=np.float64)
+    return JackknifeScore(float(samples.mean()), samples, len(samples))
 
 
 def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore | None:
@@ -58,7 +60,7 @@ def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore
 
 
 def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | None]) -> JackknifeScore | None:
-    """Return a score that takes each sample for one of a few kinds, such as a label with a prediction.
+    """Return a score that depends on the number of samples of each kind, such as a label with a prediction.
 
     Args:
         kinds: (N,), kinds from 0.
@@ -73,21 +75,52 @@ def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | Non
     return _scored(_number(score(counts)), without[kinds], len(kinds))
 
 
-def of_blocks(num_samples: int, score: Callable[[npt.NDArray[np.int64]], float | None]) -> JackknifeScore | None:
-    """Return any score, from what it is without each of `NUM_BLOCKS` blocks of samples.
+def of_blocks(
+    num_samples: int,
+    score: Callable[[npt.NDArray[np.int64]], float | None],
+    clusters: npt.NDArray[np.int64] | None = None,
+) -> JackknifeScore | None:
+    """Return any score, with pseudovalues of `NUM_BLOCKS` blocks of samples.
 
     Args:
         num_samples: N.
         score: From the samples that are left, in order, to a score; None where it is undefined.
+        clusters: (N,), numbers from 0: samples with the same one are in one block; None where each is by itself.
     """
-    num_blocks = min(NUM_BLOCKS, num_samples)
+    clusters = np.arange(num_samples) if clusters is None else clusters
+    num_clusters = int(clusters.max()) + 1 if num_samples else 0
+    num_blocks = min(NUM_BLOCKS, num_clusters)
     # Shuffled, because rows of a file often come sorted; the same for all runs.
-    block_of = np.random.default_rng(0).permutation(num_samples) % num_blocks
+    block_of = (np.random.default_rng(0).permutation(num_clusters) % num_blocks)[clusters]
     everything = np.arange(num_samples)
     without = [
         _number(score(everything[block_of != block]) if num_samples > 1 else None) for block in range(num_blocks)
     ]
     return _scored(_number(score(everything)), np.asarray(without), num_samples)
+
+
+def of_scores_without(score: float, without: Floats) -> JackknifeScore | None:
+    """Return a score whose values without each sample, (N,), are known; None where it is undefined."""
+    return _scored(score, without, len(without))
+
+
+def by_cluster(scored: JackknifeScore, clusters: npt.NDArray[np.int64]) -> JackknifeScore:
+    """Return a score whose pseudovalues are of clusters of samples that are drawn together.
+
+    The pseudovalue of a cluster is the score plus G / N times the sum of its samples' distances from the score, of G
+    clusters of N samples: their variance over G is that of the score over other clusters (Liang and Zeger, Biometrika
+    73(1), 1986, for a mean). Blocks are returned as they are: clusters are whole in them.
+
+    Args:
+        scored: Of samples one by one, or of blocks that were made with these clusters.
+        clusters: (N,), numbers from 0 without gaps.
+    """
+    num_clusters = int(clusters.max()) + 1
+    values = scored.pseudovalues
+    if len(values) == scored.num_samples:
+        apart = np.bincount(clusters, weights=values - scored.score, minlength=num_clusters)
+        values = scored.score + apart * num_clusters / scored.num_samples
+    return JackknifeScore(scored.score, values, scored.num_samples, num_clusters)
 
 
 def _scored(score: float, without: Floats, num_samples: int) -> JackknifeScore | None:

@@ -1,4 +1,4 @@
-"""Verdicts: how much faster each configuration is than a baseline, and whether it is as good."""
+"""Verdicts: how much faster each configuration is than a baseline, and whether its quality is equal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -7,7 +7,8 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
-from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, decide
+from paratune.verdicts.adjust import adjust_for_order
+from paratune.verdicts.finding import Code, MeasureComparison, UncorrectedComparison, decide
 from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin
 from paratune.verdicts.pooling import pool
@@ -15,12 +16,13 @@ from paratune.verdicts.rates import Rates, rates_of
 from paratune.verdicts.ratios import ratio
 from paratune.verdicts.rows import ComparedRun
 from paratune.verdicts.scores import difference
-from paratune.verdicts.words import sentence_of
+from paratune.verdicts.sequential import FIRST_LOOK, LookHistory
+from paratune.verdicts.words import cluster_notes, order_notes, sentence_of
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A configuration beside the baseline."""
+    """A configuration compared with the baseline."""
 
     label: str
     baseline: str
@@ -29,18 +31,23 @@ class Verdict:
     speed: MeasureComparison
     quality: tuple[MeasureComparison, ...]
     split: str | None
-    """Whose scores are compared: test, or validation where a run has no test scores."""
+    """The split whose scores are compared: test, or validation where a run has no test scores."""
     task: str
     differs: Differs
     num_compared: int
-    """Configurations held against this baseline: with more than one, outcomes are held to Holm's rule."""
+    """Configurations that are compared with this baseline; p-values of more than one are corrected by Holm's rule."""
     notes: tuple[str, ...] = ()
     sentence: str = ""
     """The verdict in words."""
 
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The measures that are not decided, and that more runs could decide."""
+        return tuple(comparison.measure for comparison in (self.speed, *self.quality) if comparison.can_be_decided)
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data; unknown values are None."""
-        return asdict(self)
+        return {**asdict(self), "undecided": list(self.undecided)}
 
 
 def judge(
@@ -49,29 +56,37 @@ def judge(
     margins: Mapping[str, Margin] | None = None,
     *,
     differs: Mapping[str, Differs] | None = None,
+    history: LookHistory | None = None,
 ) -> list[Verdict]:
     """Return a verdict of each group but the baseline's, in their order.
 
     Args:
         groups: Configurations; labels are unique, none is without runs, and no run is in two.
-        baseline: Label of the one that the others are held against.
+        baseline: Label of the one that the others are compared with.
         margins: By measure (`speed`, or a metric); `default_margin` for those that are absent. Metrics named here are
             judged too, besides those that stand for the task.
         differs: By label, in what a group and the baseline trained something different; nothing when absent.
+        history: Earlier looks at these runs, of which p-values are corrected; none when None.
     """
     base = next(group for group in groups if group.label == baseline)
     pairs = [
-        _Pair(base, group, (differs or {}).get(group.label, Differs()), margins or {})
+        _Pair(base, group, (differs or {}).get(group.label, Differs()), margins or {}, history or LookHistory())
         for group in groups
         if group.label != baseline
     ]
-    speeds = decide(pool([pair.speed() for pair in pairs]))
+    measured = adjust_for_order(
+        base,
+        [pair.other for pair in pairs],
+        [(pair.rates.baseline, pair.rates.others) for pair in pairs],
+        [pair.speed() for pair in pairs],
+    )
+    speeds = decide(pool(measured))
     metrics = list(dict.fromkeys(metric for pair in pairs for metric in pair.metrics))
     scores: dict[tuple[str, str], MeasureComparison] = {}
     for metric in metrics:
-        there = [pair for pair in pairs if metric in pair.metrics]
-        found = decide([pair.quality(metric) for pair in there])
-        scores |= {(pair.other.label, metric): one for pair, one in zip(there, found, strict=True)}
+        having = [pair for pair in pairs if metric in pair.metrics]
+        decided = decide([pair.quality(metric) for pair in having])
+        scores |= {(pair.other.label, metric): score for pair, score in zip(having, decided, strict=True)}
     return [pair.verdict(speed, scores, len(pairs)) for pair, speed in zip(pairs, speeds, strict=True)]
 
 
@@ -82,7 +97,7 @@ def shared_split(runs: Sequence[ComparedRun]) -> str | None:
 
 
 def metrics_of(runs: Sequence[ComparedRun], split: str | None, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return what is judged of quality: what stands for the task and what is wanted besides, where all runs have it."""
+    """Return the metrics that are compared: those of the task and the wanted ones, as far as all runs have them."""
     if split is None or len({run.get("run.task.kind") for run in runs}) > 1:
         return ()
     known = METRICS.get(str(runs[0].get("run.task.kind")), ())
@@ -94,12 +109,13 @@ def metrics_of(runs: Sequence[ComparedRun], split: str | None, wanted: Sequence[
 
 @dataclass(frozen=True)
 class _Pair:
-    """A group against the baseline."""
+    """A group compared with the baseline."""
 
     base: Group
     other: Group
     differs: Differs
     margins: Mapping[str, Margin]
+    history: LookHistory
 
     @property
     def task(self) -> str:
@@ -115,14 +131,15 @@ class _Pair:
 
     @cached_property
     def rates(self) -> Rates:
-        return rates_of(self.base.runs, self.other.runs, is_same_batch=not self.differs.batch)
+        borrowed = (self.base.noise_scale, self.other.noise_scale)
+        return rates_of(self.base.runs, self.other.runs, is_same_batch=not self.differs.batch, borrowed=borrowed)
 
     def speed(self) -> UncorrectedComparison:
-        found = self.rates
-        measured = ratio(found.measure, self.base, self.other, found.baseline, found.others)
+        rates = self.rates
+        measured = ratio(rates.measure, self.base, self.other, rates.baseline, rates.others)
         finding = replace(measured.finding, margin=self._margin(SPEED).of(1.0))
-        if found.reason is not None and not self.differs.refused:
-            return UncorrectedComparison(_bare(finding, found.reason))
+        if rates.reason is not None and not self.differs.refused:
+            return UncorrectedComparison(_bare(finding, rates.reason, "unknown_noise_scale"))
         return self._unless_refused(UncorrectedComparison(finding, measured.estimate))
 
     def quality(self, metric: str) -> UncorrectedComparison:
@@ -133,11 +150,13 @@ class _Pair:
         return self.margins.get(measure) or default_margin(measure, self.task)
 
     def _unless_refused(self, measured: UncorrectedComparison) -> UncorrectedComparison:
-        """Return what was measured; no change where the runs trained something different."""
+        """Return what was measured, with its looks; no change where the runs trained something different."""
         if not self.differs.refused:
-            return measured
-        words = "; ".join(self.differs.refused)
-        return UncorrectedComparison(_bare(measured.finding, f"not the same experiment: they differ in {words}"))
+            names = [{run.name for run in group.runs} for group in (self.base, self.other)]
+            looks = self.history.at(*names) or FIRST_LOOK
+            return replace(measured, looks=looks, num_planned=self.history.num_planned)
+        reason = f"not the same experiment: they differ in {'; '.join(self.differs.refused)}"
+        return UncorrectedComparison(_bare(measured.finding, reason, "not_same_experiment"))
 
     def verdict(
         self, speed: MeasureComparison, scores: Mapping[tuple[str, str], MeasureComparison], num_compared: int
@@ -153,22 +172,23 @@ class _Pair:
             task=self.task,
             differs=self.differs,
             num_compared=num_compared,
-            notes=(*self.rates.notes, *self._left_out()),
+            notes=(*self.rates.notes, *order_notes(speed), *self._left_out()),
         )
+        verdict = replace(verdict, notes=(*verdict.notes, *cluster_notes(verdict.quality)))
         return replace(verdict, sentence=sentence_of(verdict))
 
     def _left_out(self) -> Iterator[str]:
         seeds = [*self.base.by_seed], [*self.other.by_seed]
-        for group, there, kept in zip((self.base, self.other), seeds, matched(*seeds) or (), strict=False):
-            shared = [there[place] for place in kept]
+        for group, own_seeds, places in zip((self.base, self.other), seeds, matched(*seeds) or (), strict=False):
+            shared = [own_seeds[place] for place in places]
             names = [plain(run.name) for run in group.runs if run.get("run.seed") not in shared]
             if names and self.metrics:
                 yield f"not in the scores, because the other side has no run of that seed: {', '.join(names)}"
 
 
-def _bare(finding: MeasureComparison, reason: str) -> MeasureComparison:
+def _bare(finding: MeasureComparison, reason: str, code: Code) -> MeasureComparison:
     """Return the figures of both sides without a change."""
     return MeasureComparison(
         finding.measure, finding.is_ratio, finding.baseline, finding.value, finding.num_runs, margin=finding.margin,
-        reason=reason,
+        code=code, reason=reason,
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""The largest change that counts as none, for each measure.
+"""Margins: the largest change of each measure that counts as equal.
 
-A margin is a matter of judgement, not of statistics: how much a reader would give up without missing it.
+A margin is a judgement, not statistics: the largest change that does not matter to the reader.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ SPEED = "speed"
 
 @dataclass(frozen=True)
 class Margin:
-    """A largest change that counts as none."""
+    """The largest change that counts as equal."""
 
     amount: float
     """In the unit of the metric, or a share of the baseline's figure; above 0."""
@@ -37,7 +37,7 @@ _OF_THE_BASELINE = {
     "mse": 0.02,
     "mae": 0.01,
 }
-"""Shares, for what has no scale of its own."""
+"""Shares of the baseline's figure, for measures without a scale of their own."""
 _POINTS = 0.005
 """For scores from 0 to 1: half a point of a hundred."""
 
@@ -63,8 +63,8 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
         ConfigError: A word is none of these; all of them are named at once.
     """
     known = [SPEED, *dict.fromkeys(metric for metrics in METRICS.values() for metric in metrics)]
-    found, problems = {}, []
-    for word in (part.strip() for each in words for part in each.split(",")):
+    margins, problems = {}, []
+    for word in (part.strip() for words_of_option in words for part in words_of_option.split(",")):
         measure, equals, text = word.partition("=")
         measure = measure.strip()
         if not equals:
@@ -78,14 +78,14 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
         elif measure == SPEED and not margin.is_share:
             problems.append(f"{word}: the margin of speed is per cent, such as speed=3%")
         else:
-            found[measure] = margin
+            margins[measure] = margin
     if problems:
         raise ConfigError(
             "\n".join([f"--margin: {len(problems)} cannot be read", *(f"  {line}" for line in problems)]),
             code="compare.margin",
             option="--margin",
         )
-    return found
+    return margins
 
 
 def _margin(text: str) -> Margin | None:

@@ -1,4 +1,4 @@
-"""How many runs it takes until a comparison can be decided: the power of the two tests, from the variances at hand."""
+"""Number of runs that decide a comparison: the power of the two tests, from the present variances."""
 
 import math
 from collections.abc import Callable
@@ -7,16 +7,14 @@ from dataclasses import dataclass, replace
 from paratune.verdicts.estimate import ALPHA, Estimate
 
 POWER = 0.8
-"""The chance of a decision that a plan aims at."""
+"""Probability of a decision for which a plan is made."""
 MOST_RUNS = 200
-"""Plans beyond this say so and give no number: the variances of a few runs are not known well enough."""
+"""Largest number of runs in a plan: the variances of a few runs are not known well enough for more."""
 _NODES = 400
 _MANY = 1_000_000
-"""Stands for infinite degrees of freedom where a noncentral distribution wants a number."""
-
-
+"""Stands for infinite degrees of freedom where a noncentral distribution needs a number."""
 SPREAD = 0.8
-"""Of a range of numbers of runs: the chance that the true variance of runs is inside of the one it stands for."""
+"""Probability that the true variance of runs is between those from which a range of numbers of runs is computed."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +31,17 @@ class ComparisonPlan:
     """What would decide a comparison."""
 
     different: RunRange | None
-    """To find a change as large as the one found; None where that is inside of the margin, or no number will do."""
+    """To find a change of the present size; None when that is within the margin, or no number is enough."""
     equal: RunRange | None
-    """To show that a change of 0 is inside of the margin; None where no number up to `MOST_RUNS` will do."""
+    """To show that a change of 0 is within the margin; None when no number up to `MOST_RUNS` is enough."""
     num_samples: int | None = None
-    """Samples to be scored at least, where those at hand leave too much open however many runs there are."""
+    """Least number of scored samples, when the present ones are too few for any number of runs."""
 
 
 def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> float:
-    """Return the chance that both one-sided tests find a change of 0 to be inside of the margin.
+    """Return the probability that both one-sided tests find a change of 0 to be within the margin.
 
-    The mean is normal, and its squared standard error that of a chi-squared distribution; the chance is averaged over
+    The mean is normal, and its squared standard error has a chi-squared distribution; the probability is averaged over
     `_NODES` quantiles of the latter.
 
     Args:
@@ -65,7 +63,7 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
 
 
 def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:
-    """Return the chance that the two-sided test finds a change of this size.
+    """Return the probability that the two-sided test finds a change of this size.
 
     Args:
         estimate: Whose standard error and degrees of freedom count; its value does not.
@@ -131,7 +129,7 @@ def _first(least: int, holds: Callable[[int], bool]) -> int | None:
 
 
 def _samples(estimate: Estimate, margin: float, alpha: float, power: float) -> int | None:
-    """Return how many samples it takes when there are runs without end; None where the runs' spread is the trouble."""
+    """Return the number of samples that is needed with unlimited runs; None when samples are not the limit."""
     from scipy import special
 
     if not estimate.num_samples:
@@ -146,7 +144,7 @@ def _samples(estimate: Estimate, margin: float, alpha: float, power: float) -> i
 
 
 def _below(estimate: Estimate, noncentrality: float, alpha: float) -> float:
-    """Return the chance that a t statistic of this noncentrality stays below the one-sided critical value."""
+    """Return the probability that a t statistic of this noncentrality is below the one-sided critical value."""
     from scipy import special
 
     freedom = min(estimate.degrees_of_freedom, _MANY)

@@ -23,25 +23,33 @@ def pool(measured: Sequence[UncorrectedComparison]) -> list[UncorrectedCompariso
             side stay as they are, and so do those of a figure that fewer than three configurations have.
     """
     pooled = list(measured)
-    for measure in {one.finding.measure for one in measured}:
-        places = [place for place, one in enumerate(measured) if one.finding.measure == measure and _has_sides(one)]
-        sides = [one.estimate.sides for one in (measured[place] for place in places) if one.estimate is not None]
+    for measure in {comparison.finding.measure for comparison in measured}:
+        places = [
+            place
+            for place, comparison in enumerate(measured)
+            if comparison.finding.measure == measure and _has_sides(comparison)
+        ]
+        sides = [
+            comparison.estimate.sides
+            for comparison in (measured[place] for place in places)
+            if comparison.estimate is not None
+        ]
         if len(places) < 2 or any(side[0] != sides[0][0] for side in sides):
             continue
-        common = _common([sides[0][0], *(side[1] for side in sides)])
+        common = common_sides([sides[0][0], *(side[1] for side in sides)])
         for place, (base, other) in zip(places, ((common[0], side) for side in common[1:]), strict=True):
-            one = measured[place]
-            assert one.estimate is not None
-            estimate = replace(one.estimate, sides=(base, other))
-            pooled[place] = replace(one, finding=with_interval(one.finding, estimate), estimate=estimate)
+            comparison = measured[place]
+            assert comparison.estimate is not None
+            estimate = replace(comparison.estimate, sides=(base, other))
+            pooled[place] = replace(comparison, finding=with_interval(comparison.finding, estimate), estimate=estimate)
     return pooled
 
 
-def _has_sides(one: UncorrectedComparison) -> bool:
-    return one.estimate is not None and len(one.estimate.sides) == 2
+def _has_sides(comparison: UncorrectedComparison) -> bool:
+    return comparison.estimate is not None and len(comparison.estimate.sides) == 2
 
 
-def _common(sides: Sequence[Side]) -> list[Side]:
+def common_sides(sides: Sequence[Side]) -> list[Side]:
     """Return the sides, the baseline's first; those that vary alike with their common variance."""
     from scipy import special
 
@@ -49,7 +57,7 @@ def _common(sides: Sequence[Side]) -> list[Side]:
     while len(alike) > 2:
         largest = max(alike, key=lambda place: sides[place].mean_square)
         rest, freedom = _pooled([sides[place] for place in alike if place != largest])
-        limit = special.fdtri(sides[largest].num_runs - 1, freedom, QUANTILE if largest else BASELINE_QUANTILE)
+        limit = special.fdtri(sides[largest].degrees_of_freedom, freedom, QUANTILE if largest else BASELINE_QUANTILE)
         if sides[largest].mean_square <= limit * rest:
             break
         alike.remove(largest)
@@ -60,7 +68,7 @@ def _common(sides: Sequence[Side]) -> list[Side]:
     return common
 
 
-def _pooled(sides: Sequence[Side]) -> tuple[float, int]:
+def _pooled(sides: Sequence[Side]) -> tuple[float, float]:
     """Return the mean variance of a run, and its degrees of freedom."""
-    freedom = sum(side.num_runs - 1 for side in sides)
-    return sum(side.mean_square * (side.num_runs - 1) for side in sides) / freedom, freedom
+    freedom = sum(side.degrees_of_freedom for side in sides)
+    return sum(side.mean_square * side.degrees_of_freedom for side in sides) / freedom, freedom

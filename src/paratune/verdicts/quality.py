@@ -32,13 +32,13 @@ def over_seeds_and_samples(
     num_samples = a.shape[1]
     if is_paired:
         shared, own = _covariance(b - a)
-        found = paired(*scores, scope="seeds and samples", shared=max(0.0, shared), num_samples=num_samples)
-        return _untied(found, [own])
+        estimate = paired(*scores, scope="seeds and samples", shared=max(0.0, shared), num_samples=num_samples)
+        return _untied(estimate, [own])
     between = float(np.cov(a.mean(axis=0), b.mean(axis=0))[0, 1]) / num_samples
     (a_shared, a_own), (b_shared, b_own) = _covariance(a), _covariance(b)
     shared = max(0.0, a_shared + b_shared - 2 * between)
-    found = unpaired(*scores, scope="seeds and samples", shared=shared, num_samples=num_samples)
-    return _untied(found, [a_own, b_own])
+    estimate = unpaired(*scores, scope="seeds and samples", shared=shared, num_samples=num_samples)
+    return _untied(estimate, [a_own, b_own])
 
 
 def over_samples(first: Sequence[JackknifeScore], second: Sequence[JackknifeScore]) -> Estimate:

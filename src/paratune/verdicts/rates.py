@@ -1,4 +1,4 @@
-"""How fast runs got on: samples/s, or goodput where global batches differ."""
+"""Speed of runs: samples/s, or goodput where global batches differ."""
 
 import math
 import statistics
@@ -21,7 +21,7 @@ _NOISE = f"{_SAMPLED}.value"
 
 @dataclass(frozen=True)
 class Rates:
-    """What is compared of speed, by run."""
+    """The rates that are compared, of each run."""
 
     measure: str
     baseline: tuple[float | None, ...]
@@ -31,32 +31,39 @@ class Rates:
     notes: tuple[str, ...] = ()
 
 
-def rates_of(baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, is_same_batch: bool) -> Rates:
+def rates_of(
+    baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, is_same_batch: bool,
+    borrowed: tuple[float | None, float | None] = (None, None),
+) -> Rates:  # fmt: skip
     """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ.
 
     Args:
         baseline: Runs of the baseline.
         others: Runs beside it.
         is_same_batch: Whether all have the same global batch size.
+        borrowed: Noise scale of runs that trained the same as the runs of each side, if these have none.
     """
     first, second = (tuple(run.number(_RATE) for run in side) for side in (baseline, others))
     if is_same_batch:
         return Rates(SPEED, first, second)
     reference = reference_batch_of(baseline[0])
     goodputs, reasons, notes = [], [], []
-    for side in (baseline, others):
-        stand_in = pooled_noise(side)
+    for side, other_noise in zip((baseline, others), borrowed, strict=True):
+        own = pooled_noise(side)
+        stand_in = other_noise if own is None else own
         goodputs.append(tuple(goodput_of(run, stand_in, reference) for run in side))
-        # At the reference batch a sample is worth one, whatever the noise is.
+        # At the reference batch the efficiency is 1, whatever the noise is.
         lacking = [run for run in side if run.number(_NOISE) is None and run.number(_BATCH) != reference]
         if stand_in is None and lacking:
+            why = lacking[0].get(f"{_SAMPLED}.reason")
             reasons.append(
-                "global batches differ, so that a sample is not worth the same in both, and no run like "
-                f"{plain(lacking[0].name)} records the noise scale that goodput needs"
+                "global batches differ, so a sample is not worth the same in both, and the noise scale that goodput "
+                f"needs is n/a for runs like {plain(lacking[0].name)}{f' ({plain(why)})' if why else ''}"
             )
         elif lacking:
             whose = plain(lacking[0].name) if len(lacking) == 1 else counted(len(lacking), "run")
-            notes.append(f"the noise scale of all runs together is used for {whose}, whose own cannot be estimated")
+            source = "all runs together" if own is not None else "runs that trained the same"
+            notes.append(f"the noise scale of {source} is used for {whose}, whose own cannot be estimated")
     if reasons:
         return Rates(GOODPUT, first, second, "; ".join(reasons))
     return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
@@ -77,12 +84,12 @@ def pooled_noise(runs: Sequence[ComparedRun]) -> float | None:
     Each counts by its sampled steps, also one that has no figure of its own: to leave out what came out negative would
     make the others' too large. None where nothing is known.
     """
-    found = [[run.number(f"{_SAMPLED}.{key}") for key in ("trace", "squared_norm", "num_steps")] for run in runs]
-    known = [(trace, norm, steps) for trace, norm, steps in found if None not in (trace, norm, steps)]
+    sums = [[run.number(f"{_SAMPLED}.{key}") for key in ("trace", "squared_norm", "num_steps")] for run in runs]
+    complete = [(trace, norm, steps) for trace, norm, steps in sums if None not in (trace, norm, steps)]
     values = [value for run in runs if (value := run.number(_NOISE)) is not None]
-    if len(known) < len(values):  # records that say no more than the figure
+    if len(complete) < len(values):  # records that say no more than the figure
         return statistics.fmean(values)
-    trace, norm = (math.fsum((each[at] or 0.0) * (each[2] or 0.0) for each in known) for at in (0, 1))
+    trace, norm = (math.fsum((run_sums[at] or 0.0) * (run_sums[2] or 0.0) for run_sums in complete) for at in (0, 1))
     return trace / norm if norm > 0 and trace >= 0 else None
 
 

@@ -45,15 +45,16 @@ def ratio(
     ]
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        reason = f"unknown for {', '.join(unknown[:3])}{more}"
         return UncorrectedComparison(
-            MeasureComparison(measure, True, None, None, counts, reason=f"unknown for {', '.join(unknown[:3])}{more}")
+            MeasureComparison(measure, True, None, None, counts, code="unknown_value", reason=reason)
         )
     logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
     a, b = mean(logs[0]), mean(logs[1])
     finding = MeasureComparison(measure, True, math.exp(a), math.exp(b), counts, change=math.expm1(b - a))
-    one = why_one(*counts, "run")
-    if one is not None:
-        return UncorrectedComparison(replace(finding, reason=one))
+    too_few = why_one(*counts, "run")
+    if too_few is not None:
+        return UncorrectedComparison(replace(finding, code="one_run", reason=too_few))
     # Not paired by seed: the time of a run does not follow from its seed.
     estimate = unpaired(logs[0], logs[1], scope="runs")
     return UncorrectedComparison(with_interval(finding, estimate), estimate)

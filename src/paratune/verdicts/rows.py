@@ -1,6 +1,6 @@
-"""The rows that a run was scored on, from its prediction file.
+"""The rows on which a run was scored, from its prediction file.
 
-A score that cannot be had from the file again says why; the difference of two configurations is then over seeds alone.
+When a score cannot be computed from the file, `CannotTell` has the reason, and the interval is over seeds alone.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from paratune.base.text import plain
 from paratune.records import predictions_file
+from paratune.records.predictions import CLUSTER
 
 
 class ComparedRun(Protocol):
-    """What is looked at of a finished run; `paratune.report.read.RunRecord` has it."""
+    """The part of a finished run that verdicts read; `paratune.reports.runs.read.RunRecord` implements it."""
 
     @property
     def name(self) -> str: ...
@@ -60,20 +61,31 @@ class PredictionRows:
             CannotTell: There is none of that name, or it holds something else.
         """
         try:
-            found = np.asarray(self[name], dtype=np.float64)
+            values = np.asarray(self[name], dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise CannotTell(f"column {name} in the predictions of {plain(self.run)} holds no numbers") from error
-        if not np.isfinite(found).all():
+        if not np.isfinite(values).all():
             raise CannotTell(f"column {name} in the predictions of {plain(self.run)} holds no number in some rows")
-        return found
+        return values
+
+    @property
+    def clusters(self) -> npt.NDArray[np.int64] | None:
+        """The cluster of each row, (N,), numbered from 0; None where rows count as independent."""
+        if CLUSTER not in self.columns:
+            return None
+        return np.asarray(np.unique(self.columns[CLUSTER], return_inverse=True)[1], dtype=np.int64)
+
+    def without_clusters(self) -> "PredictionRows":
+        """Return the rows as independent ones."""
+        return PredictionRows(self.run, {name: values for name, values in self.columns.items() if name != CLUSTER})
 
     def texts(self, name: str) -> list[str]:
         """Return a column as texts, (N,)."""
         return ["" if value is None else str(value) for value in self[name].tolist()]
 
     def is_same_as(self, other: "PredictionRows") -> bool:
-        """Return whether both are of the same rows with the same labels, in the same order."""
-        names = [name for name in ("source", "index", "label", "num_hidden") if name in self.columns]
+        """Return whether both have the same rows, labels and clusters, in the same order."""
+        names = [name for name in ("source", "index", "label", "num_hidden", CLUSTER) if name in self.columns]
         return all(name in other.columns and np.array_equal(self[name], other[name]) for name in names)
 
 
@@ -91,7 +103,7 @@ def read_rows(run: ComparedRun, split: str) -> PredictionRows:
         raise CannotTell(f"{plain(run.name)} has no {path.name}")
     try:
         table = parquet.read_table(path)
-        columns = {name: table.column(name).to_numpy() for name in table.column_names if not name.startswith("score_")}
+        columns = {name: table.column(name).to_numpy() for name in table.column_names}
     except (OSError, pa.ArrowException, ValueError) as error:
         raise CannotTell(f"{path.name} of {plain(run.name)} cannot be read ({plain(error)[:80]})") from error
     if not table.num_rows or "index" not in columns:

@@ -1,7 +1,7 @@
-"""Scores computed again from prediction files, with how each sample bears on them.
+"""Scores that are computed again from prediction files, with the pseudovalues of samples.
 
-The scores are those of `paratune.metrics`, which are the field's own; what cannot be had from a prediction file (the
-loss, areas under curves, scores at the best threshold) is not among them.
+The scores are those of `paratune.metrics`. Metrics that a prediction file does not determine (the loss, areas under
+curves of several labels, scores at the best threshold) are not included.
 
 Dimensions: `N` samples, `C` classes.
 """
@@ -13,15 +13,26 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.base.text import plain
-from paratune.metrics import classification
+from paratune.metrics import classification, entities
 from paratune.metrics.regression import grades
 from paratune.records.predictions import NumberScale
-from paratune.verdicts.jackknife import MAX_CELLS, Floats, JackknifeScore, of_blocks, of_kinds, of_mean, of_sums
+from paratune.verdicts.jackknife import (
+    MAX_CELLS,
+    Floats,
+    JackknifeScore,
+    by_cluster,
+    of_blocks,
+    of_kinds,
+    of_mean,
+    of_sums,
+)
+from paratune.verdicts.ranking import mean_over_classes
 from paratune.verdicts.rows import CannotTell, ComparedRun, PredictionRows
 
 _AGREES = 1e-4
 """How far a score that is computed again may be from the recorded one, relative to it."""
 
+Clusters = npt.NDArray[np.int64] | None
 Scorer = Callable[[ComparedRun, PredictionRows, str], JackknifeScore | None]
 
 
@@ -29,50 +40,54 @@ def score_again(run: ComparedRun, rows: PredictionRows, split: str, metric: str)
     """Return a score of a run with the pseudovalues of its samples.
 
     Args:
-        run: Whose record says what the task is, and what the score was.
+        run: The run, with its task and its recorded score.
         rows: Its predictions.
         split: Of the rows.
         metric: One of the task's.
 
     Raises:
-        CannotTell: The metric is not had from predictions, the file does not fit the record, or the score is undefined
-            with all samples or without one of them.
+        CannotTell: The metric cannot be computed from predictions, the file does not match the record, or the score is
+            undefined with all samples or without one of them.
     """
     scored = score_rows(run, rows, metric)
     if scored is None or not scored.is_known:
         raise CannotTell(f"{metric} of {plain(run.name)} is undefined without some of its samples")
     recorded = run.number(("summary", "scores", split, metric))
     if recorded is None or abs(scored.score - recorded) > _AGREES * max(abs(recorded), 1e-2):
-        said = "none" if recorded is None else f"{recorded:.6g}"
-        raise CannotTell(f"the predictions of {plain(run.name)} give {metric} {scored.score:.6g}, its record {said}")
+        in_record = "none" if recorded is None else f"{recorded:.6g}"
+        raise CannotTell(
+            f"the predictions of {plain(run.name)} give {metric} {scored.score:.6g}, its record {in_record}"
+        )
     return scored
 
 
 def score_rows(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    """Return a score of some rows, whatever the record holds; None where it is undefined.
+    """Return a score of some rows, without a check against the record; None where it is undefined.
 
     Args:
-        run: Whose record says what the task is.
+        run: The run, with its task.
         rows: Predictions, at least one.
         metric: One of the task's.
 
     Raises:
-        CannotTell: The metric is not had from predictions, or the columns do not fit the task.
+        CannotTell: The metric cannot be computed from predictions, or the columns do not match the task.
     """
     scorer = _SCORERS.get(str(run.get("run.task.kind")), {}).get(metric)
     if scorer is None:
         raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
-    return scorer(run, rows, metric)
+    scored = scorer(run, rows, metric)
+    clusters = rows.clusters
+    return scored if scored is None or clusters is None else by_cluster(scored, clusters)
 
 
 def _ids(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.int64]:
     """Return class ids of a column of class names, (N,)."""
     labels = run.get("run.task.labels")
     place = {str(label): number for number, label in enumerate(labels if isinstance(labels, list) else [])}
-    found = [place.get(text) for text in rows.texts(column)]
-    if None in found:
+    ids = [place.get(text) for text in rows.texts(column)]
+    if None in ids:
         raise CannotTell(f"the predictions of {plain(run.name)} have a {column} that is not a class of its task")
-    return np.asarray(found, dtype=np.int64)
+    return np.asarray(ids, dtype=np.int64)
 
 
 def _classes(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
@@ -84,15 +99,27 @@ def _classes(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeSc
     def score(true: npt.NDArray[Any], given: npt.NDArray[Any], weights: Floats | None = None) -> float | None:
         return classification.class_score(metric, true, given, num_classes=num_classes, weights=weights)
 
-    return _of_pairs(labels, predictions, num_classes, score)
+    return _of_pairs(labels, predictions, num_classes, score, rows.clusters)
+
+
+def _ranking(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+    """Return a score of the order of samples by the probability of each class."""
+    labels, num_classes = _ids(run, rows, "label"), len(run.get("run.task.labels"))
+    odds_NC = classification.odds(np.stack([rows.numbers(f"score_{number}") for number in range(num_classes)], axis=1))
+    ranked = classification.ranked_classes(num_classes)
+    return mean_over_classes(metric, [labels == number for number in ranked], [odds_NC[:, number] for number in ranked])
 
 
 def _of_pairs(
-    true: npt.NDArray[np.int64], given: npt.NDArray[np.int64], num_classes: int, score: Callable[..., float | None]
+    true: npt.NDArray[np.int64],
+    given: npt.NDArray[np.int64],
+    num_classes: int,
+    score: Callable[..., float | None],
+    clusters: Clusters,
 ) -> JackknifeScore | None:
     """Return a score of (true, given) pairs that takes weights."""
     if num_classes**2 > MAX_CELLS:
-        return of_blocks(len(true), lambda kept: score(true[kept], given[kept]))
+        return of_blocks(len(true), lambda left: score(true[left], given[left]), clusters)
 
     def of_counts(counts: Floats) -> float | None:
         pairs = np.flatnonzero(counts)
@@ -101,7 +128,7 @@ def _of_pairs(
     return of_kinds(true * num_classes + given, of_counts)
 
 
-def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> JackknifeScore | None:
+def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64], clusters: Clusters) -> JackknifeScore | None:
     """Return Cohen's kappa with quadratic weights of steps on a scale."""
     from sklearn.metrics import cohen_kappa_score
 
@@ -117,20 +144,20 @@ def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> Jackkni
             value = float(cohen_kappa_score(true, given, **how))
         return value if np.isfinite(value) else None
 
-    return _of_pairs(true, given, num_steps, score)
+    return _of_pairs(true, given, num_steps, score, clusters)
 
 
 def _ranks(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
     off = np.abs(labels - predictions)
     if metric == "qwk":
-        return _kappa(labels, predictions)
+        return _kappa(labels, predictions, rows.clusters)
     if metric == "spearman":
-        return _spearman(predictions, labels)
+        return _spearman(predictions, labels, rows.clusters)
     return of_mean({"accuracy": off == 0, "mae": off, "within_one": off <= 1}[metric])
 
 
-def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any]) -> JackknifeScore | None:
+def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any], clusters: Clusters) -> JackknifeScore | None:
     from scipy import stats
 
     def score(kept: npt.NDArray[np.int64]) -> float | None:
@@ -139,20 +166,20 @@ def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any]) -> Jackk
             return None
         return float(stats.spearmanr(predictions[kept], targets[kept]).statistic)
 
-    return of_blocks(len(targets), score)
+    return of_blocks(len(targets), score, clusters)
 
 
 def _numbers(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     targets, predictions = rows.numbers("label"), rows.numbers("prediction")
     if metric == "spearman":
-        return _spearman(predictions, targets)
+        return _spearman(predictions, targets, rows.clusters)
     if metric in {"qwk", "exact_agreement", "adjacent_agreement"}:
-        found = grades(predictions, targets, _scale(run))
-        if found is None:
+        grade_pairs = grades(predictions, targets, _scale(run))
+        if grade_pairs is None:
             return None
         if metric == "qwk":
-            return _kappa(found[1], found[0])
-        return of_mean(np.abs(found[0] - found[1]) <= (metric == "adjacent_agreement"))
+            return _kappa(grade_pairs[1], grade_pairs[0], rows.clusters)
+        return of_mean(np.abs(grade_pairs[0] - grade_pairs[1]) <= (metric == "adjacent_agreement"))
     if metric == "mae":
         return of_mean(np.abs(predictions - targets))
     # Around the mean: sums of squares of large numbers would lose their digits.
@@ -202,7 +229,7 @@ def _sets(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore
         both, sizes = (true & given).sum(axis=1), true.sum(axis=1) + given.sum(axis=1)
         return of_mean(np.where(sizes == 0, 1.0, 2 * both / np.maximum(sizes, 1)))
     sums = np.concatenate([true & given, true, given], axis=1).astype(np.float64)
-    return of_sums(sums, lambda found: _f1(found, metric))
+    return of_sums(sums, lambda sums_of: _f1(sums_of, metric))
 
 
 def members(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
@@ -211,15 +238,15 @@ def members(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[
     if not isinstance(labels, list) or not isinstance(separator, str) or not separator:
         raise CannotTell(f"the record of {plain(run.name)} does not contain the separator of labels")
     place = {str(label): number for number, label in enumerate(labels)}
-    found = np.zeros((len(rows[column]), len(labels)), dtype=np.bool_)
+    is_member = np.zeros((len(rows[column]), len(labels)), dtype=np.bool_)
     for number, text in enumerate(rows.texts(column)):
         for name in text.split(separator) if text else ():
             if name not in place:
                 raise CannotTell(
                     f"the predictions of {plain(run.name)} have a {column} that is not a class of its task"
                 )
-            found[number, place[name]] = True
-    return found
+            is_member[number, place[name]] = True
+    return is_member
 
 
 def _f1(sums: Floats, metric: str) -> Floats:
@@ -246,8 +273,16 @@ def _windows(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeSc
     """Return a score of a masked LM; samples are windows."""
     sums = np.stack([rows.numbers(name) for name in ("loss_sum", "num_hidden", "num_found")], axis=1)
     if metric == "perplexity":
-        return of_sums(sums, lambda found: np.exp(found[..., 0] / found[..., 1]))
-    return of_sums(sums, lambda found: found[..., 2] / found[..., 1])
+        return of_sums(sums, lambda some: np.exp(some[..., 0] / some[..., 1]))
+    return of_sums(sums, lambda some: some[..., 2] / some[..., 1])
+
+
+def _entities(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+    """Return a score of tagged words; samples are sentences."""
+    if metric in entities.OF_ENTITIES and run.get("run.config.task.scheme") == "none":
+        return None
+    sums = np.stack([rows.numbers(name) for name in entities.COUNTS], axis=1)
+    return of_sums(sums, lambda some: entities.score_counts(some, metric))
 
 
 def _all(scorer: Scorer, *metrics: str) -> dict[str, Scorer]:
@@ -255,13 +290,14 @@ def _all(scorer: Scorer, *metrics: str) -> dict[str, Scorer]:
 
 
 _SCORERS: Mapping[str, Mapping[str, Scorer]] = {
-    "classification": _all(_classes, *classification.NAMES),
+    "classification": _all(_classes, *classification.OF_CLASSES) | _all(_ranking, *classification.OF_RANKING),
     "mlm": _all(_windows, "perplexity", "accuracy"),
     "multi_label": _all(_sets, "f1_micro", "f1_macro", "f1_weighted", "f1_samples", "accuracy", "hamming_loss"),
     "ordinal": _all(_ranks, "accuracy", "mae", "within_one", "qwk", "spearman"),
     "regression": _all(
         _numbers, "rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement"
     ),
+    "token_classification": _all(_entities, *entities.NAMES),
     "qa": _all(
         _answers, "exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"
     ),

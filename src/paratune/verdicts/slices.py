@@ -74,11 +74,25 @@ def slice_records(
         DataError: The label has too many values.
     """
     rows = read_rows(task, split)
-    found = {}
+    records = {}
     for name in names:
         slices = _by_label(task, rows, split) if name == LABEL else _by_value(name, values[name])
-        found[name] = [_record(task, rows, one, is_label=name == LABEL) for one in slices]
-    return found
+        records[name] = [_record(task, rows, part, is_label=name == LABEL) for part in slices]
+    return records
+
+
+def split_records(task: ScoredTask, split: str) -> dict[str, dict[str, Any]]:
+    """Return the scores of a whole split by metric, each with `value` and `interval` (or null); of slices see above.
+
+    Args:
+        task: Whose predictions.
+        split: Its name.
+
+    Raises:
+        CannotTell: The prediction file cannot be used.
+    """
+    rows = read_rows(task, split)
+    return dict(_scores(task, rows, _Slice(split, np.arange(len(rows["index"]))), is_label=False))
 
 
 def _by_value(name: str, values: npt.NDArray[Any]) -> list[_Slice]:
@@ -103,13 +117,13 @@ def _quartiles(lengths: npt.NDArray[Any]) -> list[_Slice]:
     """Return the rows by quarters of their lengths; rows of equal length stay together, so a quarter may be empty."""
     edges = np.quantile(lengths, [0.25, 0.5, 0.75])
     quarter = np.searchsorted(edges, lengths, side="left")
-    found = []
+    slices = []
     for number in range(4):
         rows = np.flatnonzero(quarter == number)
         if len(rows):
             low, high = int(lengths[rows].min()), int(lengths[rows].max())
-            found.append(_Slice(f"Q{number + 1}", rows, f"{low} to {high} tokens"))
-    return found
+            slices.append(_Slice(f"Q{number + 1}", rows, f"{low} to {high} tokens"))
+    return slices
 
 
 def _by_label(task: ScoredTask, rows: PredictionRows, split: str) -> list[_Slice]:
@@ -137,17 +151,17 @@ def _by_label(task: ScoredTask, rows: PredictionRows, split: str) -> list[_Slice
     return [_Slice(name, np.flatnonzero(texts == name)) for name in task.labels]
 
 
-def _record(task: ScoredTask, rows: PredictionRows, one: _Slice, *, is_label: bool) -> dict[str, Any]:
-    some = PredictionRows(rows.run, {name: column[one.rows] for name, column in rows.columns.items()})
-    scores = dict(_scores(task, some, one, is_label=is_label)) if len(one.rows) else {}
-    return {"value": one.value, "detail": one.detail, "num_rows": len(one.rows), "scores": scores}
+def _record(task: ScoredTask, rows: PredictionRows, part: _Slice, *, is_label: bool) -> dict[str, Any]:
+    part_rows = PredictionRows(rows.run, {name: column[part.rows] for name, column in rows.columns.items()})
+    scores = dict(_scores(task, part_rows, part, is_label=is_label)) if len(part.rows) else {}
+    return {"value": part.value, "detail": part.detail, "num_rows": len(part.rows), "scores": scores}
 
 
 def _scores(
-    task: ScoredTask, rows: PredictionRows, one: _Slice, *, is_label: bool
+    task: ScoredTask, rows: PredictionRows, part: _Slice, *, is_label: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     if is_label and task.kind in ("classification", "multi_label"):
-        yield RECALL, _with_interval(task, RECALL, _recall(task, rows, one.value))
+        yield RECALL, _with_interval(task, RECALL, _recall(task, rows, part.value))
         return
     is_constant = len(set(rows.texts("label"))) == 1
     for metric in METRICS[task.kind]:

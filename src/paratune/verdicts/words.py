@@ -1,5 +1,6 @@
-"""Verdicts in words that a person reads."""
+"""Verdicts as text."""
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from paratune.base.text import plain
@@ -11,10 +12,13 @@ from paratune.verdicts.planning import MOST_RUNS, RunRange
 from paratune.verdicts.rates import GOODPUT
 
 if TYPE_CHECKING:
+    from paratune.verdicts.factorial import FactorEffect
     from paratune.verdicts.judge import Verdict
 
 _NOT_IN_POINTS = LOWER_IS_BETTER - {"hamming_loss"} | {"matthews", "r2", "pearson", "spearman", "qwk"}
-"""Scores that are no share of anything; all others are shown as points of a hundred."""
+"""Scores that are not shares; all others are shown in points of a hundred."""
+LEAST_LOAD_DIFFERENCE = 0.05
+"""Share of all cores: a difference of the load by other programs that is worth a note."""
 _MINUS, _DASH = "\u2212", "\u2013"
 
 
@@ -24,25 +28,25 @@ def sentence_of(verdict: "Verdict") -> str:
 
 
 def head_of(verdict: "Verdict") -> str:
-    """Return which configurations a verdict is of."""
+    """Return the names of the compared configurations."""
     return f"{plain(verdict.label)} against {plain(verdict.baseline)}"
 
 
 def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
-    """Return the parts of a verdict: speed, quality, and what differs; each with whether it is good news.
+    """Return the parts of a verdict (speed, quality, differences), each with whether it is good.
 
-    True is a part that is told and no worse than the baseline, False one that is worse, None one that is not told.
+    True: decided, and not worse than the baseline; False: worse; None: not decided.
     """
     differs = verdict.differs
     if differs.refused:
         return [(f"no verdict: not the same experiment; they differ in {'; '.join(differs.refused)}", None)]
     parts = [(speed_words(verdict.speed), _is_good(verdict.speed))]
-    if verdict.quality and all(one.outcome == "equal" for one in verdict.quality):
+    if verdict.quality and all(score.outcome == "equal" for score in verdict.quality):
         parts = [(f"{parts[0][0]}, {quality_words(verdict.quality, verdict.task)}", parts[0][1])]
     elif not verdict.quality:
         parts.append((quality_words((), verdict.task), None))
     else:
-        parts += [(quality_words((one,), verdict.task), _is_good(one)) for one in verdict.quality]
+        parts += [(quality_words((score,), verdict.task), _is_good(score)) for score in verdict.quality]
     if differs.allowed:
         parts.append((f"they differ in {'; '.join(differs.allowed)}, which is what is compared", None))
     if differs.elsewhere:
@@ -52,79 +56,130 @@ def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
     return parts
 
 
-def _is_good(found: MeasureComparison) -> bool | None:
-    return {"equal": True, "different": found.is_better}.get(found.outcome)
+def _is_good(comparison: MeasureComparison) -> bool | None:
+    return {"equal": True, "different": comparison.is_better}.get(comparison.outcome)
 
 
-def speed_words(found: MeasureComparison) -> str:
-    """Return what is found of the speed, such as "27% faster (24–30%)"."""
-    if found.change is None:
-        return f"{found.measure} {NOT_AVAILABLE} ({_short(found)})"
-    if found.outcome == "different":
-        return f"{_ratio_words(found)} ({interval_words(found)})"
-    if found.outcome == "equal":
-        return f"same {found.measure} within {100 * (found.margin or 0):g}%"
-    if found.outcome == "cannot tell":
-        change = f"{change_words(found)} {signed_interval_words(found)}"
-        return f"{found.measure}: {_cannot_tell(found)} ({change}): {needs_words(found)}"
-    return f"{_ratio_words(found)}, interval {NOT_AVAILABLE} ({_short(found)})"
+def speed_words(comparison: MeasureComparison) -> str:
+    """Return the verdict on speed, such as "27% faster (24–30%)"."""
+    if comparison.change is None:
+        return f"{comparison.measure} {NOT_AVAILABLE} ({_short(comparison)})"
+    if comparison.outcome == "different":
+        return f"{_ratio_words(comparison)} ({interval_words(comparison)})"
+    if comparison.outcome == "equal":
+        return f"same {comparison.measure} within {100 * (comparison.margin or 0):g}%"
+    if comparison.outcome == "cannot tell":
+        change = f"{change_words(comparison)} {signed_interval_words(comparison)}"
+        return f"{comparison.measure}: {_cannot_tell(comparison)} ({change}): {needs_words(comparison)}"
+    return f"{_ratio_words(comparison)}, interval {NOT_AVAILABLE} ({_short(comparison)})"
 
 
-def quality_words(findings: tuple[MeasureComparison, ...], task: str) -> str:
-    """Return what is found of the scores, such as "quality equal within 0.5 points F1"."""
-    if not findings:
+def quality_words(scores: tuple[MeasureComparison, ...], task: str) -> str:
+    """Return the verdict on scores, such as "quality equal within 0.5 points F1"."""
+    if not scores:
         return f"quality {NOT_AVAILABLE} (no score that all of these runs have)"
-    same = {amount_words(one, one.margin or 0, task) for one in findings}
-    if all(one.outcome == "equal" for one in findings) and len(same) == 1:
-        return f"quality equal within {same.pop()} {' and '.join(label_of(one.measure) for one in findings)}"
-    return "; ".join(_one_score(one, task) for one in findings)
+    margins = {amount_words(score, score.margin or 0, task) for score in scores}
+    if all(score.outcome == "equal" for score in scores) and len(margins) == 1:
+        return f"quality equal within {margins.pop()} {' and '.join(label_of(score.measure) for score in scores)}"
+    return "; ".join(_one_score(score, task) for score in scores)
 
 
-def _one_score(found: MeasureComparison, task: str) -> str:
-    name = label_of(found.measure)
-    if found.outcome == "equal":
-        return f"{name} equal within {amount_words(found, found.margin or 0, task)}"
-    if found.change is None:
-        return f"{name} {NOT_AVAILABLE} ({_short(found)})"
-    if found.outcome == "different":
-        side = "better" if found.is_better else "worse"
-        return f"{name} {amount_words(found, abs(found.change), task)} {side} ({interval_words(found, task)})"
-    change = change_words(found, task)
-    if found.outcome == "cannot tell":
-        return f"{name}: {_cannot_tell(found)} ({change} {signed_interval_words(found, task)}): {needs_words(found)}"
-    return f"{name} {change}, interval {NOT_AVAILABLE} ({_short(found)})"
+def _one_score(comparison: MeasureComparison, task: str) -> str:
+    name = label_of(comparison.measure)
+    if comparison.outcome == "equal":
+        return f"{name} equal within {amount_words(comparison, comparison.margin or 0, task)}"
+    if comparison.change is None:
+        return f"{name} {NOT_AVAILABLE} ({_short(comparison)})"
+    if comparison.outcome == "different":
+        side = "better" if comparison.is_better else "worse"
+        amount = amount_words(comparison, abs(comparison.change), task)
+        return f"{name} {amount} {side} ({interval_words(comparison, task)})"
+    change = change_words(comparison, task)
+    if comparison.outcome == "cannot tell":
+        interval = signed_interval_words(comparison, task)
+        return f"{name}: {_cannot_tell(comparison)} ({change} {interval}): {needs_words(comparison)}"
+    return f"{name} {change}, interval {NOT_AVAILABLE} ({_short(comparison)})"
 
 
-def _short(found: MeasureComparison) -> str:
-    """Return a reason without its explanation, which stands after a colon."""
-    return (found.reason or "").partition(":")[0]
+def _short(comparison: MeasureComparison) -> str:
+    """Return a reason without the explanation after its colon."""
+    return (comparison.reason or "").partition(":")[0]
 
 
-def _cannot_tell(found: MeasureComparison) -> str:
-    """Return "cannot tell", and of an interval that by itself leaves out 0, why."""
-    by_itself = found.low is not None and found.high is not None and (found.low > 0 or found.high < 0)
-    return "cannot tell with so many comparisons" if by_itself and found.scope != "samples" else "cannot tell"
+def _cannot_tell(comparison: MeasureComparison) -> str:
+    """Return "cannot tell", with the reason where a test of these runs alone would find a difference."""
+    if comparison.code == "many_comparisons":
+        return "cannot tell with so many comparisons"
+    if comparison.code == "repeated_looks":
+        return "cannot tell at the first look" if comparison.look == 1 else f"cannot tell at look {comparison.look}"
+    return "cannot tell"
 
 
-def needs_words(found: MeasureComparison) -> str:
-    """Return what it would take to tell, such as "3–12 more seeds needed to tell a change of this size"."""
-    what = "seed" if found.scope and "seeds" in found.scope else "run"
-    there = min(found.num_runs)
-    aims = ((found.runs_to_tell, "to tell a change of this size"), (found.runs_to_equal, "to show equality"))
+def order_notes(speed: MeasureComparison) -> Iterator[str]:
+    """Yield what is to be said of the order of the runs, and of other programs, with its size."""
+    effect = speed.order
+    if effect is None:
+        return
+    if effect.is_drift and effect.total:
+        ends = f"{_change(effect.total_low)} to {_change(effect.total_high)}"
+        noun = "session" if "session" in effect.covariates else "run"
+        yield f"the speed of all changed by {_change(effect.total)} ({ends}) from the first {noun} to the last one"
+    if effect.is_adjusted:
+        yield f"the change of speed is adjusted for the order of the runs, which explains {_change(effect.bias)} of it"
+    if effect.is_confounded:
+        yield (
+            "all runs of one configuration ended before the first run of the other began, so a sudden change of the "
+            "machine between them cannot be told from a change of the configuration"
+        )
+    if effect.load_difference is not None and abs(effect.load_difference) >= LEAST_LOAD_DIFFERENCE:
+        more, share = "more" if effect.load_difference > 0 else "fewer", f"{100 * abs(effect.load_difference):.0f}%"
+        yield f"other programs kept {share} {more} of all cores busy than during the baseline's runs"
+
+
+def effect_words(effect: "FactorEffect", task: str) -> str:
+    """Return a main effect, and how it varies over the other axes where that matters."""
+    comparison, interaction = effect.comparison, effect.interaction
+    text = speed_words(comparison) if comparison.is_ratio else quality_words((comparison,), task)
+    if interaction is None or not interaction.matters:
+        return text
+    return f"{text}; from {_change(interaction.least)} to {_change(interaction.most)} by combination (interaction)"
+
+
+def cluster_notes(quality: Iterable[MeasureComparison]) -> Iterator[str]:
+    """Yield over what the intervals of scores are where rows belong together."""
+    counts = {(score.num_clusters, score.num_samples) for score in quality if score.num_clusters}
+    for num_clusters, num_rows in sorted(counts):
+        yield f"intervals of scores are over the {num_clusters:,} clusters of the {num_rows:,} rows"
+
+
+def _change(change: float) -> str:
+    return _signed(f"{100 * change:.1f}%".replace("-", _MINUS))
+
+
+def needs_words(comparison: MeasureComparison) -> str:
+    """Return what is needed for a decision, such as "3–12 more seeds needed to tell a change of this size"."""
+    if comparison.code == "order_confounded":
+        return (
+            "order and configuration are confounded: all runs of one came before all of the other, and a drift of the "
+            "machine could explain the change; run them in turn"
+        )
+    noun = "seed" if comparison.scope and "seeds" in comparison.scope else "run"
+    there = min(comparison.num_runs)
+    aims = ((comparison.runs_to_tell, "to tell a change of this size"), (comparison.runs_to_equal, "to show equality"))
     needed = [(range_words(runs, there), aim) for runs, aim in aims if runs is not None]
     if needed:
         (count, aim), *others = needed
-        first = f"{count} more {what}{'' if count == '1' else 's'} needed {aim}"
-        guess = f" (a guess from {there} {what}s)" if found.is_guess else ""
+        first = f"{count} more {noun}{'' if count == '1' else 's'} needed {aim}"
+        guess = f" (a guess from {there} {noun}s)" if comparison.is_guess else ""
         return ", ".join([first, *(f"{count} {aim}" for count, aim in others)]) + guess
-    if found.num_samples_needed is not None:
+    if comparison.num_samples_needed is not None:
         return (
-            f"more seeds do not help, {found.num_samples:,} rows are too few: at least {found.num_samples_needed:,} "
-            "needed, or a wider margin"
+            f"more seeds do not help, {comparison.num_samples:,} rows are too few: at least "
+            f"{comparison.num_samples_needed:,} needed, or a wider margin"
         )
-    if found.scope == "samples":
-        return f"{_short(found)}, and other seeds may differ more"
-    return f"more than {MOST_RUNS} {what}s needed, or a wider margin"
+    if comparison.scope == "samples":
+        return f"{_short(comparison)}, and other seeds may differ more"
+    return f"more than {MOST_RUNS} {noun}s needed, or a wider margin"
 
 
 def range_words(runs: RunRange, num_there: int) -> str:
@@ -135,43 +190,51 @@ def range_words(runs: RunRange, num_there: int) -> str:
     return f"{low}" if runs.high == runs.low else f"{low}{_DASH}{runs.high - num_there}"
 
 
-def change_words(found: MeasureComparison, task: str = "") -> str:
+def change_words(comparison: MeasureComparison, task: str = "") -> str:
     """Return the change with its sign, such as "+27%" and "−0.4 points"."""
-    assert found.change is not None
-    return _percent(found, found.change) if found.is_ratio else _signed(amount_words(found, found.change, task))
-
-
-def interval_words(found: MeasureComparison, task: str = "") -> str:
-    """Return the ends of an interval on one side of 0: "24–30%"; n/a where there is none, "always" without width."""
-    if found.low is None or found.high is None:
-        return NOT_AVAILABLE
-    if found.low == found.high:
-        return "always"
-    if found.is_ratio and (found.change or 0) >= 1:
-        return f"{1 + found.low:.2f}{_DASH}{1 + found.high:.2f}×"
-    low, high = (
-        _percent(found, end) if found.is_ratio else _plain_amount(found, end, task) for end in (found.low, found.high)
+    assert comparison.change is not None
+    return (
+        _percent(comparison, comparison.change)
+        if comparison.is_ratio
+        else _signed(amount_words(comparison, comparison.change, task))
     )
-    least, most = (low, high) if found.low >= 0 else (high, low)
+
+
+def interval_words(comparison: MeasureComparison, task: str = "") -> str:
+    """Return the ends of an interval on one side of 0: "24–30%"; n/a where there is none, "always" without width."""
+    if comparison.low is None or comparison.high is None:
+        return NOT_AVAILABLE
+    if comparison.low == comparison.high:
+        return "always"
+    if comparison.is_ratio and (comparison.change or 0) >= 1:
+        return f"{1 + comparison.low:.2f}{_DASH}{1 + comparison.high:.2f}×"
+    low, high = (
+        _percent(comparison, end) if comparison.is_ratio else _plain_amount(comparison, end, task)
+        for end in (comparison.low, comparison.high)
+    )
+    least, most = (low, high) if comparison.low >= 0 else (high, low)
     least, most = least.lstrip(f"+{_MINUS}"), most.lstrip(f"+{_MINUS}")
     return f"{least.removesuffix('%')}{_DASH}{most}"
 
 
-def signed_interval_words(found: MeasureComparison, task: str = "") -> str:
+def signed_interval_words(comparison: MeasureComparison, task: str = "") -> str:
     """Return the ends of the interval as in a table: "[−24.9, −21.1]"."""
-    if found.low is None or found.high is None:
+    if comparison.low is None or comparison.high is None:
         return NOT_AVAILABLE
-    if found.low == found.high:
+    if comparison.low == comparison.high:
         return "always"
-    ends = (found.low, found.high)
-    texts = [_percent(found, end) if found.is_ratio else _signed(_plain_amount(found, end, task)) for end in ends]
+    ends = (comparison.low, comparison.high)
+    texts = [
+        _percent(comparison, end) if comparison.is_ratio else _signed(_plain_amount(comparison, end, task))
+        for end in ends
+    ]
     return f"[{texts[0].removesuffix('%')}, {texts[1].removesuffix('%')}]"
 
 
-def amount_words(found: MeasureComparison, value: float, task: str) -> str:
+def amount_words(comparison: MeasureComparison, value: float, task: str) -> str:
     """Return an amount of a score with its unit, such as "0.5 points"."""
-    text = _plain_amount(found, value, task)
-    return f"{text} point{'' if text == '1' else 's'}" if is_in_points(found.measure) else text
+    text = _plain_amount(comparison, value, task)
+    return f"{text} point{'' if text == '1' else 's'}" if is_in_points(comparison.measure) else text
 
 
 def is_in_points(metric: str) -> bool:
@@ -180,29 +243,29 @@ def is_in_points(metric: str) -> bool:
 
 
 def label_of(metric: str) -> str:
-    """Return how a metric or a measure is called."""
+    """Return the name of a metric or a measure in texts."""
     return LABELS.get(metric, metric)
 
 
-def count_words(count: int, what: str) -> str:
+def count_words(count: int, noun: str) -> str:
     """Return "1 seed", "3 seeds"."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _plain_amount(found: MeasureComparison, value: float, task: str) -> str:
-    """Return an amount with as many digits as the width of its interval bears."""
-    in_points = is_in_points(found.measure)
+def _plain_amount(comparison: MeasureComparison, value: float, task: str) -> str:
+    """Return an amount with digits that fit the width of its interval."""
+    in_points = is_in_points(comparison.measure)
     factor = 100 if in_points and task != "qa" else 1
-    half = 0.0 if found.high is None or found.low is None else factor * (found.high - found.low) / 2
+    half = 0.0 if comparison.high is None or comparison.low is None else factor * (comparison.high - comparison.low) / 2
     places = max(1, _places(half)) if half else (2 if in_points else 4)
     text = f"{factor * value:.{places}f}"
-    if "." in text and value == found.margin:
+    if "." in text and value == comparison.margin:
         text = f"{factor * value:.4g}"
     return text.replace("-", _MINUS)
 
 
-def _percent(found: MeasureComparison, value: float) -> str:
-    half = 0.0 if found.high is None or found.low is None else 100 * (found.high - found.low) / 2
+def _percent(comparison: MeasureComparison, value: float) -> str:
+    half = 0.0 if comparison.high is None or comparison.low is None else 100 * (comparison.high - comparison.low) / 2
     return _signed(f"{100 * value:.{_places(half) if half else 1}f}%".replace("-", _MINUS))
 
 
@@ -219,13 +282,13 @@ def _places(half_width: float) -> int:
     return next((places for places, least in enumerate((2, 0.2, 0.02, 0.002)) if half_width >= least), 4)
 
 
-def _ratio_words(found: MeasureComparison) -> str:
+def _ratio_words(comparison: MeasureComparison) -> str:
     """Return "27% faster", "2.41× as fast", "12% slower"; of goodput "27% more goodput"."""
-    assert found.change is not None
+    assert comparison.change is not None
     more, less, times = {
         SPEED: ("faster", "slower", "as fast"),
         GOODPUT: ("more goodput", "less goodput", "the goodput"),
-    }[found.measure]
-    if found.change >= 1:
-        return f"{1 + found.change:.2f}× {times}"
-    return f"{_percent(found, abs(found.change)).lstrip('+')} {more if found.change >= 0 else less}"
+    }[comparison.measure]
+    if comparison.change >= 1:
+        return f"{1 + comparison.change:.2f}× {times}"
+    return f"{_percent(comparison, abs(comparison.change)).lstrip('+')} {more if comparison.change >= 0 else less}"

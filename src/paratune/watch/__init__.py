@@ -1,1 +1,1 @@
-"""`paratune watch`: what runs are at now, read from their records while others write them. No torch."""
+"""`paratune watch`: reads the state of runs and matrices from their records while they run."""

@@ -1,4 +1,4 @@
-"""Where runs and matrices are below a folder."""
+"""Finds runs and matrices in a folder."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -11,16 +11,16 @@ from paratune.records.run_folder import LOCK_FILE
 from paratune.records.sweep import SWEEP_FILE
 
 MAX_DEPTH = 6
-"""How many folders deep runs are looked for."""
+"""Maximum depth of the search."""
 _NO_RUNS = {CHECKPOINTS_FOLDER, MODEL_FOLDER, "report", "configs", "logs", "node_modules", "__pycache__"}
 _SIGNS = {RUN_FILE, SUMMARY_FILE, events_file(0)}
 
 
-def kind_of(folder: Path) -> str:
-    """Return "sweep", "run" or "folder" for what a path is.
+def folder_kind(folder: Path) -> str:
+    """Return the kind of a path: "sweep", "run" or "folder".
 
     Raises:
-        CheckpointError: It is not there, or is a file.
+        CheckpointError: It does not exist, or is a file.
     """
     try:
         names = {path.name for path in folder.iterdir()}
@@ -49,7 +49,7 @@ def _kind(names: set[str]) -> str | None:
 
 
 def find(folder: Path, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Path]]:
-    """Yield ("run" | "sweep", folder) below a folder, which may itself be gone by now; runs of a matrix are its own."""
+    """Yield ("run" | "sweep", folder) in a folder, which may be deleted; runs of a matrix are not yielded."""
     try:
         with os.scandir(folder) as entries:
             inside = sorted(entries, key=lambda entry: entry.name)
@@ -66,6 +66,6 @@ def find(folder: Path, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Path]]:
                 yield from find(folder / name, depth - 1)
 
 
-def found_below(folders: Sequence[Path]) -> dict[Path, str]:
-    """Return the kind of each run and matrix below some folders, by its own folder."""
+def find_all(folders: Sequence[Path]) -> dict[Path, str]:
+    """Return the kind of each run and matrix in some folders, by its own folder."""
     return {path: kind for folder in folders for kind, path in find(folder)}

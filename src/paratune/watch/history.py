@@ -1,4 +1,4 @@
-"""What the event log of one rank says of the last steps."""
+"""Computes rates, phases and stragglers from the last events of each rank."""
 
 import statistics
 from collections import deque
@@ -9,35 +9,37 @@ from paratune.records import ALL_PHASES
 from paratune.watch.state import RankView, mapping, number, whole
 
 WINDOW = 50
-"""Steps over which rates and shares are taken."""
+"""Number of last steps for rates and shares."""
 CURVE_POINTS = 2000
-"""Losses that are kept; twice as many are thinned to it."""
+"""Number of stored losses; at twice as many, every second one is dropped."""
 LAG = 0.2
-"""A rank lags whose own work takes longer than that of the others by this share, ..."""
+"""A rank is a straggler if its own work takes longer than that of the others by more than this share, ..."""
 LAG_OF_STEP = 0.05
-"""... if that is at least this share of the step."""
+"""... and by more than this share of the step."""
 
 
 class RankHistory:
-    """The last steps of a rank, and what came between them."""
+    """The last steps of a rank, and the other events."""
 
     def __init__(self) -> None:
         self.steps: deque[Mapping[str, Any]] = deque(maxlen=WINDOW)
         self.losses: list[tuple[int, float]] = []
         self.evaluation: Mapping[str, Any] | None = None
+        self.bests: list[Mapping[str, Any]] = []
+        """Evaluations that were the best so far."""
         self.time: float | None = None
-        """When it was last heard of, in Unix seconds."""
+        """Time of the last event, in Unix seconds."""
         self.doing: str | None = None
-        """What it said that it does, since it was last started."""
+        """Its last logged activity since its last start."""
         self.ended: Mapping[str, Any] | None = None
-        """The event that says why it is at an end, if it said so."""
+        """Event with the reason of its end, if there is one."""
         self.pauses_s = 0.0
         """Seconds of evaluations and checkpoints."""
         self.longest_pause_s = 0.0
         self.step = 0
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take an event in."""
+        """Add an event."""
         self.time = number(event.get("time")) or self.time
         kind = event["event"]
         if kind in ("step", "begin", "resume"):
@@ -53,6 +55,8 @@ class RankHistory:
             self.pauses_s += seconds
             self.longest_pause_s = max(self.longest_pause_s, seconds)
             self.evaluation = event if kind == "evaluation" else self.evaluation
+            if event.get("is_best") is True:
+                self.bests.append(event)
         elif kind in ("stop", "failure") or (kind == "out_of_memory" and event.get("next_micro_batch_size") is None):
             self.ended = event
 
@@ -66,23 +70,24 @@ class RankHistory:
             self.losses = self.losses[::2]
 
     def _resume(self, step: int) -> None:
-        """Forget what is trained again."""
+        """Drop the steps that are trained again."""
         self.step, self.doing = step, None
         self.losses = [point for point in self.losses if point[0] <= step]
-        kept = [event for event in self.steps if (whole(event.get("step")) or 0) <= step]
-        self.steps = deque(kept, maxlen=WINDOW)
+        self.bests = [event for event in self.bests if (whole(event.get("step")) or 0) <= step]
+        events = [event for event in self.steps if (whole(event.get("step")) or 0) <= step]
+        self.steps = deque(events, maxlen=WINDOW)
 
     def measured(self) -> list[Mapping[str, Any]]:
-        """Return the last steps without warm-up and those under a profiler, or all while there are no others."""
-        return [each for each in self.steps if not each.get("warmup") and not each.get("profiled")] or list(self.steps)
+        """Return the last steps without warm-up and profiled ones, or all steps while there are no others."""
+        return [step for step in self.steps if not step.get("warmup") and not step.get("profiled")] or list(self.steps)
 
     def mean_wall_s(self) -> float | None:
-        """Return the seconds of a step, over the last ones."""
+        """Return the mean seconds of the last steps."""
         walls = [wall for step in self.measured() if (wall := number(step.get("wall_ms"))) is not None]
         return statistics.fmean(walls) / 1000 if walls else None
 
     def own_ms(self, keys: Sequence[str]) -> float | None:
-        """Return the median over the last steps of the time in some phases."""
+        """Return the median time of some phases over the last steps."""
         sums = [sum(number(mapping(step.get("phases_ms")).get(key)) or 0.0 for key in keys) for step in self.measured()]
         return statistics.median(sums) if sums else None
 
@@ -116,12 +121,12 @@ def phase_shares(histories: Sequence[RankHistory]) -> dict[str, float]:
 
 
 def rank_views(histories: Sequence[RankHistory], *, own_phases: Sequence[str], log_every: int) -> tuple[RankView, ...]:
-    """Return what each rank is at, and which lag.
+    """Return the state of each rank, and the stragglers.
 
     Args:
         histories: Of each rank.
-        own_phases: In which a rank waits for no other; empty where there is none.
-        log_every: Steps of one write of the log.
+        own_phases: Phases in which a rank does not wait for other ranks; may be empty.
+        log_every: Steps between two writes of the log.
     """
     newest = max((history.step for history in histories), default=0)
     own = [history.own_ms(own_phases) if own_phases else None for history in histories]

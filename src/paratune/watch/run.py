@@ -1,4 +1,4 @@
-"""A run under observation: its record is read again and again, and no more of it than has changed."""
+"""Watches a run: reads the changes of its record."""
 
 import platform
 import time
@@ -15,11 +15,11 @@ from paratune.watch.state import RunView, State, mapping, number, whole
 from paratune.watch.tail import EventTail
 
 MIN_SILENCE_S = 60.0
-"""A run that trains is not called stalled before it has been silent for so long."""
+"""Minimum seconds without an event before a training run is stalled."""
 MIN_PAUSE_S = 600.0
-"""Nor one that evaluates or saves, of which no length is known at first."""
+"""The same for evaluations and checkpoints, whose duration is unknown at first."""
 SLOWER = 5
-"""How many times longer than what is usual a silence must be."""
+"""A run is stalled after this many times its usual time between events."""
 MAX_RANKS = 4096
 _DOING: Mapping[str, State] = {
     "training": "training",
@@ -31,22 +31,22 @@ _DOING: Mapping[str, State] = {
 
 
 class JsonFile:
-    """A JSON file of a record that is written whole: read again when it is another one."""
+    """A JSON file of a record, which is replaced atomically: read again when it changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int, int] | None = None
         self.value: Mapping[str, Any] | None = None
-        """Its content; None while there is none that can be read."""
+        """Content; None while the file cannot be read."""
 
     def read(self) -> bool:
-        """Look; return whether it is another one than at the last look."""
+        """Read the file if it has changed; return whether it has."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             was_there, self._seen, self.value = self._seen is not None, None, None
             return was_there
-        now = (found.st_ino, found.st_size, found.st_mtime_ns)
+        now = (status.st_ino, status.st_size, status.st_mtime_ns)
         if now == self._seen:
             return False
         self._seen, self.value = now, None
@@ -56,7 +56,7 @@ class JsonFile:
 
 
 class RunWatch:
-    """One run folder; `look` says what it is at."""
+    """Watches one run folder; `look` returns its state."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,27 +65,27 @@ class RunWatch:
         self._histories: list[RankHistory] = []
 
     def look(self, now: float | None = None) -> RunView:
-        """Return what the run is at; `now` in Unix seconds. Nothing that the folder may hold raises."""
+        """Return the state of the run; `now` in Unix seconds. Any content of the folder is accepted."""
         now = time.time() if now is None else now
         self._run.read()
         self._summary.read()
         if not self.folder.is_dir():
-            return RunView(self.folder.name, str(self.folder), "gone", reason="its folder is not there any more")
+            return RunView(self.folder.name, str(self.folder), "gone", reason="its folder does not exist any more")
         if self._summary.value is not None:
             return self._finished(self._summary.value)
-        # Asked before the events are read: a process that ends in between has written all that it had to say.
+        # Before the events are read: a process that ends in between has then written all its events.
         in_use = is_in_use(self.folder)
         self._read_events()
         return self._unfinished(in_use, now)
 
     def _session(self) -> Mapping[str, Any]:
-        """Return what the last start of the run ran with."""
+        """Return the record of the last session of the run."""
         run = self._run.value or {}
         sessions = run.get("sessions")
         return mapping(sessions[-1]) if isinstance(sessions, list) and sessions else run
 
     def _about(self) -> dict[str, Any]:
-        """Return what run.json says that is shown."""
+        """Return the values of run.json that are shown."""
         session, plan = self._session(), mapping((self._run.value or {}).get("plan"))
         nodes = session.get("hardware")
         host = mapping(nodes[0]).get("hostname") if isinstance(nodes, list) and nodes else None
@@ -103,6 +103,7 @@ class RunWatch:
     def _finished(self, summary: Mapping[str, Any]) -> RunView:
         scores = mapping(summary.get("scores"))
         split = next((name for name in ("validation", *scores) if name in scores), None)
+        best = mapping(summary.get("best"))
         throughput = mapping(summary.get("throughput"))
         return RunView(
             **self._about(),
@@ -112,7 +113,11 @@ class RunWatch:
             tokens_per_s=number(throughput.get("tokens_per_s")),
             samples_per_s=number(throughput.get("samples_per_s")),
             scores=_scores(scores.get(split or "")),
+            scored_at=whole(summary.get("kept_step")),
             scored_on=split,
+            metric=_text(best.get("metric")),
+            best=number(best.get("value")),
+            best_step=whole(best.get("step")),
             total_s=number(mapping(summary.get("time")).get("total_s")),
         )
 
@@ -125,7 +130,7 @@ class RunWatch:
         for rank, tail in enumerate(self._tails):
             try:
                 events, is_new = tail.read()
-            except OSError:  # for now: what comes next may be read
+            except OSError:  # try again at the next look
                 continue
             if is_new:
                 self._histories[rank] = RankHistory()
@@ -137,17 +142,19 @@ class RunWatch:
 
     def _unfinished(self, in_use: bool, now: float) -> RunView:
         about, first = self._about(), self._histories[0]
-        heard = max((history.time or 0.0 for history in self._histories), default=0.0) or None
-        state, reason = self._state(in_use, heard, now, about["host"])
+        last_event = max((history.time or 0.0 for history in self._histories), default=0.0) or None
+        state, reason = self._state(in_use, last_event, now, about["host"])
         tokens_per_s, samples_per_s = rates(self._histories)
         evaluation = mapping(first.evaluation)
         newest = first.steps[-1] if first.steps else {}
         config = mapping(self._session().get("config"))
+        metric = _text(mapping(config.get("evaluate")).get("best"))
+        best = first.bests[-1] if first.bests else {}
         return RunView(
             **about,
             state=state,
             reason=reason,
-            since=heard,
+            since=last_event,
             step=first.step,
             epoch=number(newest.get("epoch")),
             loss=number(newest.get("loss")),
@@ -164,54 +171,57 @@ class RunWatch:
             scores=_scores(evaluation.get("scores")),
             scored_at=whole(evaluation.get("step")),
             scored_on=_text(evaluation.get("split")),
+            metric=metric,
+            best=_scores(best.get("scores")).get(metric or ""),
+            best_step=whole(best.get("step")),
             left_s=self._left_s(about["num_steps"]) if in_use or state in _DOING.values() else None,
             num_damaged_lines=sum(tail.num_damaged for tail in self._tails),
         )
 
     def _own_phases(self) -> tuple[str, ...]:
-        """Return the phases in which no rank waits for another, as the strategy's traits say; records of old do not."""
-        found = mapping(mapping(self._session().get("strategy")).get("traits")).get("own_phases")
-        return tuple(map(str, found)) if isinstance(found, list) else ()
+        """Return the phases in which no rank waits for another, from the traits in the record; empty in old records."""
+        phases = mapping(mapping(self._session().get("strategy")).get("traits")).get("own_phases")
+        return tuple(map(str, phases)) if isinstance(phases, list) else ()
 
-    def _state(self, in_use: bool, heard: float | None, now: float, host: str | None) -> tuple[State, str | None]:
+    def _state(self, in_use: bool, last_event: float | None, now: float, host: str | None) -> tuple[State, str | None]:
         first = self._histories[0]
         doing = _DOING.get(first.doing or "", "starting")
         began = self._began()
-        if in_use and began is not None and (heard is None or heard < began):
-            heard, doing = began, "starting"  # what the log says is of the session before
+        if in_use and began is not None and (last_event is None or last_event < began):
+            last_event, doing = began, "starting"  # the log is that of the previous session
         limit = self._silence_s(doing)
-        silence = now - heard if heard is not None else None
+        silence = now - last_event if last_event is not None else None
         if in_use:
             if doing != "starting" and silence is not None and silence > limit:
-                return "stalled", f"{doing}, and silent for longer than is usual"
+                return "stalled", f"{doing}, without an event for longer than usual"
             return doing, None
-        ended = first.ended or next((each.ended for each in self._histories if each.ended is not None), None)
+        ended = first.ended or next((history.ended for history in self._histories if history.ended is not None), None)
         if ended is not None:
-            return _why(ended)
-        # Locks of another machine may not be seen here; what it wrote just now is.
+            return _end_reason(ended)
+        # Locks of another machine may be invisible here; its recent events are not.
         is_elsewhere = host is not None and host != platform.node()
         if is_elsewhere and silence is not None and silence < limit:
-            return doing, f"on {host}, which this machine sees no lock of"
-        if self._run.value is None and heard is None:
+            return doing, f"on {host}, whose lock this machine does not see"
+        if self._run.value is None and last_event is None:
             return "killed", "before its first step, or before it started"
-        return "killed", "no process runs it, and it recorded no reason"
+        return "killed", "no process trains it, and its record has no reason"
 
     def _began(self) -> float | None:
-        """Return when the folder was last taken, in Unix seconds: taking it opens the lock file to write."""
+        """Return the time of the last start, in Unix seconds: it opens the lock file for writing."""
         try:
             return (self.folder / LOCK_FILE).stat().st_mtime
         except OSError:
             return None
 
     def _silence_s(self, doing: State) -> float:
-        """Return the seconds of silence after which a run that does this is stalled."""
+        """Return the seconds without an event after which a run with this activity is stalled."""
         first = self._histories[0]
         if doing != "training":
             return max(MIN_PAUSE_S, SLOWER * first.longest_pause_s)
         config = mapping(self._session().get("config"))
         log_every = whole(mapping(config.get("measure")).get("log_every")) or 1
         step_s = first.mean_wall_s()
-        # Until the first steps are logged nothing is known of their length.
+        # Before the first logged steps their duration is unknown.
         return max(MIN_SILENCE_S, SLOWER * log_every * step_s) if step_s is not None else MIN_PAUSE_S
 
     def _left_s(self, num_steps: int | None) -> float | None:
@@ -222,7 +232,7 @@ class RunWatch:
         return max(0, num_steps - first.step) * (step_s + first.pauses_s / first.step)
 
 
-def _why(ended: Mapping[str, Any]) -> tuple[State, str]:
+def _end_reason(ended: Mapping[str, Any]) -> tuple[State, str]:
     if ended["event"] == "stop":
         return "stopped", f"by {ended.get('signal')} after step {ended.get('step')}; --resume continues it"
     if ended["event"] == "out_of_memory":

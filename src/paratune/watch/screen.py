@@ -1,7 +1,8 @@
-"""Watched runs on a terminal, from 60 columns on: every line is cut or broken where an item ends."""
+"""Shows watched runs on a terminal of at least 60 columns; lines break only between items."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from rich.cells import cell_len
@@ -10,15 +11,16 @@ from rich.text import Text
 
 from paratune.base.text import plain
 from paratune.base.units import counted, format_bytes, format_duration, format_number, format_share
+from paratune.records.evaluations import ordered_scores
 from paratune.watch.board import BoardView
 from paratune.watch.state import RUNNING, CellView, RankView, RunView, SweepView
 
 BAR_WIDTH = 32
 CURVE_WIDTH = 24
 MAX_CELLS = 30
-"""Runs of a matrix that are listed; of more, those that wait or finished are counted."""
+"""Maximum number of listed runs of a matrix; the others are counted."""
 MAX_NAME = 48
-"""Cells of a terminal that a name may take."""
+"""Maximum width of a name on a terminal."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _GAP = "   "
 _STYLES = {
@@ -37,13 +39,27 @@ _STYLES = {
     "waiting": "dim",
     "skipped": "dim",
 }
+_SIGNS = {
+    "running": ("▶", ">"),
+    "finished": ("■", "#"),
+    "waiting": ("·", "."),
+    "failed": ("✗", "x"),
+    "killed": ("✗", "x"),
+    "stopped": ("‖", "="),
+    "stalled": ("!", "!"),
+    "gone": ("?", "?"),
+    "skipped": ("-", "-"),
+}
+"""Sign of a run of a matrix by its state, on a terminal with and without Unicode."""
+MAX_BEST = 4
+"""Selections of a matrix whose best configuration is shown."""
 _IN_WORDS = {"get_batch": "get batch"}
 _FIRST = ("stalled", "failed", "killed", "gone", "stopped", "waiting", "skipped", "finished")
-"""In which order the cells of a matrix stand below those at work."""
+"""Order of the cells of a matrix below the running ones."""
 
 
 class Screen:
-    """A view that fits into the terminal that it is printed on, when `height` says how many lines there are."""
+    """A view that fits the width of the terminal, and its height if `height` is set."""
 
     def __init__(self, view: BoardView, *, height: int | None = None, footer: str | None = None) -> None:
         self._view, self._height, self._footer = view, height, footer
@@ -57,7 +73,7 @@ class Screen:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return values as a row of blocks, from the lowest of them to the highest; each block is the mean of its part."""
+    """Return values as a row of blocks, scaled from the lowest to the highest mean; each block is a mean of values."""
     if len(values) < 2:
         return ""
     width = min(width, len(values))
@@ -69,53 +85,72 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def _lines(view: BoardView, width: int, ascii_only: bool, height: int | None, footer: str | None) -> list[Text]:
-    blocks = [(_run(run, view.time, width, ascii_only), _short(run)) for run in _ordered(view.runs)]
-    blocks += [(_sweep(sweep, view.time, width, ascii_only), _sweep_head(sweep, width)[0]) for sweep in view.sweeps]
+    runs = sorted(view.runs, key=lambda run: (not run.is_running, run.folder))
+    blocks = [_Block(_run(run, view.time, width, ascii_only), _short(run)) for run in runs]
+    blocks += [sweep_block(sweep, view.time, width, ascii_only) for sweep in view.sweeps]
     head = [*_head(view, width), Text()]
     foot = [Text(footer, style="dim")] if footer else []
-    shown = [block for block, _ in blocks] if height is None else _fitted(blocks, height - len(head) - len(foot))
+    shown = [block.full for block in blocks] if height is None else _fitted(blocks, height - len(head) - len(foot))
     body = [line for block in shown for line in block]
     return [*head, *body, *foot]
 
 
-def _ordered(runs: Sequence[RunView]) -> list[RunView]:
-    return sorted(runs, key=lambda run: (not run.is_running, run.folder))
+@dataclass(frozen=True)
+class _Block:
+    """The lines of a run or of a matrix."""
+
+    full: list[Text]
+    short: Text
+    fitted: Callable[[int], list[Text]] | None = None
+    """Returns at most this many lines; None of what has only a full and a short form."""
 
 
-def _fitted(blocks: Sequence[tuple[list[Text], Text]], room: int) -> list[list[Text]]:
-    """Return as many blocks whole as there is room for, the others as one line each, and a count of what is left."""
-    shown = [full for full, _ in blocks]
-    for number in reversed(range(len(blocks))):
+def _fitted(blocks: Sequence[_Block], room: int) -> list[list[Text]]:
+    """Return whole blocks while they fit, then matrices with fewer lines, then a line each, then their number."""
+    shown = [block.full for block in blocks]
+    for place in reversed(range(len(blocks))):
         if sum(map(len, shown)) <= room:
             break
-        shown[number] = [blocks[number][1]]
+        shown[place] = [blocks[place].short]
     if sum(map(len, shown)) <= room:
-        return shown
+        return _with_more_of_matrices(blocks, shown, room)
     if len(blocks) == 1:
-        return [blocks[0][0][: max(0, room)]]
-    kept = shown[: max(0, room - 1)]
-    return [*kept, [Text(f"... and {len(shown) - len(kept)} more", style="dim")]]
+        return [blocks[0].full[: max(0, room)]]
+    fitting = shown[: max(0, room - 1)]
+    return [*fitting, [Text(f"... and {len(shown) - len(fitting)} more", style="dim")]]
+
+
+def _with_more_of_matrices(blocks: Sequence[_Block], shown: Sequence[list[Text]], room: int) -> list[list[Text]]:
+    """Return the blocks with the free lines given to shortened matrices, an equal part to each."""
+    lines = list(shown)
+    cut = [place for place, block in enumerate(blocks) if block.fitted is not None and lines[place] is not block.full]
+    for number, place in enumerate(cut):
+        fitted = blocks[place].fitted
+        assert fitted is not None
+        free = (room - sum(map(len, lines))) // (len(cut) - number)
+        lines[place] = fitted(free + 1)
+    return lines
 
 
 def _head(view: BoardView, width: int) -> list[Text]:
-    """Return what there is in all, in words."""
+    """Return the number of runs in each state."""
     counts: dict[str, int] = {}
-    at_work = sum(cell.run is not None for sweep in view.sweeps for cell in sweep.cells)
-    running = [("running", at_work)] if at_work else []
-    for state, count in [*((_word(run), 1) for run in view.runs), *running, *view.others.items()]:
+    num_running = sum(cell.run is not None for sweep in view.sweeps for cell in sweep.cells)
+    running = [("running", num_running)] if num_running else []
+    for state, count in [
+        *(("running" if run.is_running else run.state, 1) for run in view.runs),
+        *running,
+        *view.others.items(),
+    ]:
         counts[state] = counts.get(state, 0) + count
     items = [Text("paratune watch", style="bold"), Text(time.strftime("%H:%M:%S", time.localtime(view.time)))]
     items += [_count(state, count) for state, count in counts.items()]
     if view.num_other_sweeps:
-        items.append(Text(counted(view.num_other_sweeps, "matrix", "matrices") + " at rest", style="dim"))
+        items.append(Text(counted(view.num_other_sweeps, "matrix", "matrices") + " not running", style="dim"))
     lines = _flow(items, width, "")
     if not view.runs and not view.sweeps:
         lines.append(Text(f"nothing is running below {', '.join(map(plain, view.folders))}"))
     return lines
-
-
-def _word(run: RunView) -> str:
-    return "running" if run.is_running else run.state
 
 
 def _count(state: str, count: int) -> Text:
@@ -123,7 +158,7 @@ def _count(state: str, count: int) -> Text:
 
 
 def _flow(items: Sequence[Text | str], width: int, indent: str = "  ") -> list[Text]:
-    """Return items side by side, on as many lines as they need; none is broken."""
+    """Return items next to each other on as many lines as needed, without breaking an item."""
     lines: list[Text] = []
     for item in items:
         text = item if isinstance(item, Text) else Text(item)
@@ -145,7 +180,7 @@ def _state(state: str) -> Text:
 
 
 def _progress(run: RunView) -> list[str]:
-    """Return how far a run is, in words."""
+    """Return step, remaining time and total time of a run in words."""
     items = []
     if run.step is not None and run.num_steps:
         share = format_share(run.step / run.num_steps)
@@ -167,10 +202,10 @@ def _short(run: RunView) -> Text:
 
 
 def _run(run: RunView, now: float, width: int, ascii_only: bool) -> list[Text]:
-    """Return all that is known of a run, and an empty line."""
+    """Return all known values of a run, and an empty line."""
     where = [run.strategy, f"{run.world_size} ranks" if (run.world_size or 1) > 1 else None, run.device, run.host]
     head: list[Text | str] = [_name(run.name, width - 14), _state(run.state)]
-    head += [Text(plain(each), style="dim") for each in where if each]
+    head += [Text(plain(place), style="dim") for place in where if place]
     lines = _flow(head, width, "")
     if run.reason:
         lines.append(Text(f"  {plain(_first_line(run.reason))}"))
@@ -186,7 +221,7 @@ def _run(run: RunView, now: float, width: int, ascii_only: bool) -> list[Text]:
     lines += _score_lines(run, width)
     if run.num_damaged_lines:
         damaged = counted(run.num_damaged_lines, "damaged line")
-        lines.append(Text(f"  {damaged} of its event log passed over", style="yellow"))
+        lines.append(Text(f"  {damaged} of its event log skipped", style="yellow"))
     return [*lines, Text()]
 
 
@@ -213,7 +248,9 @@ def _figures(run: RunView, ascii_only: bool) -> list[Text | str]:
     items: list[Text | str] = []
     if run.loss is not None:
         curve = "" if ascii_only else sparkline(run.losses, CURVE_WIDTH)
-        items.append(f"loss {format_number(run.loss)} {curve}".rstrip())
+        # The scores of a finished run are those of the kept step, which may be an earlier one.
+        label = "training loss at the last step" if run.state == "finished" else "loss"
+        items.append(f"{label} {format_number(run.loss)} {curve}".rstrip())
     if run.learning_rate is not None:
         items.append(f"learning rate {run.learning_rate:.3g}")
     if run.tokens_per_s is not None:
@@ -224,7 +261,7 @@ def _figures(run: RunView, ascii_only: bool) -> list[Text | str]:
 
 
 def _ranks(ranks: Sequence[RankView], width: int) -> list[Text]:
-    """Return the memory of each rank, or of the least and the greatest of many, and which ranks lag."""
+    """Return the memory of each rank, or the smallest and largest of many, and the stragglers."""
     known = [(rank.rank, rank.memory_bytes) for rank in ranks if rank.memory_bytes is not None]
     items: list[Text | str] = []
     if len(known) > 8:
@@ -235,10 +272,11 @@ def _ranks(ranks: Sequence[RankView], width: int) -> list[Text]:
     lines = _flow(items, width)
     for rank in ranks:
         if rank.slower is not None:
-            text = f"  rank {rank.rank} lags: its own work takes {format_share(rank.slower)} longer than the others'"
+            share = format_share(rank.slower)
+            text = f"  rank {rank.rank} is a straggler: its own work takes {share} longer than the others'"
             lines.append(Text(text, style="yellow"))
         if rank.behind:
-            text = f"  rank {rank.rank} has logged {rank.behind} steps less than the others"
+            text = f"  rank {rank.rank} is {rank.behind} logged steps behind the others"
             lines.append(Text(text, style="yellow"))
     return lines
 
@@ -246,14 +284,16 @@ def _ranks(ranks: Sequence[RankView], width: int) -> list[Text]:
 def _score_lines(run: RunView, width: int) -> list[Text]:
     if not run.scores:
         return []
-    at = f" at step {run.scored_at:,}" if run.scored_at is not None else ""
-    names = [name for name in run.scores if not (name == "f1" and "f1_macro" in run.scores)]
-    items = [f"{plain(name)} {format_number(run.scores[name])}" for name in names]
+    is_finished = run.state == "finished"
+    at = "" if run.scored_at is None else f" at {'kept ' if is_finished else ''}step {run.scored_at:,}"
+    items = [f"{plain(name)} {format_number(score)}" for name, score in ordered_scores(run.scores, run.metric).items()]
+    if run.metric is not None and run.best_step is not None and not is_finished:
+        items.append(f"best {plain(run.metric)} so far {format_number(run.best)} at step {run.best_step:,}")
     return _flow([f"{plain(run.scored_on or 'scores')}{at}:", *items], width)
 
 
 def _sweep_head(sweep: SweepView, width: int) -> list[Text]:
-    state = Text("waiting for listed runs" if sweep.is_awaited else "matrix at rest")
+    state = Text("waiting for listed runs" if sweep.is_awaited else "matrix not running")
     state = Text("matrix running", style=_STYLES["running"]) if sweep.is_running else state
     items = [_name(sweep.name, width - 18), state]
     items += [_count(kind, count) for kind, count in sweep.counts().items()]
@@ -262,22 +302,70 @@ def _sweep_head(sweep: SweepView, width: int) -> list[Text]:
     return _flow(items, width, "")
 
 
-def _sweep(sweep: SweepView, now: float, width: int, ascii_only: bool) -> list[Text]:
-    """Return a matrix: its runs at work in full, the others as a line each or counted."""
-    lines = _sweep_head(sweep, width)
+def sweep_block(sweep: SweepView, now: float, width: int, ascii_only: bool) -> _Block:
+    """Return a matrix: state, best so far, a sign for each run, then running runs, then the others by state."""
+    head = [*_sweep_head(sweep, width), *_best(sweep, width)]
     if sweep.problem is not None:
-        lines.append(Text(f"  {plain(_first_line(sweep.problem))}", style="bold red"))
-    for cell in sweep.cells:
-        if cell.run is not None:
-            lines += [Text("  ") + line for line in _run(cell.run, now, width - 2, ascii_only)[:-1]]
+        head.append(Text(f"  {plain(_first_line(sweep.problem))}", style="bold red"))
+    running = [cell.run for cell in sweep.cells if cell.run is not None]
+    details = [[Text("  ") + line for line in _run(run, now, width - 2, ascii_only)[:-1]] for run in running]
     others = (cell for cell in sweep.cells if cell.state not in RUNNING)
     rest = sorted(others, key=lambda cell: _FIRST.index(cell.state))
-    room = max([cell_len(plain(cell.name)) for cell in rest[:MAX_CELLS]], default=0)
-    room = min(room, max(12, width - 26), MAX_NAME)
-    lines += [_cell(cell, room) for cell in rest[:MAX_CELLS]]
-    if len(rest) > MAX_CELLS:
-        lines.append(Text(f"  ... and {len(rest) - MAX_CELLS} more", style="dim"))
-    return [*lines, Text()]
+
+    def fitted(room: int) -> list[Text]:
+        lines = [*head, *_signs(sweep, width, ascii_only)]
+        whole = sum(map(len, details)) <= room - len(lines) - min(2, len(rest))
+        shown = [line for lines_of_run in details for line in lines_of_run] if whole else _short_lines(running)
+        lines += shown[: max(0, room - len(lines))]
+        return [*lines, *_cells(rest, room - len(lines), width)][: max(1, room)]
+
+    full = [*head, *(line for lines_of_run in details for line in lines_of_run), *_cells(rest, MAX_CELLS + 1, width)]
+    return _Block([*full, Text()], _sweep_head(sweep, width)[0], fitted)
+
+
+def _short_lines(running: Sequence[RunView]) -> list[Text]:
+    return [Text("  ") + _short(run) for run in running]
+
+
+def _best(sweep: SweepView, width: int) -> list[Text]:
+    """Return the best configuration so far of each selection, with the number of its finished runs."""
+    lines = []
+    for best in sweep.best[:MAX_BEST]:
+        runs = f"mean of {best.num_runs} of {best.num_planned} runs" if best.num_planned > 1 else ""
+        items = [f"best {plain(best.metric)} so far {format_number(best.score)}", plain(best.name), runs]
+        within = [f"{plain(best.within)}:"] if best.within else []
+        lines += _flow([item for item in (*within, *items) if item], width)
+    if len(sweep.best) > MAX_BEST:
+        lines.append(Text(f"  ... and {len(sweep.best) - MAX_BEST} more selections", style="dim"))
+    return lines
+
+
+def _signs(sweep: SweepView, width: int, ascii_only: bool) -> list[Text]:
+    """Return a sign for each run in the order of the matrix, and what the signs mean."""
+    states = ["running" if cell.state in RUNNING and cell.state != "stalled" else cell.state for cell in sweep.cells]
+    signs = [_SIGNS[state][ascii_only] for state in states]
+    size = max(1, width - 4)
+    lines = []
+    for start in range(0, len(states), size):
+        line = Text("  ")
+        for state, sign in zip(states[start : start + size], signs[start : start + size], strict=True):
+            line.append(sign, style=_STYLES[state])
+        lines.append(line)
+    meaning = {state: f"{_SIGNS[state][ascii_only]} {state}" for state in states}
+    return [*lines, *_flow([Text(text, style=_STYLES[state]) for state, text in meaning.items()], width)]
+
+
+def _cells(cells: Sequence[CellView], room: int, width: int) -> list[Text]:
+    """Return a line for each cell, and the number of those that do not fit into `room` lines."""
+    if room <= 0 or not cells:
+        return []
+    shown = list(cells) if len(cells) <= room else list(cells[: room - 1])
+    name_width = max([cell_len(plain(cell.name)) for cell in shown], default=0)
+    name_width = min(name_width, max(12, width - 26), MAX_NAME)
+    lines = [_cell(cell, name_width) for cell in shown]
+    if len(shown) < len(cells):
+        lines.append(Text(f"  ... and {len(cells) - len(shown)} more", style="dim"))
+    return lines
 
 
 def _cell(cell: CellView, room: int) -> Text:
@@ -286,6 +374,8 @@ def _cell(cell: CellView, room: int) -> Text:
     text = Text("  ") + name + Text("  ") + Text(f"{cell.state:<9}", style=_STYLES[cell.state])
     if cell.seconds is not None:
         text.append(f"  {format_duration(cell.seconds)}")
+    if cell.score is not None:
+        text.append(f"  {format_number(cell.score)}")
     if cell.reason:
         text.append(f"  {plain(_first_line(cell.reason))}")
     return text

@@ -1,27 +1,17 @@
-"""What a run is at, as data: what `paratune watch` shows of one, and prints with --json."""
+"""State of runs and matrices as data, which `paratune watch` shows and prints with --json."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 State = Literal[
-    "starting",
-    "tokenizing",
-    "training",
-    "evaluating",
-    "saving",
-    "stalled",
-    "finished",
-    "stopped",
-    "failed",
-    "killed",
-    "waiting",
-    "skipped",
-    "gone",
-]
-"""stalled: a process holds the run and has said nothing for too long; stopped: by a signal, after saving; killed:
-no process runs it, and it recorded no reason; waiting, skipped: in a matrix; gone: its folder is not there any more."""
+    "starting", "tokenizing", "training", "evaluating", "saving", "stalled", "finished", "stopped", "failed", "killed",
+    "waiting", "skipped", "gone",
+]  # fmt: skip
+"""stalled: a process trains it, but has logged nothing for too long; stopped: by a signal, after saving; killed: no
+process trains it, and it has no record of a reason; waiting, skipped: in a matrix; gone: its folder was deleted."""
 RUNNING: tuple[State, ...] = ("starting", "tokenizing", "training", "evaluating", "saving", "stalled")
 
 
@@ -31,13 +21,13 @@ class RankView:
 
     rank: int
     step: int | None = None
-    """The last that it logged."""
+    """Its last logged step."""
     memory_bytes: float | None = None
-    """Its peak so far."""
+    """Peak memory so far."""
     slower: float | None = None
-    """By which share its own work of a step takes longer than that of the others; None where that is not known."""
+    """By which share its own work in a step takes longer than that of the others, for a straggler; None otherwise."""
     behind: int = 0
-    """Steps that others have logged and it has not, when they are more than one write of the log holds."""
+    """Number of steps behind the other ranks, if more than one write of the log; 0 otherwise."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +38,9 @@ class RunView:
     folder: str
     state: State
     since: float | None = None
-    """When it was last heard of, in Unix seconds."""
+    """Time of its last event, in Unix seconds."""
     reason: str | None = None
-    """Why it is in this state, where that is known."""
+    """Reason of its state, if known."""
     host: str | None = None
     strategy: str | None = None
     device: str | None = None
@@ -64,7 +54,7 @@ class RunView:
     """Of the whole run so far, thinned."""
     learning_rate: float | None = None
     tokens_per_s: float | None = None
-    """Of all ranks, over the last steps, pauses left out."""
+    """Of all ranks, over the last steps, without pauses."""
     samples_per_s: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     """Share of each phase in the wall time of the last steps."""
@@ -72,13 +62,19 @@ class RunView:
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """Of the last evaluation."""
     scored_at: int | None = None
-    """Step of that evaluation; None when the scores are those of the finished run."""
+    """Step of that evaluation; of a finished run the step of the kept model, None in older records."""
     scored_on: str | None = None
-    """Split that they are of."""
+    """Split of the scores."""
+    metric: str | None = None
+    """The metric that selects the kept model; None if the last model is kept."""
+    best: float | None = None
+    """The best value of that metric so far."""
+    best_step: int | None = None
+    """Step of that value."""
     total_s: float | None = None
     """Of a finished run."""
     left_s: float | None = None
-    """About how long it will take to its last step, evaluations and checkpoints as they were so far."""
+    """Estimated seconds to the last step, with evaluations and checkpoints as before."""
     num_damaged_lines: int = 0
     """Of its event logs, which were passed over."""
 
@@ -95,9 +91,26 @@ class CellView:
     state: State
     reason: str | None = None
     seconds: float | None = None
-    """How long it took, or has been running."""
+    """Duration of all its starts; None while it runs."""
     run: RunView | None = None
-    """What it is at, while it runs."""
+    """State of its run while it runs."""
+    score: float | None = None
+    """Of a finished run: the score on validation by the metric that selects."""
+
+
+@dataclass(frozen=True)
+class BestSoFar:
+    """The configuration of a matrix with the best mean score of its finished runs."""
+
+    metric: str
+    name: str
+    """Values of the configuration, without seeds."""
+    score: float
+    num_runs: int
+    """Finished runs of this configuration, over which the score is the mean."""
+    num_planned: int
+    within: str = ""
+    """Values of the axes for each combination of which the best is selected."""
 
 
 @dataclass(frozen=True)
@@ -107,22 +120,20 @@ class SweepView:
     name: str
     folder: str
     is_running: bool
-    """Whether a `paratune sweep` holds its folder, or one of its runs is at work."""
+    """Whether a `paratune sweep` has locked its folder, or one of its runs is running."""
     cells: tuple[CellView, ...] = ()
     left_s: float | None = None
-    """About how long it will take when the cells that wait take as long as those that finished, one after the other."""
+    """Estimated seconds if waiting cells run one after the other and take as long as finished ones."""
     problem: str | None = None
     """Why its record cannot be read."""
+    best: tuple[BestSoFar, ...] = ()
+    """The best configuration of each selection; empty before a run with a score is finished."""
     is_awaited: bool = False
-    """Whether runs are still to be started one by one, as of a list: nothing holds the folder between them."""
+    """Whether listed runs have not been started yet: the folder is not locked between them."""
 
     def counts(self) -> dict[str, int]:
-        """Return how many cells are in each state, those at work as "running"."""
-        found: dict[str, int] = {}
-        for cell in self.cells:
-            state = "running" if cell.state in RUNNING else cell.state
-            found[state] = found.get(state, 0) + 1
-        return found
+        """Return the number of cells in each state, "running" for all running ones."""
+        return dict(Counter("running" if cell.state in RUNNING else cell.state for cell in self.cells))
 
 
 def number(value: Any) -> float | None:

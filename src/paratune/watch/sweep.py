@@ -1,4 +1,4 @@
-"""A matrix of runs under observation: its cells, what those at work are at, and how long the rest will take."""
+"""Watches a matrix of runs: its cells, the state of the running ones, and the remaining time."""
 
 import re
 import statistics
@@ -8,12 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from paratune.config.metric_names import LOWER_IS_BETTER
 from paratune.errors import CheckpointError
-from paratune.records import is_finished
+from paratune.records import SUMMARY_FILE, is_finished, read_json
 from paratune.records.run_folder import is_in_use
-from paratune.records.sweep import LOGS_FOLDER, SWEEP_FILE, CellRecord, SweepRecord, read_sweep, run_folder_of
+from paratune.records.sweep import LOGS_FOLDER, SWEEP_FILE, CellRecord, SweepRecord, cell_run_folder, read_sweep
 from paratune.watch.run import JsonFile, RunWatch
-from paratune.watch.state import CellView, RunView, State, SweepView
+from paratune.watch.state import BestSoFar, CellView, RunView, State, SweepView, mapping, number
 
 _STATES: Mapping[str, State] = {
     "pending": "waiting",
@@ -23,13 +24,13 @@ _STATES: Mapping[str, State] = {
     "finished": "finished",
     "skipped": "skipped",
 }
-"""What a cell is whose run nobody holds, by what the record of the matrix says."""
+"""State of a cell that no process trains, by its state in the record of the matrix."""
 _TOKENIZING = re.compile(r"tokenize \d+/\d+")
 _LOG_BYTES = 4096
 
 
 class SweepWatch:
-    """One folder of a matrix; `look` says what it is at."""
+    """Watches the folder of a matrix; `look` returns its state."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,24 +38,26 @@ class SweepWatch:
         self._record: SweepRecord | None = None
         self._problem: str | None = None
         self._runs: dict[str, RunWatch] = {}
+        self._scores: dict[str, float | None] = {}
 
     def look(self, now: float | None = None) -> SweepView:
-        """Return what the matrix is at; `now` in Unix seconds."""
+        """Return the state of the matrix; `now` in Unix seconds."""
         now = time.time() if now is None else now
         if self._file.read():
             self._read()
         if self._record is None:
             return SweepView(self.folder.name, str(self.folder), False, problem=self._problem)
-        is_held = is_in_use(self.folder)
-        cells = tuple(self._cell(cell, is_held, now) for cell in self._record.cells)
-        at_work = {cell.name for cell in cells if cell.run is not None and cell.run.is_running}
-        self._runs = {name: watch for name, watch in self._runs.items() if name in at_work}
+        is_locked = is_in_use(self.folder)
+        cells = tuple(self._cell(cell, is_locked, now) for cell in self._record.cells)
+        running = {cell.name for cell in cells if cell.run is not None and cell.run.is_running}
+        self._runs = {name: watch for name, watch in self._runs.items() if name in running}
         return SweepView(
             self._record.name,
             str(self.folder),
-            is_held or bool(at_work),
+            is_locked or bool(running),
             cells,
-            _left_s(self._record, cells) if is_held else None,
+            _left_s(self._record, cells) if is_locked else None,
+            best=best_so_far(self._record, cells),
             is_awaited=any(cell.state == "waiting" and cell.name in self._record.listed for cell in cells),
         )
 
@@ -64,30 +67,42 @@ class SweepWatch:
         except CheckpointError as error:
             self._record, self._problem = None, str(error)
 
-    def _cell(self, cell: CellRecord, is_held: bool, now: float) -> CellView:
-        """Return what a cell is at: of one that is not at its end its run folder says more than the record."""
+    def _cell(self, cell: CellRecord, is_locked: bool, now: float) -> CellView:
+        """Return the state of a cell: for an unfinished one from its run folder, which is newer than the record."""
         took = _seconds(cell.attempts)
-        if cell.state in ("finished", "skipped"):
-            return CellView(cell.name, _STATES[cell.state], cell.reason, took)
-        folder = run_folder_of(self.folder, cell.name)
-        if is_finished(folder):  # by hand, or as one of a list of independent runs
-            return CellView(cell.name, "finished", None, took)
+        folder = cell_run_folder(self.folder, cell.name)
+        if cell.state == "skipped":
+            return CellView(cell.name, "skipped", cell.reason, took)
+        if cell.state == "finished" or is_finished(folder):  # the latter: started by the user, or as a listed run
+            return CellView(cell.name, "finished", cell.reason, took, score=self._score(cell, folder))
         run = self._runs.setdefault(cell.name, RunWatch(folder)).look(now) if folder.is_dir() else None
         if run is not None and run.is_running:
             return CellView(cell.name, run.state, run.reason, None, run)
-        if cell.state == "running" and is_held:
+        if cell.state == "running" and is_locked:
             started = self._starting(cell.name, folder)
             return CellView(cell.name, started.state, None, None, started)
         if cell.state == "running":
             return CellView(cell.name, "killed", "the sweep was stopped; the same command continues it", took)
-        if cell.state == "pending" and run is not None and run.state != "gone":  # begun without the sweep
+        if cell.state == "pending" and run is not None and run.state != "gone":  # started without the sweep
             return CellView(cell.name, run.state, run.reason, took)
-        if cell.state == "interrupted" and (cell.exit_code or 0) < 0:  # nothing was saved first
+        if cell.state == "interrupted" and (cell.exit_code or 0) < 0:  # killed before it saved
             return CellView(cell.name, "killed", cell.reason, took)
         return CellView(cell.name, _STATES[cell.state], cell.reason, took)
 
+    def _score(self, cell: CellRecord, folder: Path) -> float | None:
+        """Return the score of a finished run that counts, which is read once."""
+        if not cell.counts:
+            return None
+        if cell.name not in self._scores:
+            try:
+                scores = mapping(mapping(read_json(folder / SUMMARY_FILE)).get("scores"))
+            except CheckpointError:
+                scores = {}
+            self._scores[cell.name] = number(mapping(scores.get("validation")).get(cell.metric))
+        return self._scores[cell.name]
+
     def _starting(self, name: str, folder: Path) -> RunView:
-        """Return what a run is at that has no folder yet: what it said last tells."""
+        """Return the state of a run without a folder, from the last line of its log."""
         try:
             with (self.folder / LOGS_FOLDER / f"{name}.txt").open("rb") as file:
                 size = file.seek(0, 2)
@@ -95,14 +110,14 @@ class SweepWatch:
                 lines = file.read().decode("utf-8", "replace").splitlines()
         except OSError:
             lines = []
-        said = lines[-1] if lines else ""
-        found = _TOKENIZING.search(said)
-        state: State = "tokenizing" if found else "starting"
-        return RunView(name, str(folder), state, reason=found.group() if found else None)
+        last_line = lines[-1] if lines else ""
+        match = _TOKENIZING.search(last_line)
+        state: State = "tokenizing" if match else "starting"
+        return RunView(name, str(folder), state, reason=match.group() if match else None)
 
 
 def _seconds(attempts: tuple[Mapping[str, Any], ...]) -> float | None:
-    """Return how long a cell was at work, over all its starts."""
+    """Return the duration of all starts of a cell."""
     total = 0.0
     for attempt in attempts:
         try:
@@ -113,11 +128,41 @@ def _seconds(attempts: tuple[Mapping[str, Any], ...]) -> float | None:
     return total or None
 
 
-def _left_s(record: SweepRecord, cells: tuple[CellView, ...]) -> float | None:
-    """Return the seconds until the last cell, or None before there is one to go by.
+def best_so_far(record: SweepRecord, cells: tuple[CellView, ...]) -> tuple[BestSoFar, ...]:
+    """Return the configuration with the best mean score of its finished runs, for each selection of the matrix."""
+    axes = [axis for axis in record.axes if not axis.is_seed]
+    selections: dict[tuple[str, ...], dict[tuple[str, ...], list[tuple[CellRecord, CellView]]]] = {}
+    for cell, view in zip(record.cells, cells, strict=True):
+        if cell.counts and cell.state != "skipped":
+            held = tuple(cell.values[label] for label in record.select_per)
+            names = tuple(cell.values[axis.label] for axis in axes)
+            selections.setdefault(held, {}).setdefault(names, []).append((cell, view))
+    best = []
+    for held, configurations in selections.items():
+        within = ", ".join(f"{label} {name}" for label, name in zip(record.select_per, held, strict=True))
+        candidates = []
+        for names, members in configurations.items():
+            scores = [view.score for _, view in members if view.score is not None]
+            shown = [
+                f"{axis.label} {axis.values[name]}"
+                for axis, name in zip(axes, names, strict=True)
+                if axis.label not in record.select_per
+            ]
+            if scores:
+                name, metric = ", ".join(shown) or record.name, members[0][0].metric
+                mean = statistics.fmean(scores)
+                candidates.append(BestSoFar(metric, name, mean, len(scores), len(members), within))
+        if candidates:
+            lower = candidates[0].metric in LOWER_IS_BETTER
+            best.append((min if lower else max)(candidates, key=lambda candidate: candidate.score))
+    return tuple(best)
 
-    A cell that waits takes as long as the finished ones that differ from it in the seed alone; else as those of its
-    kind; else as all finished ones.
+
+def _left_s(record: SweepRecord, cells: tuple[CellView, ...]) -> float | None:
+    """Return the estimated seconds until the last cell ends; None while no cell is finished.
+
+    A waiting cell takes as long as the finished ones that differ only in the seed; otherwise as those of its kind;
+    otherwise as all finished ones.
     """
     took: dict[Any, list[float]] = {}
     for cell, view in zip(record.cells, cells, strict=True):
@@ -140,7 +185,7 @@ def _left_s(record: SweepRecord, cells: tuple[CellView, ...]) -> float | None:
 
 
 def _alike(record: SweepRecord, cell: CellRecord) -> tuple[Any, ...]:
-    """Return keys that cells have in common which may take as long, the nearest first."""
+    """Return keys that a cell shares with cells of similar duration, the most similar first."""
     seeds = {axis.label for axis in record.axes if axis.is_seed}
     kind = getattr(cell, "kind", None)
     values = tuple(sorted((label, value) for label, value in cell.values.items() if label not in seeds))

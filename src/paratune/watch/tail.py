@@ -1,4 +1,4 @@
-"""Event logs read as they grow: each look costs what was added since the last one."""
+"""Reads event logs while they grow: each call reads only new lines."""
 
 import json
 import os
@@ -6,38 +6,38 @@ from pathlib import Path
 from typing import Any
 
 RECENT_BYTES = 512 * 1024
-"""How much of the end of a log is read in full when it is first looked at."""
+"""Bytes at the end of a log that the first call reads completely."""
 SAMPLED_STEPS = 400
-"""Of the steps before that, at most how many are read: enough for a curve."""
+"""Maximum number of earlier steps that are read, for a curve."""
 _STEP = b'{"event": "step"'
 
 
 class EventTail:
-    """The events of one file, as far as they are whole: a line without its end is read when it has one."""
+    """Reads the events of one file; an incomplete last line is read when it is complete."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
         self._inode: int | None = None
         self.num_damaged = 0
-        """Lines that are no events; they are passed over."""
+        """Number of skipped lines that are not events."""
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return the events since the last call, and whether they are those of a new file.
+        """Return the events since the last call, and whether the file is a new one.
 
-        Of a log that is long when it is first read, all events but steps are there, the steps near its end, and some
-        of the others. Opened anew each time: over a network file system an open file may show what was there before.
+        The first call on a long log returns all events except steps, the steps near the end, and some other steps. The
+        file is opened in each call: on a network file system an open file may have old content.
 
         Raises:
-            OSError: The file is there and cannot be read.
+            OSError: The file exists and cannot be read.
         """
         try:
             with self._path.open("rb") as file:
-                found = os.fstat(file.fileno())
-                is_new = found.st_ino != self._inode or found.st_size < self._offset
+                status = os.fstat(file.fileno())
+                is_new = status.st_ino != self._inode or status.st_size < self._offset
                 if is_new:
-                    self._offset, self._inode, self.num_damaged = 0, found.st_ino, 0
-                if found.st_size == self._offset:
+                    self._offset, self._inode, self.num_damaged = 0, status.st_ino, 0
+                if status.st_size == self._offset:
                     return [], is_new
                 file.seek(self._offset)
                 data = file.read()
@@ -66,7 +66,7 @@ class EventTail:
 
 
 def _thinned(lines: list[bytes], num_bytes: int) -> list[bool]:
-    """Return which lines to read: of the steps before the last RECENT_BYTES, one in so many."""
+    """Return which lines to read: only some of the steps before the last RECENT_BYTES."""
     if num_bytes <= RECENT_BYTES:
         return [True] * len(lines)
     wanted, before, steps = [], num_bytes, 0

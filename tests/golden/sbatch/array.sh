@@ -1,6 +1,6 @@
 #!/bin/bash
 # Array of 2 runs table6: 1 node, 1 process on each.
-# Written by paratune launch: change the site file, and submit again.
+# Written by paratune launch: edit the site file and submit again.
 #SBATCH --job-name=table6
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
@@ -18,23 +18,23 @@ restarts=${SLURM_RESTART_COUNT:-0}
 max_requeues=100 max_hang_requeues=1
 processes=1
 
-say() { echo "$(date +%FT%T) $*"; }
+log() { echo "$(date +%FT%T) $*"; }
 not_ready() {
-  say "$1 cannot be loaded: the run was not started"
+  log "$1 cannot be loaded: the run was not started"
   echo 5 > "$folder/$job.exit"
   exit 5
 }
 
-# A signal: the time is nearly over, or the job is preempted. The run saves and ends; see the end of this script.
+# Signals: the time limit is near, or the job is preempted. The run saves and ends; see the end of this script.
 signal=none step=
 forward() {
   [ "$signal" = none ] || return 0
   signal=$1
-  say "$1: passed on to the run, which saves and ends"
-  pass_on >/dev/null 2>&1 &
+  log "$1: forwarded to the run, which saves and ends"
+  send_usr1 >/dev/null 2>&1 &
 }
-pass_on() {
-  # Again and again: one that comes while a rank starts is heard by nobody.
+send_usr1() {
+  # Repeatedly: a rank that is starting does not handle the signal.
   trap - USR1 TERM
   while [ -n "$step" ] && kill -USR1 "$step"; do sleep 5; done
 }
@@ -54,8 +54,8 @@ esac
 
 # Runs once on each node.
 task() {
-  trap '' USR1  # is for the ranks, which listen to it themselves; torchrun would die of it
-  trap : TERM  # the run gets it too, and this waits for it
+  trap '' USR1  # for the ranks, which handle it; torchrun would die from it
+  trap : TERM  # the run gets it, too; wait for the run
   paratune train "$config" --nproc 1 --resume
 }
 
@@ -64,35 +64,35 @@ rm -rf "$codes_folder" && mkdir -p "$codes_folder" || exit 4
 export PARATUNE_EXIT_CODES="$codes_folder"
 
 start() {
-  # If one node ends, the others have two minutes to follow.
+  # If one node ends, the others have two minutes to end.
   srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=120 \
     --open-mode=append --output="${folder//%/%%}/$job.node%n.txt" bash -c "$(declare -f task); task" &
   step=$!
-  [ "$signal" = none ] || pass_on >/dev/null 2>&1 &
+  [ "$signal" = none ] || send_usr1 >/dev/null 2>&1 &
   while :; do
     wait "$step"
     code=$?
-    kill -0 "$step" 2>/dev/null || break  # else it was the trap that ended the wait
+    kill -0 "$step" 2>/dev/null || break  # otherwise the trap has ended the wait
   done
   wait "$step"
   code=$?
 }
 code=75
-say "start $restarts of job $job on $SLURM_JOB_NODELIST: $config"
+log "start $restarts of job $job on $SLURM_JOB_NODELIST: $config"
 [ "$signal" = none ] && start
 
-# What ranks ended with says more than srun, or torchrun, which ends with 1 whatever happened.
+# The exit codes of ranks are more specific than that of srun, or of torchrun, which is always 1.
 codes=" $(cat "$codes_folder"/* 2>/dev/null | tr '\n' ' ') "
 has() { case "$codes" in *" $1 "*) ;; *) return 1 ;; esac; }
 if [ "$code" != 0 ]; then
-  for each in 2 3 4 6 7 8 9 10 1 5 75; do
-    if has "$each"; then code=$each; break; fi
+  for rank_code in 2 3 4 6 7 8 9 10 1 5 75; do
+    if has "$rank_code"; then code=$rank_code; break; fi
   done
   silent=
   for ((rank = 0; rank < processes; rank++)); do
     [ -e "$codes_folder/rank$rank" ] || silent="$silent $rank"
   done
-  [ "$processes" -gt 1 ] && [ -n "$silent" ] && say "left no word, as what is killed does: rank$silent of $processes"
+  [ "$processes" -gt 1 ] && [ -n "$silent" ] && log "no exit code, probably killed: rank$silent of $processes"
 fi
 
 lost_nodes() {
@@ -101,13 +101,13 @@ lost_nodes() {
   done
 }
 hung() {
-  # What stood still once may have met a fault that passes; what does so again has one of its own.
+  # The first hang may have a transient cause; repeated hangs have not.
   hangs=0
   [ "$restarts" = 0 ] || hangs=$(cat "$folder/$job.hangs" 2>/dev/null || echo 0)
   if [ "$hangs" -lt "$max_hang_requeues" ]; then
-    echo $((hangs + 1)) > "$folder/$job.hangs" && why="it stood still"
+    echo $((hangs + 1)) > "$folder/$job.hangs" && why="it hung"
   else
-    say "it stood still: not queued again, after $hangs times of max_hang_requeues: $max_hang_requeues"
+    log "it hung: not queued again, after $hangs times of max_hang_requeues: $max_hang_requeues"
   fi
 }
 job_state() { scontrol --oneliner show job "$SLURM_JOB_ID" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
@@ -123,16 +123,16 @@ if [ "$code" != 0 ]; then
   fi
   [ -z "$why" ] && [ "$code" = 10 ] && hung
 fi
-# A job that was cancelled is to stay so; one that Slurm takes the nodes from is queued again by Slurm itself.
+# A cancelled job is not queued again; Slurm itself requeues a job that it preempts.
 if [ -n "$why" ] && [ "$(job_state)" = RUNNING ]; then
   if [ "$restarts" -lt "$max_requeues" ]; then
-    say "$why: queued again"
+    log "$why: queued again"
     echo requeued > "$folder/$job.exit"
     trap - USR1 TERM
     scontrol requeue "$SLURM_JOB_ID" && sleep 300  # Slurm ends this script
   fi
-  say "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
+  log "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
 fi
 echo "$code" > "$folder/$job.exit"
-say "ended with exit code $code"
+log "ended with exit code $code"
 exit "$code"

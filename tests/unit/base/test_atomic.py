@@ -18,7 +18,7 @@ OWN_WRITERS = {
     "corpus/index/run.py",  # moves a folder away and back
     "data/token_store.py",  # a folder that stays open for several calls
     "data/tokens.py",  # deletes what that one left
-    "report/write.py",  # replaces several files at once
+    "reports/write.py",  # replaces several files at once
     "records/run_folder.py",  # recognises temporary names
 }
 """Modules that know temporary names; all others write through `atomic`."""
@@ -73,7 +73,7 @@ def test_all_files_of_a_folder_are_synchronized_before_its_rename(tmp_path, monk
     assert (rename, last) == (("rename", "model"), ("sync", tmp_path.name))
 
 
-def test_an_exception_leaves_what_was_there(tmp_path):
+def test_an_exception_keeps_the_old_content(tmp_path):
     (tmp_path / "a.txt").write_text("before")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights").write_text("before")
@@ -133,17 +133,17 @@ DEAD = 99_999_999
 """More than the largest process number that Linux gives."""
 
 
-def test_whoever_writes_the_same_deletes_what_a_killed_process_left(tmp_path):
+def test_the_next_writer_deletes_files_of_a_killed_process(tmp_path):
     for name in ("out[1].csv", "model"):
         (tmp_path / f".{name}.{DEAD}.tmp").touch()
     (tmp_path / f".model.{DEAD}.old.tmp").mkdir()
-    kept = [f".out.csv.{DEAD}.tmp", f".out[1].csv.more.{DEAD}.tmp", ".out[1].csv.mine.tmp"]
-    for name in kept:
+    remaining = [f".out.csv.{DEAD}.tmp", f".out[1].csv.more.{DEAD}.tmp", ".out[1].csv.mine.tmp"]
+    for name in remaining:
         (tmp_path / name).touch()
     atomic.write_text(tmp_path / "out[1].csv", "new")
     with atomic.replace_folder(tmp_path / "model"):
         pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "model", "out[1].csv"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*remaining, "model", "out[1].csv"])
 
 
 def test_a_folder_that_was_moved_aside_is_back_before_it_is_replaced(tmp_path):
@@ -180,7 +180,7 @@ def test_a_folder_that_holds_something_is_not_filled(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_folder_is_deleted_with_what_an_earlier_try_left(tmp_path):
+def test_a_folder_is_deleted_with_the_rest_of_an_earlier_try(tmp_path):
     for name in ("stage", f".stage.{DEAD}.tmp"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").touch()
@@ -188,7 +188,7 @@ def test_a_folder_is_deleted_with_what_an_earlier_try_left(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_deleted_at_one_stroke(tmp_path, monkeypatch):
+def test_a_folder_is_deleted_atomically(tmp_path, monkeypatch):
     (tmp_path / "stage").mkdir()
     (tmp_path / "stage" / "part").touch()
 
@@ -204,12 +204,12 @@ def test_a_folder_is_deleted_at_one_stroke(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_there_is_one_writer():
-    found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if '.tmp"' in path.read_text()}
-    assert found <= OWN_WRITERS
+def test_only_one_module_writes_temporary_files():
+    writers = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if '.tmp"' in path.read_text()}
+    assert writers <= OWN_WRITERS
 
 
-def test_what_a_running_process_writes_is_not_deleted(tmp_path):
+def test_files_of_a_running_process_are_not_deleted(tmp_path):
     running = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
     try:
         (tmp_path / f".a.txt.{running.pid}.tmp").touch()
@@ -269,6 +269,6 @@ print(*(format(stat.S_IMODE((here / name).stat().st_mode), "o") for name in name
     ("umask", "modes"),
     [("022", "644 644 744 644"), ("002", "664 664 764 664"), ("077", "600 600 700 600"), ("000", "666 666 766 666")],
 )
-def test_files_have_the_mode_of_the_umask_whoever_wrote_them(tmp_path, umask, modes):
+def test_files_of_all_libraries_have_the_mode_of_the_umask(tmp_path, umask, modes):
     done = subprocess.run([sys.executable, "-c", MODES, tmp_path, umask], capture_output=True, text=True)
     assert done.stdout.strip() == modes, done.stderr

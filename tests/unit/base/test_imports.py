@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from paratune.base.imports import collector_off, without_collections
-from paratune.cli import records
+from paratune.base.imports import collector_off, collector_off_for_imports
 
 
-@pytest.mark.parametrize("held_back", [without_collections, collector_off])
+@pytest.mark.parametrize("held_back", [collector_off_for_imports, collector_off])
 @pytest.mark.parametrize("was_enabled", [True, False])
-def test_the_collector_is_as_it_was_afterwards(
-    was_enabled: bool, held_back: Callable[[], AbstractContextManager[None]]
-):
+def test_the_collector_is_restored_afterwards(was_enabled: bool, held_back: Callable[[], AbstractContextManager[None]]):
     before = gc.isenabled()
     (gc.enable if was_enabled else gc.disable)()
     try:
@@ -32,15 +29,15 @@ def test_the_collector_is_as_it_was_afterwards(
         (gc.enable if before else gc.disable)()
 
 
-def test_what_was_imported_is_left_out_of_later_collections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_imported_objects_are_excluded_from_later_collections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "a_module_of_this_test.py").write_text("VALUES = [[], []]", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     before = gc.get_freeze_count()
-    with without_collections():
+    with collector_off_for_imports():
         importlib.import_module("gc")  # is there
     assert gc.get_freeze_count() == before
     try:
-        with without_collections():
+        with collector_off_for_imports():
             importlib.import_module("a_module_of_this_test")
         assert gc.get_freeze_count() > before
     finally:
@@ -58,7 +55,7 @@ def test_garbage_of_the_time_before_is_not_kept(tmp_path: Path, monkeypatch: pyt
 
     seen = weakref.ref(Cycle())
     try:
-        with without_collections():
+        with collector_off_for_imports():
             importlib.import_module("another_module_of_this_test")
         assert seen() is None
     finally:
@@ -89,16 +86,20 @@ def test_garbage_of_a_report_can_be_collected_afterwards(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
-def test_report_and_compare_leave_nothing_out_of_later_collections(command: str, monkeypatch: pytest.MonkeyPatch):
-    def work(*_: object, **__: object) -> int:
+def test_report_and_compare_do_not_freeze_objects(command: str, monkeypatch: pytest.MonkeyPatch):
+    class Reached(Exception):
+        """Stops the command after the check."""
+
+    def work(*_: object) -> None:
         sys.modules["a_module_that_was_imported_by_the_command"] = sys
         assert not gc.isenabled()
-        return 0
+        raise Reached
 
-    monkeypatch.setattr(importlib.import_module(f"paratune.commands.{command}"), f"{command}_command", work)
+    monkeypatch.setattr("paratune.verdicts.read_margins", work)
     before = gc.get_freeze_count()
     try:
-        assert getattr(records, command)() == 0
+        with pytest.raises(Reached):
+            getattr(importlib.import_module(f"paratune.commands.{command}"), command)(Path("run"))
         assert gc.get_freeze_count() == before
     finally:
         gc.unfreeze()

@@ -13,7 +13,7 @@ from paratune.errors import EXIT_DATA, DataError
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]))
 
 
-def test_plain_spells_out_what_would_act():
+def test_plain_escapes_control_characters():
     assert plain("a\x1b[31mb\nc\u202ed\ud800\x9b2J") == r"a\x1b[31mb\nc\u202ed\ud800\x9b2J"
 
 
@@ -35,10 +35,10 @@ def test_plain_lines_are_as_many_as_before(text: str):
 
 
 def test_an_error_does_not_act_in_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    def fail(**_: object) -> None:
+    def fail(words: object) -> None:
         raise DataError("data.csv lacks a column (it has: \x1b[2J)\n  second line", code="data.empty")
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(cli, "run", fail)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -11,7 +11,7 @@ from paratune.batch import BatchModel
 from paratune.models.task_model import TaskModel
 
 
-def test_moving_moves_every_tensor_and_no_count():
+def test_to_moves_all_tensors_and_keeps_counts():
     batch = replace(row_batch(range(3), 3), token_type_ids=torch.zeros(3, 5), cu_seqlens=torch.tensor([0, 3]))
     moved = batch.to("meta")
     for field in fields(batch):
@@ -23,14 +23,14 @@ def test_moving_moves_every_tensor_and_no_count():
             assert after == before, field.name
 
 
-def test_a_copy_to_a_gpu_that_is_not_waited_for_is_one_copy_of_pinned_memory(monkeypatch):
+def test_a_non_blocking_copy_to_a_gpu_is_one_copy_of_pinned_memory(monkeypatch):
     """No GPU is needed: what would be pinned and moved is noted."""
     lengths = torch.tensor([0, 3], dtype=torch.int32)
     real, done = row_batch(range(3), 3), []
     real = replace(real, cu_seqlens=lengths, slots=torch.zeros(0, dtype=torch.int64), position_ids=real.input_ids.T)
     monkeypatch.setattr(module, "_pinned", lambda size: done.append("pin") or torch.empty(size, dtype=torch.uint8))
     monkeypatch.setattr(Tensor, "to", lambda tensor, device, **_: done.append(str(device)) or tensor.clone())
-    tensors = {each.name: getattr(real, each.name) for each in fields(real)}
+    tensors = {field.name: getattr(real, field.name) for field in fields(real)}
     tensors = {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
     assert {value.dtype for value in tensors.values()} == {torch.int64, torch.float32, torch.int32}
     for device, non_blocking, expected in (
@@ -49,7 +49,7 @@ def test_a_copy_to_a_gpu_that_is_not_waited_for_is_one_copy_of_pinned_memory(mon
     assert len({getattr(moved, name).untyped_storage().data_ptr() for name in tensors}) == 1
 
 
-def test_what_is_sent_together_is_aligned():
+def test_tensors_in_a_buffer_are_aligned():
     tensors = [torch.arange(3, dtype=torch.uint8), torch.tensor(2.5), torch.arange(5), torch.ones(2, 3).half()]
     buffers = []
 
@@ -60,15 +60,15 @@ def test_what_is_sent_together_is_aligned():
     sent = module.send_together(tensors, lambda size: torch.zeros(size, dtype=torch.uint8), send)
     (buffer,) = buffers
     # 3, 4, 40 and 12 bytes, each from a multiple of 16 on.
-    assert [each.data_ptr() - buffer.data_ptr() for each in sent] == [0, 16, 32, 80]
+    assert [tensor.data_ptr() - buffer.data_ptr() for tensor in sent] == [0, 16, 32, 80]
     assert buffer.nbytes == 96
-    for one, other in zip(sent, tensors, strict=True):
-        assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        assert torch.equal(one, other)
+    for received, tensor in zip(sent, tensors, strict=True):
+        assert (received.shape, received.dtype) == (tensor.shape, tensor.dtype)
+        assert torch.equal(received, tensor)
 
 
 @pytest.mark.parametrize("is_pinned", [True, False])
-def test_tensors_of_one_pinned_memory_are_sent_as_they_lie(monkeypatch, is_pinned: bool):
+def test_tensors_in_one_pinned_buffer_are_sent_without_a_copy(monkeypatch, is_pinned: bool):
     monkeypatch.setattr(Tensor, "is_pinned", lambda tensor: is_pinned)
     memory = torch.arange(256, dtype=torch.uint8)
     tensors = [memory[64:80].view(torch.int64), memory[96:104].view(torch.float32), memory[128:128]]
@@ -91,7 +91,7 @@ def test_a_batch_with_cu_seqlens_is_packed():
     assert replace(batch, cu_seqlens=torch.tensor([0, 3], dtype=torch.int32)).is_packed
 
 
-def test_models_meet_the_protocol():
+def test_models_implement_the_protocol():
     assert isinstance(TaskModel(tiny_model(), "classification"), BatchModel)
     assert isinstance(RowModel(), BatchModel)
     assert not isinstance(torch.nn.Linear(1, 1), BatchModel)

@@ -35,7 +35,7 @@ def padded(lengths: list[int], *, length: int | None = None) -> Batch:
     )
 
 
-def test_rows_stand_one_behind_the_other():
+def test_packed_rows_follow_each_other():
     batch = pack(padded([3, 1, 2]))
     assert batch.is_packed
     assert batch.attention_mask is None
@@ -50,7 +50,7 @@ def test_rows_stand_one_behind_the_other():
 
 
 @given(lengths=st.lists(st.one_of(st.integers(1, 40), st.just(512)), min_size=1, max_size=6), more=st.integers(0, 5))
-def test_unpacking_what_was_packed_gives_the_padded_batch(lengths: list[int], more: int):
+def test_unpack_reverses_pack(lengths: list[int], more: int):
     whole = padded(lengths, length=max(lengths) + more)
     batch = pack(whole)
     assert torch.equal(unpack(batch.input_ids, batch, 0), whole.input_ids)
@@ -63,7 +63,7 @@ def test_unpacking_what_was_packed_gives_the_padded_batch(lengths: list[int], mo
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_labels_of_tokens_go_with_them(whole_words: bool):
+def test_labels_of_tokens_are_packed_with_them(whole_words: bool):
     whole = tiny_masking(9, whole_words=whole_words)(np.arange(9), 1.0, epoch=0, num_rows=11)
     batch = pack(whole)
     places = batch.label_places
@@ -72,12 +72,12 @@ def test_labels_of_tokens_go_with_them(whole_words: bool):
     assert torch.equal(places, (batch.labels >= 0).nonzero().squeeze(1))
 
 
-def test_the_token_that_is_asked_for_keeps_its_place_in_its_row():
+def test_the_mask_to_fill_in_keeps_its_position_in_its_row():
     batch = pack(replace(padded([3, 1, 2]), labels=None, asked=torch.tensor([2, 0, 1])))
     assert batch.input_ids[batch.label_places].tolist() == [3, 4, 6]
 
 
-def test_classes_of_a_row_are_no_labels_of_tokens():
+def test_classes_of_rows_are_not_packed_like_labels_of_tokens():
     """(B, C) sets of classes may have the shape of the tokens."""
     sets = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
     assert torch.equal(pack(replace(padded([3, 1]), labels=sets)).labels, sets)
@@ -106,7 +106,7 @@ def test_rounded_sizes_written_out():
     ]
 
 
-def test_rows_of_filler_stand_behind_the_others():
+def test_filler_rows_are_last():
     before = pack(padded([3, 1, 2]))
     batch = round_up(before)
     assert batch.input_ids.tolist() == [1, 2, 3, 4, 5, 6, 1, 1]
@@ -122,20 +122,20 @@ def test_rows_of_filler_stand_behind_the_others():
     assert (batch.loss_count, batch.loss_denominator) == (3, 3.0)
 
 
-def test_filler_is_cut_into_rows_that_are_not_the_longest():
+def test_filler_rows_are_at_most_as_long_as_the_longest_row():
     batch = round_up(pack(padded([2, 1, 2, 2, 2])))  # 9 tokens and 7 of filler
     assert batch.cu_seqlens.tolist() == [0, 2, 3, 5, 7, 9, 11, 13, 15, 16]
     assert batch.position_ids.tolist()[9:] == [0, 1, 0, 1, 0, 1, 0]
     assert unpack(batch.input_ids, batch, 0).shape == (9, 2)
 
 
-def test_what_is_round_is_left_alone():
+def test_a_batch_of_a_rounded_size_does_not_change():
     batch = pack(padded([3, 5]))
     assert round_up(batch) is batch
 
 
 @given(lengths=st.lists(st.integers(1, 70), min_size=1, max_size=9))
-def test_rounding_keeps_all_that_was_there(lengths: list[int]):
+def test_rounding_keeps_all_values(lengths: list[int]):
     before = pack(padded(lengths))
     batch = round_up(before)
     assert len(batch.input_ids) == batch.num_padded_tokens == int(batch.cu_seqlens[-1]) == rounded_size(sum(lengths))
@@ -146,7 +146,7 @@ def test_rounding_keeps_all_that_was_there(lengths: list[int]):
     assert batch.slots.unique().numel() == len(batch.slots)
 
 
-def test_labelled_tokens_are_rounded_by_one_that_has_no_label():
+def test_labelled_tokens_are_rounded_with_a_token_without_label():
     before = pack(tiny_masking(9)(np.arange(9), 1.0, epoch=0))
     batch = round_up(before)
     M = len(before.label_places)
@@ -156,7 +156,7 @@ def test_labelled_tokens_are_rounded_by_one_that_has_no_label():
     assert batch.loss_count == before.loss_count == M
 
 
-def test_rows_of_filler_are_asked_for_their_first_token():
+def test_the_mask_of_filler_rows_is_their_first_token():
     batch = round_up(pack(replace(padded([3, 1, 2]), labels=None, asked=torch.tensor([2, 0, 1]))))
     assert batch.asked.tolist() == [2, 0, 1, 0]
     assert batch.label_places.tolist() == [2, 3, 5, 6]

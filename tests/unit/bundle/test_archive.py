@@ -15,7 +15,7 @@ from raised import raises_code
 
 from paratune.bundle import archive
 from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
-from paratune.bundle.manifest import MANIFEST, VERSION, Manifest, Packed, why_no_name
+from paratune.bundle.manifest import MANIFEST, VERSION, BundledFile, Manifest, name_problem
 from paratune.errors import DataError
 
 
@@ -26,13 +26,13 @@ def manifest_of(files, **changed):
 
 @pytest.fixture
 def files(tmp_path):
-    found = {}
+    result = {}
     for name, raw in {"model/config.json": b"{}", "data/0000/t.csv": b"a,b\n" * 1000, "model/empty.txt": b""}.items():
         path = tmp_path / "from" / name.replace("/", "_")
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(raw)
-        found[name] = path
-    return found
+        result[name] = path
+    return result
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def nothing_is_left(tmp_path):
     return not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
 
 
-def test_what_goes_in_comes_out(tmp_path, bundle, files):
-    told = []
-    manifest = unpack(bundle, tmp_path / "out", lambda done, total: told.append((done, total)))
+def test_a_bundle_unpacks_to_the_same_files(tmp_path, bundle, files):
+    received = []
+    manifest = unpack(bundle, tmp_path / "out", lambda done, total: received.append((done, total)))
     for name, path in files.items():
         assert (tmp_path / "out" / name).read_bytes() == path.read_bytes()
     assert sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file()) == [
@@ -55,7 +55,7 @@ def test_what_goes_in_comes_out(tmp_path, bundle, files):
         "empty.txt",
         "t.csv",
     ]
-    assert told[-1] == (4002, 4002)
+    assert received[-1] == (4002, 4002)
     assert read_manifest(bundle) == manifest
     assert manifest.files[0].sha256 == hashlib.sha256(b"{}").hexdigest()
     # Any tar reads it, and the same files give the same bundle.
@@ -126,7 +126,7 @@ def large_bundle(tmp_path, monkeypatch):
     with large.open("wb") as file:
         file.truncate(OVER_8_GIB)
     small.write_bytes(b'{"a": 1}')
-    packed = (Packed("data/0000/large.txt", OVER_8_GIB, "0" * 64), hash_file(small, "data/0001/small.json"))
+    packed = (BundledFile("data/0000/large.txt", OVER_8_GIB, "0" * 64), hash_file(small, "data/0001/small.json"))
     copied = tarfile.copyfileobj
 
     def copy_but_the_large(source, target, length=None, **more):
@@ -150,7 +150,7 @@ def test_a_file_over_8_gib_is_in_a_tar_that_others_read(large_bundle):
     if program := shutil.which("tar"):
         listed = subprocess.run([program, "-tvf", str(path)], capture_output=True, text=True, check=True).stdout
         sizes = {line.split()[-1]: int(line.split()[2]) for line in listed.splitlines()}
-        assert [sizes[each.name] for each in packed] == [OVER_8_GIB, 8]
+        assert [sizes[item.name] for item in packed] == [OVER_8_GIB, 8]
 
 
 def test_a_file_over_8_gib_is_unpacked_to_its_size(large_bundle, tmp_path, monkeypatch):
@@ -168,11 +168,11 @@ def test_a_file_over_8_gib_is_unpacked_to_its_size(large_bundle, tmp_path, monke
     monkeypatch.setattr(archive, "_copy", copy_but_the_large)
     room = shutil.disk_usage(tmp_path)._replace(free=2**40)
     monkeypatch.setattr(archive.shutil, "disk_usage", lambda _path: room)
-    told = []
-    unpack(path, tmp_path / "out", lambda done, whole: told.append((done, whole)))
+    received = []
+    unpack(path, tmp_path / "out", lambda done, whole: received.append((done, whole)))
     assert (tmp_path / "out" / packed[0].name).stat().st_size == OVER_8_GIB
     assert (tmp_path / "out" / packed[1].name).read_bytes() == b'{"a": 1}'
-    assert told == [(OVER_8_GIB, OVER_8_GIB + 8), (OVER_8_GIB + 8, OVER_8_GIB + 8)]
+    assert received == [(OVER_8_GIB, OVER_8_GIB + 8), (OVER_8_GIB + 8, OVER_8_GIB + 8)]
 
 
 def test_manifests_that_are_made_to_hurt(tmp_path):
@@ -196,11 +196,11 @@ def test_manifests_that_are_made_to_hurt(tmp_path):
         unpack(path, tmp_path / "out")
 
 
-def test_the_folder_in_which_one_stands(tmp_path, bundle, monkeypatch):
+def test_the_working_directory_is_a_valid_folder(tmp_path, bundle, monkeypatch):
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path / "out")
     unpack(bundle, Path())
-    assert sorted(path.name for path in Path().iterdir()) == sorted({each.split("/")[0] for each in names(bundle)})
+    assert sorted(path.name for path in Path().iterdir()) == sorted({name.split("/")[0] for name in names(bundle)})
 
 
 def names(bundle):
@@ -246,7 +246,7 @@ def named(name, raw=b"x", **changed):
     ["../x", "/etc/passwd", "a/../../x", "a//b", "./a", "a/.", "a\\b", "C:x", "-rf", ".ssh/x", "a\nb", "a b", "é", ""],
 )
 def test_names_that_lead_elsewhere(tmp_path, name):
-    assert why_no_name(name)
+    assert name_problem(name)
     path = evil(tmp_path / "b.tar", [], [named(name)])
     with raises_code("bundle.unsafe"):
         unpack(path, tmp_path / "out")

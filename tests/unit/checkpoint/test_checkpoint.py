@@ -36,7 +36,7 @@ def save(folder: Path, step: int, scale: float = 1.0) -> Path:
     return target
 
 
-def test_what_is_saved_is_read_again_bit_for_bit(tmp_path: Path):
+def test_saved_tensors_are_read_bit_for_bit(tmp_path: Path):
     folder = save(tmp_path / "checkpoints", 5)
     assert folder.name == "step_000005"
     checkpoint.verify(folder)
@@ -52,7 +52,7 @@ def test_what_is_saved_is_read_again_bit_for_bit(tmp_path: Path):
         reader.read("model/nothing")
 
 
-def test_the_size_that_is_told_is_that_of_the_folder(tmp_path: Path):
+def test_save_returns_the_size_of_the_folder(tmp_path: Path):
     num_bytes = checkpoint.save(tmp_path / "step_000001", tensors().items(), {}, step=1, is_writer=True)
     assert num_bytes == sum(path.stat().st_size for path in (tmp_path / "step_000001").iterdir())
 
@@ -72,9 +72,7 @@ def test_nothing_is_pickled(tmp_path: Path):
         assert not head.startswith(b"\x80"), "a pickle begins with its protocol"
 
 
-def test_large_states_are_cut_into_files_and_a_tensor_is_found_in_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_large_states_are_written_to_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checkpoint, "SHARD_BYTES", 30)
     folder = save(tmp_path, 5)
     # 48 bytes, then 6 + 8 + 96 bytes: a file is closed once 30 bytes have come together.
@@ -87,7 +85,7 @@ def test_large_states_are_cut_into_files_and_a_tensor_is_found_in_its_file(
     assert all(torch.equal(reader.read(key), value) for key, value in tensors().items())
 
 
-def test_ranks_that_do_not_write_only_run_through_the_tensors(tmp_path: Path):
+def test_ranks_that_do_not_write_iterate_over_the_tensors(tmp_path: Path):
     seen = []
 
     def gather() -> Iterator[tuple[str, None]]:
@@ -129,7 +127,7 @@ STAGES: list[tuple[str, object, str, int]] = [
 
 @pytest.mark.parametrize(("target", "name", "at_call"), [case[1:] for case in STAGES], ids=[case[0] for case in STAGES])
 @pytest.mark.parametrize("error", [Killed(), OSError(errno.ENOSPC, "No space left on device")], ids=["killed", "full"])
-def test_a_save_that_is_cut_off_leaves_nothing_and_the_one_before_stays(
+def test_an_interrupted_save_leaves_only_the_previous_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: object, name: str, at_call: int, error: BaseException
 ):
     before = save(tmp_path, 3)
@@ -157,7 +155,7 @@ def test_a_process_that_is_killed_while_writing_leaves_no_checkpoint(tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000003", "step_000009"]
 
 
-def test_when_writing_fails_the_rest_of_the_tensors_is_still_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_after_a_failed_write_the_remaining_tensors_are_still_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # The other ranks take part in gathering each of them, and would wait for ever.
     monkeypatch.setattr(checkpoint, "SHARD_BYTES", 1)
     _raise_in(monkeypatch, checkpoint, "save_file", error=OSError(errno.EIO, "Input/output error"))
@@ -173,7 +171,7 @@ def test_when_writing_fails_the_rest_of_the_tensors_is_still_gathered(tmp_path: 
     assert seen == list(tensors())
 
 
-def test_a_checkpoint_that_is_there_is_replaced(tmp_path: Path):
+def test_an_existing_checkpoint_is_replaced(tmp_path: Path):
     save(tmp_path, 5)
     folder = save(tmp_path, 5, scale=2.0)
     assert torch.equal(checkpoint.CheckpointReader(folder).read("model/weight"), tensors(2.0)["model/weight"])
@@ -226,7 +224,7 @@ def _change_the_manifest(folder: Path) -> str:
 
 def _empty_the_manifest(folder: Path) -> str:
     (folder / "manifest.json").write_text("[]")
-    return "manifest.json holds no manifest"
+    return "manifest.json is not a manifest"
 
 
 def _make_it_of_another_format(folder: Path) -> str:
@@ -249,27 +247,27 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+def test_a_damaged_checkpoint_is_named_and_the_previous_checkpoint_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], str]
 ):
     before, newest = save(tmp_path, 3), save(tmp_path, 6)
-    what = damage(newest)
+    damaged_file = damage(newest)
     with pytest.raises(CheckpointError, match="step_000006") as caught:
         checkpoint.verify(newest)
-    assert what in str(caught.value)
+    assert damaged_file in str(caught.value)
     assert checkpoint.find_newest(tmp_path) == before
-    assert what in caplog.text
+    assert damaged_file in caplog.text
     check_logged(caplog, "checkpoint.skipped")
 
 
-def test_when_no_checkpoint_is_whole_nothing_is_taken(tmp_path: Path):
+def test_damaged_checkpoints_only_are_an_error(tmp_path: Path):
     for step in (3, 6):
         _cut_short(save(tmp_path, step))
     with raises_code("checkpoint.none_whole", "2"):
         checkpoint.find_newest(tmp_path)
 
 
-def test_where_there_are_no_checkpoints_there_is_none(tmp_path: Path):
+def test_without_checkpoints_find_newest_returns_none(tmp_path: Path):
     assert checkpoint.find_newest(tmp_path / "absent") is None
     (tmp_path / "step_notes").mkdir()
     (tmp_path / "best_000003").mkdir()
@@ -294,7 +292,7 @@ def test_prune_keeps_the_newest(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best_000002", "step_000006", "step_000008"]
 
 
-def test_prune_does_not_count_what_was_passed_over_as_damaged(tmp_path: Path):
+def test_prune_deletes_damaged_checkpoints_of_later_steps(tmp_path: Path):
     # Step 9 is damaged, so the run went on from 4 and has saved 6: that one must not be the one that goes.
     for step in (2, 4, 9, 6):
         save(tmp_path, step)
@@ -312,13 +310,13 @@ def test_the_progress_of_a_damaged_checkpoint_is_empty(tmp_path: Path):
     assert checkpoint.read_progress(folder) == {}
 
 
-def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path):
+def test_a_folder_that_is_not_writable_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with raises_code("run.not_writable", "step_000001"):
         checkpoint.save(tmp_path / "file" / "step_000001", tensors().items(), {}, step=1, is_writer=True)
 
 
-def test_a_full_disk_is_said_and_the_one_before_stays(tmp_path: Path):
+def test_a_full_disk_is_an_error_and_the_previous_checkpoint_stays(tmp_path: Path):
     mount = tmp_path / "small"
     mount.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)]

@@ -9,9 +9,9 @@ import pytest
 from raised import raises_code
 
 from paratune.cluster import jobs, slurm
-from paratune.cluster.jobs import Status, Submitted, note, status, submissions
-from paratune.cluster.slurm import Queued, check_job_id, known, queue, submit
-from paratune.cluster.wait import MAX_UNKNOWN, wait_for, words
+from paratune.cluster.jobs import Status, Submitted, record_submission, status, submissions
+from paratune.cluster.slurm import Queued, check_job_id, controller_facts, queue, submit
+from paratune.cluster.wait import MAX_UNKNOWN, status_line, wait_for
 
 Programs = Callable[..., None]
 
@@ -67,7 +67,7 @@ def test_a_refusal_is_slurms_words(programs: Programs, tmp_path: Path):
         submit(tmp_path / "job.sh")
 
 
-def test_without_slurm_it_is_said_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_slurm_commands_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with raises_code("dependency.program_missing", "--dry-run"):
         queue()
@@ -86,18 +86,18 @@ def test_the_queue_is_read(programs: Programs):
         queue()
 
 
-def test_what_the_controller_knows_is_read_run_by_run(programs: Programs):
+def test_controller_facts_are_read_by_run(programs: Programs):
     programs(
         scontrol='echo "JobId=13 ArrayJobId=12 ArrayTaskId=1 JobName=a JobState=FAILED Restarts=2 ExitCode=3:0";'
         'echo "JobId=12 ArrayJobId=12 ArrayTaskId=2-4 JobState=PENDING Restarts=0"'
     )
-    assert known("12").keys() == {"12_1", "12"}
-    assert (known("12")["12_1"]["JobState"], known("12")["12_1"]["Restarts"]) == ("FAILED", "2")
+    assert controller_facts("12").keys() == {"12_1", "12"}
+    assert (controller_facts("12")["12_1"]["JobState"], controller_facts("12")["12_1"]["Restarts"]) == ("FAILED", "2")
     programs(scontrol='echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
-    assert known("12") == {}
+    assert controller_facts("12") == {}
     programs(scontrol='echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1')
     with raises_code("slurm.refused", "scontrol", "12"):
-        known("12")
+        controller_facts("12")
 
 
 @pytest.mark.parametrize("text", ["12", "12_3"])
@@ -106,7 +106,7 @@ def test_numbers_of_jobs(text: str):
 
 
 @pytest.mark.parametrize("text", ["", "12;reboot", "-1", "12_", "all", "12 13"])
-def test_what_is_no_number_of_a_job(text: str):
+def test_invalid_job_ids_are_refused(text: str):
     with raises_code("cli.invalid_value", "--after"):
         check_job_id(text, "--after")
 
@@ -114,14 +114,14 @@ def test_what_is_no_number_of_a_job(text: str):
 def test_submissions_are_kept_and_found(tmp_path: Path):
     for name, number in (("b", "20"), ("a", "9")):
         (tmp_path / "runs" / name / "slurm").mkdir(parents=True)
-        note(submission(tmp_path / "runs" / name, number, after=("3",)))
+        record_submission(submission(tmp_path / "runs" / name, number, after=("3",)))
     with (tmp_path / "runs" / "a" / "slurm" / "jobs.jsonl").open("a") as file:
         file.write('{"job": "21", "na')  # the disk was full
-    assert [each.job for each in submissions([tmp_path / "runs"])] == ["9", "20"]
+    assert [item.job for item in submissions([tmp_path / "runs"])] == ["9", "20"]
     assert submissions([tmp_path / "runs" / "a"])[0].after == ("3",)
     assert submissions([tmp_path / "nowhere"]) == []
     with raises_code("run.not_writable", "5", "jobs.jsonl"):
-        note(submission(tmp_path / "gone", "5"))
+        record_submission(submission(tmp_path / "gone", "5"))
 
 
 def test_a_cluster_that_was_made_anew_begins_its_numbers_again(tmp_path: Path):
@@ -129,14 +129,14 @@ def test_a_cluster_that_was_made_anew_begins_its_numbers_again(tmp_path: Path):
     for name, when in (("1", 1_000_000), ("12", 1_000_000), ("1_3", 2_000_000_000)):
         (tmp_path / "slurm" / f"{name}.exit").write_text("3")
         os.utime(tmp_path / "slurm" / f"{name}.exit", (when, when))
-    note(submission(tmp_path, "1", name="old"))
-    note(submission(tmp_path, "1"))
+    record_submission(submission(tmp_path, "1", name="old"))
+    record_submission(submission(tmp_path, "1"))
     assert sorted(path.name for path in (tmp_path / "slurm").glob("*.exit")) == ["12.exit", "1_3.exit"]
-    assert [each.name for each in submissions([tmp_path])] == ["sst2"]
+    assert [item.name for item in submissions([tmp_path])] == ["sst2"]
 
 
 @pytest.mark.parametrize(
-    ("in_queue", "facts", "said", "state", "code"),
+    ("in_queue", "facts", "expected", "state", "code"),
     [
         ("PENDING", {"Restarts": "0"}, None, "pending", None),
         ("PENDING", {"Restarts": "1"}, None, "queued again", None),
@@ -158,43 +158,43 @@ def test_a_cluster_that_was_made_anew_begins_its_numbers_again(tmp_path: Path):
 def test_the_state_of_a_job(
     in_queue: str | None,
     facts: dict[str, str],
-    said: str | None,
+    expected: str | None,
     state: str,
     code: int | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(jobs, "known", lambda job: {job: facts} if facts else {})
+    monkeypatch.setattr(jobs, "controller_facts", lambda job: {job: facts} if facts else {})
     (tmp_path / "slurm").mkdir()
-    if said is not None:
-        (tmp_path / "slurm" / "12.exit").write_text(f"{said}\n")
-    found = status(submission(tmp_path), [queued("12", in_queue), queued("13", "RUNNING")] if in_queue else [])
-    assert (found.states, found.exit_code) == ({state: 1}, code)
+    if expected is not None:
+        (tmp_path / "slurm" / "12.exit").write_text(f"{expected}\n")
+    result = status(submission(tmp_path), [queued("12", in_queue), queued("13", "RUNNING")] if in_queue else [])
+    assert (result.states, result.exit_code) == ({state: 1}, code)
 
 
 def test_the_states_of_an_array_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs, "known", lambda job: {"12_0": {"JobState": "COMPLETED", "Restarts": "1"}})
+    monkeypatch.setattr(jobs, "controller_facts", lambda job: {"12_0": {"JobState": "COMPLETED", "Restarts": "1"}})
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm" / "12_0.exit").write_text("0\n")
     (tmp_path / "slurm" / "12_1.exit").write_text("3\n")
     array = submission(tmp_path, num_runs=6, is_array=True)
-    found = status(
+    result = status(
         array, [queued("12_2", "RUNNING", nodes="n1"), queued("12_[3-4,5%1]", "PENDING", reason="Resources")]
     )
-    assert found.states == {"ended well": 1, "ended with 3": 1, "running": 1, "pending": 3}
-    assert (found.exit_code, found.num_requeued, found.nodes, found.reason) == (None, 1, "n1", "Resources")
-    assert not found.is_over
-    assert words(found) == (
+    assert result.states == {"ended well": 1, "ended with 3": 1, "running": 1, "pending": 3}
+    assert (result.exit_code, result.num_requeued, result.nodes, result.reason) == (None, 1, "n1", "Resources")
+    assert not result.is_over
+    assert status_line(result) == (
         "job 12 sst2: 1 ended well, 1 ended with 3, 1 running, 3 pending on n1 (Resources), queued again once"
     )
 
 
-def test_waiting_says_each_change_once_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_waiting_logs_each_change_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "slurm").mkdir()
     looks = [[queued("12", "PENDING", reason="Priority")]] * 2 + [[queued("12", "RUNNING", nodes="n1")]] * 2 + [[]]
     monkeypatch.setattr("paratune.cluster.wait.queue", lambda: looks.pop(0) if looks else [])
-    monkeypatch.setattr(jobs, "known", lambda job: {})
-    said: list[str] = []
+    monkeypatch.setattr(jobs, "controller_facts", lambda job: {})
+    message: list[str] = []
     slept: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -202,9 +202,9 @@ def test_waiting_says_each_change_once_and_ends(tmp_path: Path, monkeypatch: pyt
         if len(slept) == 6:
             (tmp_path / "slurm" / "12.exit").write_text("4")  # comes a moment after it left the queue
 
-    (found,) = wait_for([submission(tmp_path)], said.append, sleep=sleep)
-    assert found.exit_code == 4
-    assert said == [
+    (result,) = wait_for([submission(tmp_path)], message.append, sleep=sleep)
+    assert result.exit_code == 4
+    assert message == [
         "job 12 sst2: pending (Priority)",
         "job 12 sst2: running on n1",
         "job 12 sst2: n/a",
@@ -214,16 +214,16 @@ def test_waiting_says_each_change_once_and_ends(tmp_path: Path, monkeypatch: pyt
     assert slept == sorted(slept)
 
 
-def test_a_job_of_which_nobody_knows_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_waiting_ends_for_an_unknown_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "slurm").mkdir()
     monkeypatch.setattr("paratune.cluster.wait.queue", list)
-    monkeypatch.setattr(jobs, "known", lambda job: {})
+    monkeypatch.setattr(jobs, "controller_facts", lambda job: {})
     slept: list[float] = []
-    (found,) = wait_for([submission(tmp_path)], lambda line: None, sleep=slept.append)
-    assert (found.exit_code, len(slept)) == (None, MAX_UNKNOWN - 1)
+    (result,) = wait_for([submission(tmp_path)], lambda line: None, sleep=slept.append)
+    assert (result.exit_code, len(slept)) == (None, MAX_UNKNOWN - 1)
 
 
 def test_a_status_is_plain_data(tmp_path: Path):
-    found = Status(submission(tmp_path), {"running": 1}, "n1", "0:05", None, 0, None)
-    assert json.loads(json.dumps(jobs.as_dict(found)))["states"] == {"running": 1}
+    result = Status(submission(tmp_path), {"running": 1}, "n1", "0:05", None, 0, None)
+    assert json.loads(json.dumps(jobs.as_dict(result)))["states"] == {"running": 1}
     assert {"COMPLETED", "CANCELLED"} <= slurm.ENDED

@@ -25,6 +25,7 @@ def job(site: Site, **changed: object) -> BatchJob:
 
 JOBS = {
     **{path.stem: job(read_site(path)) for path in SITES},
+    "calibration": job(Site(gpus_per_node=4, nodes=2), is_calibration=True),
     "array": job(
         Site(gpus_per_node=1),
         name="table6",
@@ -66,7 +67,7 @@ def test_hostile_names_stay_words(tmp_path: Path):
         )
     )
     setup = text[text.index("\nfolder=") : text.index("# Runs once on each node.")]
-    setup = setup.replace("  exit 5\n", "").replace('  say "$1 cannot', '  : "$1 cannot')  # there is no such folder
+    setup = setup.replace("  exit 5\n", "").replace('  log "$1 cannot', '  : "$1 cannot')  # there is no such folder
     shown = subprocess.run(
         ["bash", "-c", f'{setup}\nprintf "%s|" "$folder" "$config" "$A" "$B"'],
         env={"SLURM_JOB_ID": "1", "HOME": "/h", "PATH": os.environ["PATH"]},

@@ -94,13 +94,13 @@ def test_a_run_that_ends_well_ends_well(tmp_path: Path):
         ("", 1),  # what srun says, where no rank has a word
     ],
 )
-def test_the_code_that_says_most_is_the_jobs_and_it_is_not_queued_again(codes: str, code: int, tmp_path: Path):
+def test_the_most_specific_exit_code_is_that_of_the_job(codes: str, code: int, tmp_path: Path):
     assert end(tmp_path, ends=1, codes=codes) == (code, False, str(code))
 
 
 def test_ranks_that_were_killed_are_named(tmp_path: Path):
     end(tmp_path, ends=1, codes="rank0:5")
-    assert "left no word, as what is killed does: rank 1 of 2\n" in (tmp_path / "said").read_text()
+    assert "rank 1 of 2\n" in (tmp_path / "said").read_text()
 
 
 @pytest.mark.parametrize("signal", ["USR1", "TERM"])
@@ -118,20 +118,20 @@ def test_a_run_that_ended_well_after_a_signal_is_done(tmp_path: Path):
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "PREEMPTED"])
-def test_what_was_cancelled_stays_so(state: str, tmp_path: Path):
+def test_a_cancelled_job_is_not_queued_again(state: str, tmp_path: Path):
     assert end(tmp_path, ends=1, codes="rank0:75 rank1:75", signal="TERM", state=state) == (75, False, "75")
 
 
 def test_it_is_queued_again_no_more_often_than_it_may(tmp_path: Path):
-    found = end(tmp_path, ends=1, codes="rank0:75 rank1:75", signal="USR1", restarts=2)
-    assert found == (75, False, "75")
+    result = end(tmp_path, ends=1, codes="rank0:75 rank1:75", signal="USR1", restarts=2)
+    assert result == (75, False, "75")
 
 
 def test_a_lost_node_is_no_failure_of_the_run(tmp_path: Path):
     assert end(tmp_path, ends=1, codes="rank0:5", lost="n2")[1:] == (True, "requeued")
 
 
-def test_a_run_that_stood_still_because_a_node_was_lost_goes_on_elsewhere(tmp_path: Path):
+def test_a_hang_from_a_lost_node_is_queued_again(tmp_path: Path):
     assert end(tmp_path, ends=1, codes="rank0:10", lost="n2")[1:] == (True, "requeued")
 
 
@@ -150,21 +150,21 @@ def test_a_run_that_stood_still_because_a_node_was_lost_goes_on_elsewhere(tmp_pa
 def test_a_run_that_stood_still_is_queued_again_once(
     restarts: int | None, hangs: int | None, most: int, is_queued: bool, tmp_path: Path
 ):
-    found = end(tmp_path, ends=1, codes="rank0:10 rank1:5", restarts=restarts, hangs=hangs, max_hang_requeues=most)
-    assert found[1:] == ((True, "requeued") if is_queued else (False, "10"))
-    said = (tmp_path / "said").read_text()
-    assert ("it stood still: queued again" in said) == is_queued
+    result = end(tmp_path, ends=1, codes="rank0:10 rank1:5", restarts=restarts, hangs=hangs, max_hang_requeues=most)
+    assert result[1:] == ((True, "requeued") if is_queued else (False, "10"))
+    message = (tmp_path / "said").read_text()
+    assert ("it hung: queued again" in message) == is_queued
     if is_queued:
         assert (tmp_path / "slurm" / "7.hangs").read_text() == f"{1 if restarts is None else (hangs or 0) + 1}\n"
     elif restarts != 2:
-        assert f"not queued again, after {hangs or 0} times of max_hang_requeues: {most}" in said
+        assert f"not queued again, after {hangs or 0} times of max_hang_requeues: {most}" in message
 
 
-def test_what_stood_still_and_was_cancelled_meanwhile_stays_so(tmp_path: Path):
+def test_a_cancelled_hang_is_not_queued_again(tmp_path: Path):
     assert end(tmp_path, ends=1, codes="rank0:10", state="CANCELLED") == (10, False, "10")
 
 
-def test_what_stood_still_as_a_signal_came_is_queued_again(tmp_path: Path):
+def test_a_hang_after_a_signal_is_queued_again(tmp_path: Path):
     assert end(tmp_path, ends=1, codes="rank0:10 rank1:10", signal="USR1")[1:] == (True, "requeued")
 
 
@@ -176,7 +176,7 @@ def test_what_stood_still_as_a_signal_came_is_queued_again(tmp_path: Path):
         ({"setup": ["module() { return 1; }"], "modules": ["python/3.11", "cuda/99"]}, "python/3.11"),
     ],
 )
-def test_what_cannot_be_loaded_ends_the_job_before_the_run(asked: dict[str, object], named: str, tmp_path: Path):
+def test_a_failed_module_ends_the_job_before_the_run(asked: dict[str, object], named: str, tmp_path: Path):
     assert end(tmp_path, ends=0, codes="rank0:0 rank1:0", **asked) == (5, False, "5")
     assert f"{named} cannot be loaded: the run was not started\n" in (tmp_path / "said").read_text()
 

@@ -14,7 +14,7 @@ from patience import PATIENCE_S, wait_for
 from raised import raises_code
 
 from paratune.cluster import toy
-from paratune.commands.toy_cluster import toy_cluster_command
+from paratune.commands.toy_cluster import toy_cluster
 from paratune.errors import MissingDependency
 
 
@@ -30,7 +30,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_what_is_missing_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_missing_programs_are_named_with_the_install_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(toy, "_SEARCH", ())
     with pytest.raises(MissingDependency) as caught:
@@ -80,22 +80,22 @@ def test_the_configuration_has_a_port_for_each_daemon(tmp_path: Path):
     assert cluster.environment == {"SLURM_CONF": str(tmp_path / "slurm.conf")}
 
 
-def test_only_daemons_of_its_own_are_taken_for_running(tmp_path: Path):
+def test_only_own_daemons_count_as_running(tmp_path: Path):
     (tmp_path / "munged.pid").write_text(f"{os.getpid()}\n")  # another process has that number since
     (tmp_path / "n1.pid").write_text("no number\n")
     (tmp_path / "n2.pid").write_text("999999999\n")
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", str(tmp_path)]) as own:
         (tmp_path / "slurmctld.pid").write_text(f"{own.pid}\n")
         try:
-            found = wait_for(toy.ToyCluster(tmp_path).pids)  # a moment after its start a process has no command line
+            result = wait_for(toy.ToyCluster(tmp_path).pids)  # a moment after its start a process has no command line
         finally:
             own.kill()
-    assert found == {"slurmctld": own.pid}
+    assert result == {"slurmctld": own.pid}
 
 
 def test_where_none_runs_status_and_stop_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert toy_cluster_command("status", folder=tmp_path, num_nodes=3, as_json=False) == 1
-    assert toy_cluster_command("stop", folder=tmp_path, num_nodes=3, as_json=False) == 0
+    assert toy_cluster("status", folder=tmp_path, nodes=3) == 1
+    assert toy_cluster("stop", folder=tmp_path, nodes=3) == 0
     assert capsys.readouterr().out == f"no toy cluster runs in {tmp_path}\n" * 2
 
 
@@ -154,7 +154,7 @@ def test_a_controller_that_does_not_answer_has_no_nodes_to_show(cluster: toy.Toy
 
 
 @pytest.mark.parametrize("name", ["n2", "munged", "slurmctld"])
-def test_a_daemon_that_dies_while_nodes_are_waited_for_is_named_at_once(cluster: toy.ToyCluster, name: str):
+def test_a_daemon_that_dies_during_start_is_named(cluster: toy.ToyCluster, name: str):
     (cluster.folder / "n2.out").write_text("slurmd: starting\n")
     (cluster.folder / "slurmd.n2.log").write_text("fatal: no plugin\n")
     os.kill(cluster.pids()[name], signal.SIGKILL)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.commands import certify
-from paratune.commands.certify import _show, _trained_precision, certify_command
+from paratune.commands import certify_trial
+from paratune.commands.certify import certify
+from paratune.commands.certify_trial import _trained_precision, show
 from paratune.config.candidates import StrategyCandidate
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
@@ -18,26 +19,18 @@ from paratune.records.certificate import TRAINED_TOLERANCES, Part, StrategyDiffe
 
 
 @pytest.mark.parametrize(
-    ("option", "arguments"),
-    [("--nproc 0", (0, 4)), ("--steps 0", (2, 0)), ("--nproc 0, --steps -1", (0, -1))],
+    ("option", "arguments"), [("--nproc 0", (0, 4)), ("--steps 0", (2, 0)), ("--nproc 0, --steps -1", (0, -1))]
 )
-def test_at_least_one_is_needed(option: str, arguments: tuple[int, int]):
+def test_counts_below_one_are_refused(option: str, arguments: tuple[int, int]):
     with raises_code("cli.out_of_range", option, "1"):
-        certify_command(
-            Path("c.yaml"),
-            [],
-            strategies="ddp",
-            num_processes=arguments[0],
-            num_steps=arguments[1],
-            as_json=False,
-        )
+        certify(Path("c.yaml"), strategies="ddp", nproc=arguments[0], steps=arguments[1])
 
 
-def test_it_starts_its_processes_itself(monkeypatch: pytest.MonkeyPatch):
+def test_certify_does_not_run_under_torchrun(monkeypatch: pytest.MonkeyPatch):
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     with raises_code("launch.started_twice"):
-        certify_command(Path("c.yaml"), [], strategies="ddp", num_processes=2, num_steps=4, as_json=False)
+        certify(Path("c.yaml"), strategies="ddp", nproc=2, steps=4)
 
 
 FOUND: dict[str, Any] = {
@@ -56,7 +49,7 @@ FOUND: dict[str, Any] = {
 }
 
 
-def test_it_says_what_differs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def test_the_table_shows_the_differences(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "100")
     same = dict.fromkeys(("same_samples", "same_order", "same_weights"))
     cannot = {
@@ -83,7 +76,7 @@ def test_it_says_what_differs(capsys: pytest.CaptureFixture[str], monkeypatch: p
         "strategies": [FOUND | {"trained": trained}, cannot, {**other, "reason": "a step takes other samples"}],
         "verdict": "differs",
     }
-    _show(record, Path("runs/imdb.certificate/certificate.json"))
+    show(record, Path("runs/imdb.certificate/certificate.json"))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "imdb: 4 steps of 32 samples on the CPU in fp64; dropout off." in lines
     assert "zero3 2 same same same 1.2e-13 0.0e+00 3.0e-03 holds" in lines
@@ -107,7 +100,7 @@ def test_it_says_what_differs(capsys: pytest.CaptureFixture[str], monkeypatch: p
         ("fp16", "fp64", "cuda", "fp16"),
     ],
 )
-def test_the_precision_that_trains_is_certified_where_it_is_another(
+def test_the_training_precision_is_certified_if_it_differs(
     configured: str, exact: str, device: str, trained: str | None
 ):
     assert _trained_precision(configured, exact, device) == trained
@@ -123,33 +116,33 @@ def test_the_precision_that_trains_is_certified_where_it_is_another(
         ("holds", "bf16", "bf16", 0),  # it can compute in nothing else
     ],
 )
-def test_a_strategy_runs_as_it_trains_where_that_is_something_else(
+def test_a_strategy_also_runs_in_the_training_precision(
     status: Any, exact: str | None, trained: str | None, num_trained: int, monkeypatch: pytest.MonkeyPatch
 ):
     calls: list[str] = []
     finding = StrategyDifference("ddp", "ddp", {}, 2, exact, status)
 
-    def noted(self: Any, each: Any, folder: str) -> TrainedDifference:
+    def noted(self: Any, entry: Any, folder: str) -> TrainedDifference:
         calls.append(folder)
         return TrainedDifference("bf16", "differs", "it is too long")
 
-    monkeypatch.setattr(certify, "_try", lambda *arguments: finding)
-    monkeypatch.setattr(certify._Trial, "trained", noted)
-    trial = certify._Trial(None, None, 3, trained, Path("scratch"))  # type: ignore[arg-type]
-    found = trial.finding(None, "part0")  # type: ignore[arg-type]
+    monkeypatch.setattr(certify_trial, "_try", lambda *arguments: finding)
+    monkeypatch.setattr(certify_trial._Trial, "trained", noted)
+    trial = certify_trial._Trial(None, None, 3, trained, Path("scratch"))  # type: ignore[arg-type]
+    result = trial.finding(None, "part0")  # type: ignore[arg-type]
     assert calls == ["part0-trained"] * num_trained
-    assert found.status == ("differs" if num_trained else status)
+    assert result.status == ("differs" if num_trained else status)
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_a_precision_that_the_device_refuses_is_left_out_with_a_note(
+def test_a_precision_without_device_support_gives_a_note(
     refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     norms = {"difference": 0.0, "length": 0.1, "worst_tensor": 0.0, "worst_name": None}
     gradients = {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **norms}
     part = Part("fp64", ((0,),), (0.5,), (1.0,), {"w": "11"}, gradients)
 
-    def run(loaded: Any, each: Any, steps: int, folder: Path, reference: Path | None, precision: Any = None) -> Part:
+    def run(loaded: Any, entry: Any, steps: int, folder: Path, reference: Path | None, precision: Any = None) -> Part:
         if precision is not None and refused:
             raise ConfigError("fp16 is for GPUs", code="config.invalid_value")
         return part
@@ -157,8 +150,8 @@ def test_a_precision_that_the_device_refuses_is_left_out_with_a_note(
     about = dict.fromkeys(("data", "model", "global_batch_size", "versions", "code", "hardware")) | {"device": "cpu"}
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "rank0000.json").write_text(json.dumps({"about": about}))
-    monkeypatch.setattr(certify, "_run", run)
-    monkeypatch.setattr(certify, "_check", lambda *arguments: None)
+    monkeypatch.setattr(certify_trial, "_run", run)
+    monkeypatch.setattr(certify_trial, "_check", lambda *arguments: None)
     config = Config.model_validate(
         {
             "task": {"kind": "classification", "labels": ["a", "b"]},
@@ -171,7 +164,7 @@ def test_a_precision_that_the_device_refuses_is_left_out_with_a_note(
     )
     values = config.model_dump(mode="json", by_alias=True)
     single = StrategyCandidate("single", config, values, 1)
-    record = certify._try_all(LoadedConfig(config, {}, values, Path("c.yaml")), single, [single], 3, tmp_path)
+    record = certify_trial.try_all(LoadedConfig(config, {}, values, Path("c.yaml")), single, [single], 3, tmp_path)
     if refused:
         assert any("fp16 is for GPUs" in note for note in record["notes"])
         assert (record["verdict"], record["trained_tolerance"], record["reference"]["trained"]) == ("holds", {}, None)

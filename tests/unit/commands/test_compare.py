@@ -4,10 +4,12 @@ import subprocess
 import sys
 
 import pytest
+from make_matrix import Made, make_matrix
 from make_run import edit_json, make_run
 from patience import PATIENCE_S
 
 from paratune.cli import app
+from paratune.records.sweep import Axis
 
 
 def make_runs(folder, *, steps=(("single", 80.0), ("ddp", 60.0)), seeds=(1, 2, 3), **changes):
@@ -41,9 +43,9 @@ def command(*words, width=80):
 
 
 def test_the_verdict_comes_first_and_fits_80_columns(tmp_path):
-    found = command(*make_runs(tmp_path))
-    assert found.returncode == 0, found.stderr
-    lines = found.stdout.splitlines()
+    result = command(*make_runs(tmp_path))
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
     # Ratios of 80.3 / 60.3, 80.6 / 60.6 and 80.9 / 60.9; the interval is that of scipy.stats.ttest_ind of their
     # logarithms without equal variances.
     assert lines[0].startswith("ddp against single: 33.0% faster (31.6–34.4%), quality equal within 0.5 points")
@@ -53,8 +55,8 @@ def test_the_verdict_comes_first_and_fits_80_columns(tmp_path):
 
 def test_json_holds_all_numbers(tmp_path, capsys):
     assert compare(*make_runs(tmp_path), "--json", "--margin", "accuracy=0.02") == 0
-    found = json.loads(capsys.readouterr().out)
-    (family,) = found["families"]
+    result = json.loads(capsys.readouterr().out)
+    (family,) = result["families"]
     (verdict,) = family["verdicts"]
     assert (family["baseline"], verdict["label"]) == ("single", "ddp")
     assert verdict["speed"]["outcome"] == "different"
@@ -66,26 +68,26 @@ def test_json_holds_all_numbers(tmp_path, capsys):
 def test_several_configurations_and_a_baseline(tmp_path, capsys):
     words = make_runs(tmp_path, steps=(("single", 80.0), ("ddp", 60.0), ("wide", 61.0)))
     assert compare(*words, "--baseline", "ddp") == 0
-    said = capsys.readouterr().out
-    assert "single against ddp: " in said
-    assert "wide against ddp: " in said
-    assert "Holm" in said
+    output = capsys.readouterr().out
+    assert "single against ddp: " in output
+    assert "wide against ddp: " in output
+    assert "Holm" in output
 
 
-def test_one_seed_says_why_there_is_no_interval(tmp_path, capsys):
+def test_one_seed_explains_the_missing_interval(tmp_path, capsys):
     assert compare(*make_runs(tmp_path, seeds=(1,))) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "interval n/a (one run each)" in said
-    assert "how far another run would be from it is not known" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "interval n/a (one run each)" in output
+    assert "how far another run would be from it is not known" in output
 
 
-def test_what_is_not_the_same_experiment_is_no_verdict(tmp_path, capsys):
+def test_different_experiments_have_no_verdict(tmp_path, capsys):
     first = make_runs(tmp_path / "a", steps=(("single", 80.0),))
     second = make_runs(tmp_path / "b", steps=(("ddp", 60.0),), **{"data.train.fingerprint": "other"})
     assert compare(*first, *second) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "no verdict: not the same experiment; they differ in the training data (fingerprint)" in said
-    assert "%" not in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "no verdict: not the same experiment; they differ in the training data (fingerprint)" in output
+    assert "%" not in output
     assert compare(*first, *second, "--allow", "data") == 0
     assert "which is what is compared" in " ".join(capsys.readouterr().out.split())
 
@@ -100,7 +102,7 @@ def test_other_tasks_are_not_compared(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         ([], 2, "paratune compare needs runs"),
         (["{0}/single_seed1", "{0}/nowhere"], 4, "nowhere does not exist"),
@@ -111,19 +113,19 @@ def test_other_tasks_are_not_compared(tmp_path, capsys):
         (["{0}/single*", "{0}/ddp*", "--baseline", "x"], 2, "--baseline x is not one of the compared configurations"),
     ],
 )
-def test_bad_input_is_said_in_a_line(tmp_path, words, code, said):
+def test_bad_input_gives_a_one_line_error(tmp_path, words, code, message):
     make_runs(tmp_path)
-    found = command(*(word.format(tmp_path) for word in words))
-    assert found.returncode == code
-    assert said in found.stderr
-    assert "Traceback" not in found.stderr
+    result = command(*(word.format(tmp_path) for word in words))
+    assert result.returncode == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_another_schema_version_is_refused(tmp_path):
     words = make_runs(tmp_path)
     edit_json(tmp_path / "ddp_seed1" / "run.json", schema_version=9)
-    found = command(*words)
-    assert (found.returncode, "schema_version 9" in found.stderr) == (4, True)
+    result = command(*words)
+    assert (result.returncode, "schema_version 9" in result.stderr) == (4, True)
 
 
 def test_unfinished_runs_are_named(tmp_path, capsys):
@@ -133,27 +135,71 @@ def test_unfinished_runs_are_named(tmp_path, capsys):
     assert "Not compared: ddp_seed9" in capsys.readouterr().out
 
 
-def test_hostile_names_do_not_act(tmp_path):
+def test_control_characters_in_names_are_escaped(tmp_path):
     words = make_runs(tmp_path)
     for seed in (1, 2, 3):
         words.append(str(make_run(tmp_path / f"\x1b[31m[bold]x\u202e_seed{seed}", kind="ddp", world_size=4, seed=seed)))
-    found = command(*words)
-    assert found.returncode == 0, found.stderr
-    assert "\\x1b[31m[bold]x\\u202e" in found.stdout
-    assert "\x1b" not in found.stdout
-    assert "\u202e" not in found.stdout
+    result = command(*words)
+    assert result.returncode == 0, result.stderr
+    assert "\\x1b[31m[bold]x\\u202e" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert "\u202e" not in result.stdout
 
 
-def test_many_configurations_have_a_line_each(tmp_path):
+def test_each_configuration_has_a_line(tmp_path):
     words = []
     for number in range(6):
         changes = {"config.strategy.bucket_cap_mb": number}
         words += make_runs(tmp_path / f"with{number}", steps=(("ddp", 60.0 + number),), **changes)
-    found = command(*words)
-    assert found.returncode == 0, found.stderr
-    lines = found.stdout.splitlines()
+    result = command(*words)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
     assert lines[0] == "Against with0/ddp:"
     assert lines[1].startswith("with1/ddp: 1.6% slower (")
     assert max(map(len, lines)) <= 80
-    assert "Backward" not in found.stdout
-    assert any("with5/ddp" in line and "−7.6% [" in line for line in lines), found.stdout
+    assert "Backward" not in result.stdout
+    assert any("with5/ddp" in line and "−7.6% [" in line for line in lines), result.stdout
+
+
+def test_a_second_look_has_a_stricter_level(tmp_path, capsys):
+    runs = make_runs(tmp_path)
+    found = []
+    for words in ((), ("--looks", "2")):
+        assert compare(*runs, "--json", *words) == 0
+        found.append(json.loads(capsys.readouterr().out)["families"][0]["verdicts"][0]["speed"])
+    assert [speed["look"] for speed in found] == [1, 2]
+    assert found[1]["level"] < found[0]["level"] == pytest.approx(0.035)
+
+
+@pytest.mark.parametrize(("looks", "code"), [("0", "cli.invalid_value"), ("101", "cli.invalid_value")])
+def test_odd_looks(looks, code, tmp_path):
+    found = command(*make_runs(tmp_path, seeds=(1, 2)), "--looks", looks)
+    assert (found.returncode, code in found.stderr, looks in found.stderr) == (2, True, True)
+
+
+def test_a_matrix_of_two_axes_has_main_effects(tmp_path, capsys):
+    seeds = Axis("run.seed", "seed", {f"seed-{n}": str(n) for n in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
+    strategy = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))
+    precision = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
+
+    def tell(values):
+        number = int(values["seed"][-1]) + 3 * (values["strategy"] == "zero3") + 5 * (values["precision"] == "bf16")
+        faster = 2.0 if values["precision"] == "bf16" else 1.0
+        return Made(step_ms=80.0 / faster * (1 + 0.001 * (number * 7 % 5)))
+
+    folder = make_matrix(tmp_path / "m", (strategy, precision, seeds), tell)
+    assert compare(str(folder), "--json") == 0
+    (family,) = json.loads(capsys.readouterr().out)["families"]
+    speeds = {
+        (effect["axis"], effect["level"]): effect
+        for effect in family["effects"]
+        if effect["comparison"]["measure"] == "speed"
+    }
+    assert speeds.keys() == {("strategy", "zero3"), ("precision", "bf16")}
+    assert speeds["precision", "bf16"]["comparison"]["change"] == pytest.approx(1.0, abs=0.01)
+    assert speeds["precision", "bf16"]["num_combinations"] == 2
+    assert speeds["strategy", "zero3"]["comparison"]["outcome"] == "equal"
+    found = command(str(folder), width=200).stdout
+    assert "precision bf16 against fp32: 2." in found
+    assert compare(str(folder), "--by", "strategy", "--json") == 0
+    assert [family["effects"] for family in json.loads(capsys.readouterr().out)["families"]] == [[], []]

@@ -6,50 +6,102 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.commands.config import init_command, schema_command, show_command
+from paratune.commands.config import schema, show
+from paratune.commands.config_init import init
 from paratune.config.load import load_config
 from paratune.errors import EXIT_OK
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_init_writes_a_file_that_loads_and_touches_none(task: str, tmp_path: Path, capsys):
+def test_init_writes_a_valid_file_and_overwrites_none(task: str, tmp_path: Path, capsys):
     path = tmp_path / "mine.yaml"
-    assert init_command(path, task) == EXIT_OK
+    assert init(path, task=task, full=True) == EXIT_OK
     assert f"paratune data {path}" in capsys.readouterr().out
     assert load_config(path).config.task.kind == task
 
     written = path.read_text()
     with raises_code("output.exists"):
-        init_command(path, "regression")
+        init(path, task="regression", full=True)
     assert path.read_text() == written
 
 
-def test_init_says_where_it_cannot_write(tmp_path: Path):
+def test_init_names_a_folder_that_is_not_writable(tmp_path: Path):
     with raises_code("output.not_writable"):
-        init_command(tmp_path / "nowhere" / "mine.yaml", "regression")
+        init(tmp_path / "nowhere" / "mine.yaml", task="regression", full=True)
 
 
 def test_show_prints_a_configuration_that_loads_as_the_same(tmp_path: Path, capsys):
     first = tmp_path / "mine.yaml"
-    init_command(first, "regression")
+    init(first, task="regression", full=True)
     capsys.readouterr()
-    assert show_command(first, ["train.learning_rate=1e-4"], as_json=False) == EXIT_OK
+    assert show(first, set_=["train.learning_rate=1e-4"]) == EXIT_OK
     second = tmp_path / "again" / "mine.yaml"
     second.parent.mkdir()
     second.write_text(capsys.readouterr().out)
     assert load_config(second).values == load_config(first, ["train.learning_rate=1e-4"]).values
 
 
-def test_show_as_json_says_where_values_are_from(tmp_path: Path, capsys):
+def test_show_as_json_contains_the_origin_of_values(tmp_path: Path, capsys):
     path = tmp_path / "mine.yaml"
-    init_command(path, "regression")
+    init(path, task="regression", full=True)
     capsys.readouterr()
-    show_command(path, ["train.learning_rate=1e-4"], as_json=True)
+    show(path, set_=["train.learning_rate=1e-4"], json=True)
     shown = json.loads(capsys.readouterr().out)
     assert shown["config"]["train"]["learning_rate"] == 1e-4
     assert shown["origin"]["train.learning_rate"] == "--set"
 
 
 def test_the_schema_is_json(capsys):
-    assert schema_command() == EXIT_OK
+    assert schema() == EXIT_OK
     assert json.loads(capsys.readouterr().out)["$schema"].startswith("https://json-schema.org/")
+
+
+def _reviews(folder: Path) -> Path:
+    path = folder / "reviews.csv"
+    rows = [f"the film number {row},{('good', 'bad')[row % 2]}" for row in range(120)]
+    path.write_text("\n".join(["review,sentiment", *rows]) + "\n")
+    return path
+
+
+def test_init_from_data_writes_a_short_file_that_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    _reviews(tmp_path)
+    assert init(Path("my.yaml"), train="reviews.csv", model="google-bert/bert-base-uncased", json=True) == EXIT_OK
+
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["task"] == "classification"
+    assert len(Path("my.yaml").read_text().splitlines()) <= 20
+    config = load_config(Path("my.yaml")).config
+    assert config.task.labels == ["bad", "good"]
+    assert (config.data.columns.text, config.data.columns.label) == ("review", "sentiment")
+    assert (config.data.train, config.model.name) == ("reviews.csv", "google-bert/bert-base-uncased")
+    assert config.batch.global_ == 8  # 120 rows: the largest power of two with 10 batches
+
+
+def test_init_from_data_can_write_all_options(tmp_path: Path):
+    train = str(_reviews(tmp_path))
+    init(tmp_path / "short.yaml", train=train, validation=None)
+    init(tmp_path / "full.yaml", train=train, full=True)
+    short, full = (load_config(tmp_path / name).values for name in ("short.yaml", "full.yaml"))
+    assert {**full, "run": None} == {**short, "run": None}
+
+
+def test_init_with_a_validation_file_splits_nothing(tmp_path: Path):
+    train, validation = _reviews(tmp_path), tmp_path / "validation.csv"
+    validation.write_text("review,sentiment\nan odd film,odd\na good one,good\n")
+    init(tmp_path / "my.yaml", train=str(train), validation=str(validation))
+    config = load_config(tmp_path / "my.yaml").config
+    assert (config.data.validation, config.data.split) == (str(validation), None)
+    assert config.task.labels == ["bad", "good", "odd"]
+
+
+def test_init_reports_all_missing_files_at_once_and_writes_nothing(tmp_path: Path):
+    with raises_code("data.not_found", "a.csv", "b.csv", "nowhere") as raised:
+        init(tmp_path / "my.yaml", train=str(tmp_path / "a.csv"), test=str(tmp_path / "b.csv"), model="./nowhere")
+    assert raised.value.codes == ("data.not_found", "data.not_found", "model.not_found")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_init_needs_data_or_the_template(tmp_path: Path):
+    with raises_code("cli.argument_missing", option="--train"):
+        init(tmp_path / "my.yaml", task="classification")

@@ -22,7 +22,7 @@ def _diagonal(num_classes: int) -> list[list[int]]:
     return counts
 
 
-def test_names_stand_on_the_columns_where_there_is_room():
+def test_columns_have_names_if_they_fit():
     assert _lines(["negative", "positive"], [[90, 10], [7, 1234]]) == [
         "rows: true class, columns: predicted",
         "          negative  positive",
@@ -31,7 +31,7 @@ def test_names_stand_on_the_columns_where_there_is_room():
     ]
 
 
-def test_then_numbers_do():
+def test_columns_have_numbers_if_names_do_not_fit():
     names = [f"a class with a rather long name {number}" for number in range(12)]
     title, head, *rows = _lines(names, _diagonal(12))
     assert title == "rows: true class, columns: predicted, by its number"
@@ -43,13 +43,13 @@ def test_then_numbers_do():
     assert rows[11].split()[-12:] == ["10", *["0"] * 10, "100"]
 
 
-def test_wide_letters_are_counted_as_the_terminal_does():
+def test_wide_characters_count_twice():
     names = ["\u975e\u5e38\u597d" * 6, "b"]  # 18 characters, 36 cells
     assert _lines(names, [[1, 0], [0, 1]])[0] == "rows: true class, columns: predicted"
     assert _lines(names, [[1, 0], [0, 1]], width=60)[0].endswith("by its number")
 
 
-def test_of_very_many_classes_the_commonest_confusions_are_listed():
+def test_many_classes_show_only_the_most_frequent_confusions():
     counts = _diagonal(40)
     counts[5][3] = 50
     title, head, *rows = _lines([f"class {number}" for number in range(40)], counts)
@@ -61,6 +61,6 @@ def test_of_very_many_classes_the_commonest_confusions_are_listed():
     assert all(len(line) <= 80 for line in rows)
 
 
-def test_names_are_text():
+def test_class_names_are_not_markup():
     lines = _lines(["[red]x[/red]", "a\x1b[2Jb"], [[1, 0], [0, 1]])
     assert lines[1].split() == ["[red]x[/red]", r"a\x1b[2Jb"]

@@ -7,9 +7,8 @@ from archive import write_warc
 from filelock import FileLock
 from raised import check_shown, raises_code
 
-from paratune.commands.corpus import STAGES, corpus_command
-from paratune.commands.corpus_look import sample_command
-from paratune.corpus.store.look import TextFilter
+from paratune.commands.corpus_look import sample
+from paratune.commands.corpus_run import STAGES, build_corpus
 from paratune.records import read_json
 
 FOLDERS = ["1_index", "2_fetch", "3_extract", "4_clean", "5_sentences", "6_store"]
@@ -35,8 +34,8 @@ def config(tmp_path):
     return tmp_path / "corpus.json"
 
 
-def test_all_stages_follow_one_another(config, tmp_path, capsys):
-    assert corpus_command(config, only=None, workers=None, as_json=True) == 0
+def test_all_stages_run_in_order(config, tmp_path, capsys):
+    assert build_corpus(config, only=None, workers=None, as_json=True) == 0
     totals = json.loads(capsys.readouterr().out)
     assert [warning["code"] for warning in totals.pop("warnings")] == ["corpus.empty_split"]
     assert list(totals) == ["index", "fetch", "extract", "clean", "sentences", "store"]
@@ -51,82 +50,82 @@ def test_all_stages_follow_one_another(config, tmp_path, capsys):
     assert all((tmp_path / "work" / name).exists() for name in ("progress.html", "report.html", "report.md"))
 
 
-def test_one_stage_is_made_anew(config, tmp_path, capsys):
-    corpus_command(config, only=None, workers=None, as_json=True)
+def test_only_repeats_one_stage(config, tmp_path, capsys):
+    build_corpus(config, only=None, workers=None, as_json=True)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*/stage.json")}
-    corpus_command(config, only="sentences", workers=None, as_json=True)
+    build_corpus(config, only="sentences", workers=None, as_json=True)
     changed = [path.parent.name for path, then in before.items() if path.stat().st_mtime_ns != then]
     assert changed == ["5_sentences"]
     assert read_json(tmp_path / "work/5_sentences/stage.json")["kept"] == 8
 
 
-def test_of_two_commands_in_one_folder_one_is_refused(config, tmp_path):
+def test_a_second_command_in_the_same_folder_is_refused(config, tmp_path):
     (tmp_path / "work").mkdir()
     with FileLock(tmp_path / "work/lock"), raises_code("run.in_use"):
-        corpus_command(config, only=None, workers=None, as_json=True)
+        build_corpus(config, only=None, workers=None, as_json=True)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["lock"]
-    assert corpus_command(config, only="index", workers=None, as_json=True) == 0
+    assert build_corpus(config, only="index", workers=None, as_json=True) == 0
 
 
 @pytest.mark.parametrize(
     ("only", "missing"), [("fetch", "index"), ("extract", "fetch"), ("clean", "extract"), ("store", "clean")]
 )
-def test_a_stage_that_is_run_too_early_names_the_one_before(config, only, missing):
+def test_a_stage_without_its_input_names_the_previous_stage(config, only, missing):
     with raises_code("corpus.not_finished", f"--only {missing}", name=missing):
-        corpus_command(config, only=only, workers=None, as_json=True)
+        build_corpus(config, only=only, workers=None, as_json=True)
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"kept": 3}'])
 @pytest.mark.parametrize("record", ["2_fetch/stage.json", "4_clean/5_duplicates/stage.json", "5_sentences/begun.json"])
-def test_a_damaged_record_is_named_with_what_to_do(config, tmp_path, record, damage):
-    corpus_command(config, only=None, workers=None, as_json=True)
+def test_a_damaged_record_gives_path_and_remedy(config, tmp_path, record, damage):
+    build_corpus(config, only=None, workers=None, as_json=True)
     path = tmp_path / "work" / record
     before, then = path.read_bytes(), sorted((tmp_path / "work/6_store/documents").glob("part*"))
-    made = [each.read_bytes() for each in then]
+    made = [entry.read_bytes() for entry in then]
     path.write_text(damage)
     (tmp_path / "work/5_sentences/stage.json").unlink()  # so that begun.json is read
     deleted = path.parent if path.name == "begun.json" else path
-    with raises_code("corpus.damaged", path, deleted) as said:
-        corpus_command(config, only=None, workers=None, as_json=True)
-    assert "\n" not in str(said.value)
+    with raises_code("corpus.damaged", path, deleted) as output:
+        build_corpus(config, only=None, workers=None, as_json=True)
+    assert "\n" not in str(output.value)
     shutil.rmtree(deleted) if deleted.is_dir() else deleted.unlink()
-    corpus_command(config, only=None, workers=None, as_json=True)
+    build_corpus(config, only=None, workers=None, as_json=True)
     assert path.read_bytes() == before
-    assert [each.read_bytes() for each in then] == made
+    assert [entry.read_bytes() for entry in then] == made
 
 
-def test_texts_keep_their_lines_where_there_is_no_terminal(config, tmp_path, capsys):
-    corpus_command(config, only=None, workers=None, as_json=True)
+def test_texts_are_not_wrapped_without_a_terminal(config, tmp_path, capsys):
+    build_corpus(config, only=None, workers=None, as_json=True)
     capsys.readouterr()
-    sample_command(tmp_path / "work", TextFilter(), dropped=False, reason=None, num=9, seed=0, as_json=False)
+    sample(tmp_path / "work", num=9, seed=0)
     printed = capsys.readouterr().out.splitlines()
     assert set(TEXTS) < set(printed)
     assert max(map(len, TEXTS)) > 80
 
 
-def test_a_stage_that_there_is_not_is_named(config):
+def test_an_unknown_stage_is_refused(config):
     with raises_code("cli.unknown_name", "--only", "sentences"):
-        corpus_command(config, only="sentence", workers=None, as_json=True)
+        build_corpus(config, only="sentence", workers=None, as_json=True)
 
 
-def test_an_empty_corpus_is_said(config, tmp_path, capsys):
+def test_an_empty_corpus_gives_a_warning(config, tmp_path, capsys):
     settings = json.loads(config.read_text()) | {"extract": {"min_characters": 1000}}
     config.write_text(json.dumps(settings))
-    assert corpus_command(config, only=None, workers=None, as_json=True) == 0
+    assert build_corpus(config, only=None, workers=None, as_json=True) == 0
     check_shown(capsys.readouterr().err, "corpus.empty", config)
 
 
 @pytest.mark.parametrize("bytes_left", [b"", b"PAR1 torn"])
-def test_a_damaged_table_is_named_and_made_anew(config, tmp_path, capsys, bytes_left):
-    corpus_command(config, only=None, workers=None, as_json=True)
+def test_a_damaged_table_is_named_and_can_be_rebuilt(config, tmp_path, capsys, bytes_left):
+    build_corpus(config, only=None, workers=None, as_json=True)
     damaged = tmp_path / "work/3_extract/part-00000.parquet"
     whole = damaged.read_bytes()
     damaged.write_bytes(bytes_left)
     refused = ("corpus.damaged", "3_extract/part-00000.parquet")
     with raises_code(*refused):
-        corpus_command(config, only="clean", workers=None, as_json=True)
+        build_corpus(config, only="clean", workers=None, as_json=True)
     with raises_code(*refused):
-        sample_command(config, TextFilter(stage="extract"), dropped=False, reason=None, num=1, seed=1, as_json=True)
+        sample(config, stage="extract", num=1, seed=1, json=True)
     shutil.rmtree(damaged.parent)
-    assert corpus_command(config, only=None, workers=None, as_json=True) == 0
+    assert build_corpus(config, only=None, workers=None, as_json=True) == 0
     assert damaged.read_bytes() == whole

@@ -6,8 +6,8 @@ import pytest
 from raised import raises_code
 
 from paratune.commands import corpus_executor
-from paratune.commands.corpus import Executor, corpus_command
-from paratune.commands.corpus_executor import spread_of
+from paratune.commands.corpus_executor import executor_spread
+from paratune.commands.corpus_run import Executor, build_corpus
 from paratune.errors import EXIT_LAUNCH, MissingDependency
 
 GIVEN = {"executor": "slurm", "tasks": 4, "workers": 1, "site": None, "memory_gib": None}
@@ -22,7 +22,7 @@ def site(folder, text):
     ("changed", "refused"),
     [
         ({"executor": "slrum"}, ("cli.unknown_name", "--executor", "slrum", "slurm")),
-        ({"tasks": 0}, ("cli.out_of_range", "--tasks", "--task-gib", "1")),
+        ({"tasks": 0}, ("cli.out_of_range", "--tasks", "0", "1")),
         ({}, ("cli.option_missing", "--executor", "--site")),
         ({"executor": "local", "memory_gib": 4}, ("cli.no_effect", "--task-gib")),
         ({"site": "time: '10'\n"}, ("site.incomplete", "partition", "time")),
@@ -37,7 +37,7 @@ def test_what_does_not_fit_is_refused(tmp_path, changed, refused):
     if given["site"] is not None:
         given["site"] = site(tmp_path, given["site"])
     with raises_code(*refused):
-        spread_of(tmp_path, **given)
+        executor_spread(tmp_path, **given)
 
 
 def test_a_missing_ray_is_named_with_its_extra(tmp_path, monkeypatch):
@@ -47,10 +47,10 @@ def test_a_missing_ray_is_named_with_its_extra(tmp_path, monkeypatch):
 
     monkeypatch.setattr(corpus_executor, "require_installed", absent)
     with raises_code("dependency.missing"):
-        spread_of(tmp_path, **{**GIVEN, "executor": "ray"})
+        executor_spread(tmp_path, **{**GIVEN, "executor": "ray"})
 
 
-def test_the_profile_of_a_site_becomes_options(tmp_path, monkeypatch):
+def test_the_site_file_becomes_slurm_options(tmp_path, monkeypatch):
     text = """\
 partition: [short, long]
 time: "30"
@@ -63,10 +63,10 @@ setup: ['echo "$USER"']
 environment: {A: b c}
 sbatch: [--nice=100]
 """
-    told = {}
-    monkeypatch.setattr(corpus_executor, "by_slurm", lambda options, submitted: told.update(options))
-    spread_of(tmp_path, **{**GIVEN, "site": site(tmp_path, text), "memory_gib": 3})
-    lines = [line for line in told.pop("env_command").splitlines() if line and not line.startswith("#")]
+    received = {}
+    monkeypatch.setattr(corpus_executor, "start_slurm", lambda options, submitted: received.update(options))
+    executor_spread(tmp_path, **{**GIVEN, "site": site(tmp_path, text), "memory_gib": 3})
+    lines = [line for line in received.pop("env_command").splitlines() if line and not line.startswith("#")]
     assert lines == [
         corpus_executor.NOT_READY,
         'echo "$USER"',
@@ -75,7 +75,7 @@ sbatch: [--nice=100]
         "export A='b c'",
         "export OMP_NUM_THREADS=1",
     ]
-    assert told == {
+    assert received == {
         "time": "30",
         "partition": "short,long",
         "qos": "low",
@@ -85,16 +85,16 @@ sbatch: [--nice=100]
     }
 
 
-def test_a_task_ends_where_a_module_cannot_be_loaded():
+def test_a_task_fails_if_a_module_cannot_be_loaded():
     lines = [corpus_executor.NOT_READY, "module() { return 1; }", "module load gcc || not_ready gcc", "echo on"]
     done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (EXIT_LAUNCH, "")
     assert done.stderr == "gcc cannot be loaded: the task was not started\n"
 
 
-def test_the_command_refuses_it_before_any_stage(tmp_path):
+def test_invalid_executors_are_refused_before_the_first_stage(tmp_path):
     (tmp_path / "x.cdx").touch()
     (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [{tmp_path}/x.cdx]}}\n")
     with raises_code("cli.option_missing", "--executor", "--site"):
-        corpus_command(tmp_path / "c.yaml", only=None, workers=None, as_json=False, executor=Executor("slurm", 2))
+        build_corpus(tmp_path / "c.yaml", only=None, workers=None, as_json=False, executor=Executor("slurm", 2))
     assert not (tmp_path / "work").exists()

@@ -12,9 +12,9 @@ def test_a_masked_language_model_scores_and_the_page_is_written(tmp_path):
     corpus = make_corpus(tmp_path, [["the story was good\na bad story", sentence(1)]], **options)
     assert run(corpus, 1, DISPLAY)["kept"] == 3
     folder = tmp_path / "work/5_sentences"
-    found = read_json(folder / "perplexity.json")
-    assert (found["scorer"], found["num_unknown"]) == ("mlm", 0)
-    assert all(each["perplexity"] > 1 for threshold in found["thresholds"] for each in threshold["below"])
+    result = read_json(folder / "perplexity.json")
+    assert (result["scorer"], result["num_unknown"]) == ("mlm", 0)
+    assert all(entry["perplexity"] > 1 for threshold in result["thresholds"] for entry in threshold["below"])
     assert "pseudo-perplexity" in (folder / "perplexity.html").read_text()
 
 

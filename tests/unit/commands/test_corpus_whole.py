@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from corpus_documents import content
 
-from paratune.commands.corpus import STAGES, corpus_command
+from paratune.commands.corpus_run import STAGES, build_corpus
 from paratune.data.texts import iterate_texts
 
 pytestmark = pytest.mark.slow
@@ -53,15 +53,15 @@ def configure(folder: Path, name: str, workers: int) -> Path:
 def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     pages = [(f"http://www.a{number % 3}.pt/{number}", page(number % 9), "text/html") for number in range(10)]
-    records = [record(*each) for each in (*pages, ("http://a.pt/x.png", b"\x89PNG", "image/png"))]
+    records = [record(*entry) for entry in (*pages, ("http://a.pt/x.png", b"\x89PNG", "image/png"))]
     (folder / "1.warc.gz").write_bytes(b"".join(records))
-    corpus_command(configure(folder, "one", 1), only=None, workers=None, as_json=False)
+    build_corpus(configure(folder, "one", 1), only=None, workers=None, as_json=False)
     return folder
 
 
 def test_all_stages_run_one_after_the_other(made, capsys):
     work = made / "one"
-    corpus_command(made / "one.yaml", only=None, workers=None, as_json=True)
+    build_corpus(made / "one.yaml", only=None, workers=None, as_json=True)
     totals = json.loads(capsys.readouterr().out)
     assert list(totals) == list(STAGES)
     # Of 11 records one is no text, and one page is there twice.
@@ -75,7 +75,7 @@ def test_all_stages_run_one_after_the_other(made, capsys):
     assert {(row["host"], row["timestamp"], row["title"]) for row in rows} >= {("a0.pt", "20100506070809", "n0")}
 
 
-def test_pages_and_report_are_there(made):
+def test_progress_page_and_report_exist(made):
     work = made / "one"
     assert "9 documents, 3,780 words, 270 sentences from 3 hosts." in (work / "report.md").read_text()
     assert "finished; " in (work / "progress.html").read_text()
@@ -84,8 +84,8 @@ def test_pages_and_report_are_there(made):
 
 
 def test_more_workers_give_the_same_files(made):
-    corpus_command(configure(made, "two", 2), only=None, workers=None, as_json=True)
+    build_corpus(configure(made, "two", 2), only=None, workers=None, as_json=True)
     for folder, _ in STAGES.values():
-        one, two = content(made / "one" / folder), content(made / "two" / folder)
-        assert sorted(one) == sorted(two)
-        assert [name for name in one if one[name] != two[name]] in ([], ["corpus.duckdb"]), folder
+        item, two = content(made / "one" / folder), content(made / "two" / folder)
+        assert sorted(item) == sorted(two)
+        assert [name for name in item if item[name] != two[name]] in ([], ["corpus.duckdb"]), folder

@@ -9,8 +9,8 @@ from tiny import tiny_tokenizer
 
 from paratune.commands.data_figures import check_kind, data_view
 from paratune.config.load import load_config
-from paratune.data.load import load_splits
-from paratune.data.tokens import Tokenizing
+from paratune.data.tokens import TokenizeOptions
+from paratune.tasks import make_recipe
 
 CONFIG = """\
 task: {kind: regression}
@@ -40,31 +40,31 @@ def config(tmp_path):
 
 def view(path, tmp_path, *overrides):
     config = load_config(path, overrides).config
-    how = Tokenizing(tiny_tokenizer(), 4, need_token_type_ids=True, cache_dir=tmp_path / "cache")
-    return data_view(config, load_splits(config.data, config.task, how), 4)
+    how = TokenizeOptions(tiny_tokenizer(), 4, need_token_type_ids=True, cache_dir=tmp_path / "cache")
+    return data_view(config, make_recipe(config.task).load_splits(config.data, how), 4)
 
 
-def test_rows_of_all_splits_have_their_columns(config, tmp_path):
-    found = view(config, tmp_path)
-    assert found.splits == {"train": 6, "test": 2}
-    bands = dict(zip(found.labels.tolist(), found.groups, strict=True))
+def test_figures_use_the_columns_of_all_splits(config, tmp_path):
+    result = view(config, tmp_path)
+    assert result.splits == {"train": 6, "test": 2}
+    bands = dict(zip(result.labels.tolist(), result.groups, strict=True))
     # The row without a type, and (of band 5 + 0 / 2) the first row.
     assert bands[4.0] == "(empty)"
     assert bands[5.0] == "1"
-    assert sorted(found.words.tolist()) == [1] + [3] * 7
+    assert sorted(result.words.tolist()) == [1] + [3] * 7
     # Columns of numbers alone, empty fields among them; names are none.
-    assert list(found.numeric) == ["Overall", "Type", "Sparse"]
-    assert np.isfinite(found.numeric["Sparse"]).sum() == 1
-    assert found.texts["Remark"] == ["fine"]  # the row without an essay is in no picture
-    assert len(found.texts["Essay"]) == 8
-    assert {"the", "did"} <= set(found.stop_words)
+    assert list(result.numeric) == ["Overall", "Type", "Sparse"]
+    assert np.isfinite(result.numeric["Sparse"]).sum() == 1
+    assert result.texts["Remark"] == ["fine"]  # the row without an essay is in no picture
+    assert len(result.texts["Essay"]) == 8
+    assert {"the", "did"} <= set(result.stop_words)
 
 
-def test_numbers_that_are_names_are_not_correlated(config, tmp_path):
+def test_ids_are_not_correlated(config, tmp_path):
     assert list(view(config, tmp_path, "data.columns.id=Type").numeric) == ["Overall", "Sparse"]
 
 
-def test_word_clouds_are_of_the_texts_when_none_are_named(config, tmp_path):
+def test_word_clouds_use_the_text_columns_by_default(config, tmp_path):
     assert list(view(config, tmp_path, "data.figures.word_clouds=").texts) == ["Essay"]
 
 
@@ -75,7 +75,7 @@ def test_columns_that_cannot_be_drawn_are_refused(config, tmp_path):
         view(config, tmp_path, "data.figures.word_clouds=[Nothing]")
 
 
-def test_a_column_of_many_values_is_no_type(config, tmp_path, monkeypatch):
+def test_a_column_with_too_many_values_cannot_group(config, tmp_path, monkeypatch):
     monkeypatch.setattr("paratune.commands.data_figures.MAX_GROUPS", 7)
     with raises_code("data.too_many_groups", "8", "7", key="data.figures.by"):
         view(config, tmp_path, "data.figures.by=Name")

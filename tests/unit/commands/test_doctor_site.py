@@ -8,7 +8,7 @@ from raised import raises_code
 from paratune import hardware
 from paratune.cluster.site import Site, read_site
 from paratune.commands import doctor_site
-from paratune.commands.doctor import doctor_command
+from paratune.commands.doctor import doctor
 from paratune.commands.doctor_site import check_size, seconds, site_environment, start_on
 
 SITES = Path(__file__).parents[3] / "configs" / "sites"
@@ -19,11 +19,11 @@ SITES = Path(__file__).parents[3] / "configs" / "sites"
     # man sbatch: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds]
     [("90", 5400), ("90:30", 5430), ("08:00:00", 28800), ("1-12", 129600), ("1-12:30", 131400), ("2-00:00:05", 172805)],
 )
-def test_times_of_slurm(time, expected):
+def test_slurm_times_are_parsed(time, expected):
     assert seconds(time) == expected
 
 
-def test_a_site_is_a_start(monkeypatch):
+def test_the_site_file_gives_the_start_of_the_run(monkeypatch):
     monkeypatch.setattr(doctor_site, "_partitions", list)
     start = start_on(read_site(SITES / "no_internet.yaml"), SITES / "no_internet.yaml")
     assert (start.num_nodes, start.processes_per_node, start.gpus_per_node, start.world_size) == (2, 4, 4, 8)
@@ -33,7 +33,7 @@ def test_a_site_is_a_start(monkeypatch):
     assert start.cores_per_node == 32
 
 
-def test_what_a_profile_names_and_is_not_here(tmp_path, monkeypatch):
+def test_missing_folders_and_partitions_of_a_site_are_found(tmp_path, monkeypatch):
     (tmp_path / "venv").mkdir()
     monkeypatch.setattr(doctor_site, "_partitions", lambda: ["cpu", "gpu"])
     assert start_on(Site(venv=str(tmp_path / "venv"), partition="gpu"), Path("s")).unfit == ()
@@ -43,13 +43,13 @@ def test_what_a_profile_names_and_is_not_here(tmp_path, monkeypatch):
     assert partition[2:] == ("Slurm has no partition gpus (it has: cpu, gpu)", "partition: gpu")
 
 
-def test_partitions_are_those_of_sinfo(monkeypatch):
+def test_partitions_come_from_sinfo(monkeypatch):
     monkeypatch.setattr(doctor_site.shutil, "which", lambda _name: "/usr/bin/sinfo")
     monkeypatch.setattr(hardware, "command_output", lambda *_words: "gpu\ncpu\ngpu")
     assert doctor_site._partitions() == ["gpu", "cpu"]
 
 
-def test_variables_of_a_site_have_those_of_the_shell_in_them(monkeypatch):
+def test_variables_of_a_site_are_expanded(monkeypatch):
     monkeypatch.setenv("WORK_OF_ME", "/work/me")
     assert site_environment(Site(environment={"HF_HOME": "$WORK_OF_ME/hf", "N": 3})) == {
         "HF_HOME": "/work/me/hf",
@@ -67,11 +67,11 @@ def test_variables_of_a_site_have_those_of_the_shell_in_them(monkeypatch):
         ((None, None, None, 0), ("cli.out_of_range", "--nproc", "0", "1")),
     ],
 )
-def test_options_that_do_not_go_together(values, refused):
+def test_conflicting_options_are_refused(values, refused):
     with raises_code(*refused):
         check_size(*values)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_configuration_is_an_error(tmp_path):
     with raises_code("config.file_not_found"):
-        doctor_command(tmp_path / "none.yaml", [], num_processes=None, as_json=True)
+        doctor(tmp_path / "none.yaml", json=True)

@@ -10,8 +10,10 @@ import pytest
 from raised import raises_code
 from tiny import tiny_model
 
-from paratune.commands import infer
-from paratune.commands.infer import _at_rows, evaluate_command, predict_command
+from paratune.api.apply import _at_rows
+from paratune.commands import infer, infer_file
+from paratune.commands.infer import evaluate as run_evaluate
+from paratune.commands.infer import predict as run_predict
 from paratune.errors import EXIT_OK
 from paratune.infer.trained import TrainedModel
 from paratune.models.files import TASK_FILE
@@ -24,13 +26,13 @@ RECORD: dict[str, Any] = {
     "max_length": 16,
     "missing": "drop",
 }
-NONE: dict[str, str | None] = {"text": None, "text_pair": None}
 ROWS = [("good film", "1"), ("bad film", "0"), ("", "1"), ("ugly", ""), (" ", "")]
 
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(infer, "set_up_logging", lambda **_: None)
+    for module in ("paratune.api.evaluate", "paratune.api.predict", "paratune.commands.infer"):
+        monkeypatch.setattr(f"{module}.set_up_logging", lambda **_: None)
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
 
 
@@ -57,16 +59,16 @@ def write(path: Path, header: tuple[str, ...] = ("text", "label"), rows: list[tu
 
 
 def evaluate(model: str, data: str, *, as_json: bool = False) -> int:
-    return evaluate_command(model, data, named=NONE, batch_size=2, device="cpu", as_json=as_json)
+    return run_evaluate(model, data=data, batch_size=2, device="cpu", json=as_json)
 
 
 def predict(model: str, source: str, output: Path, *, overwrite: bool = False, batch_size: int = 2) -> int:
-    return predict_command(
-        model, source, output, named=NONE, batch_size=batch_size, device="cpu", overwrite=overwrite, as_json=True
+    return run_predict(
+        model, input=source, output=output, batch_size=batch_size, device="cpu", overwrite=overwrite, json=True
     )
 
 
-def test_rows_that_were_left_out_are_shown_by_reason(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_dropped_rows_are_shown_by_reason(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     # No column id either: that of the training names rows in its record, and is nothing to ask of other files.
     assert evaluate(model, write(tmp_path / "data.csv")) == EXIT_OK
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -77,21 +79,19 @@ def test_rows_that_were_left_out_are_shown_by_reason(model: str, tmp_path: Path,
     ]
 
 
-def test_labels_that_a_model_gave_are_not_scored(model: str, tmp_path: Path, nothing_computed: None):
+def test_pseudo_labels_are_not_scored(model: str, tmp_path: Path, nothing_computed: None):
     with (tmp_path / "made.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label", "pseudo"), ("a", "1", "false"), ("b", "0", "true")])
     with raises_code("data.pseudo_labels", "made.csv", "--data", "row 1"):
         evaluate(model, str(tmp_path / "made.csv"))
 
 
-def test_nothing_left_out_is_not_shown(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_no_line_without_dropped_rows(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     evaluate(model, write(tmp_path / "data.csv", rows=ROWS[:2]))
     assert "left out" not in capsys.readouterr().out
 
 
-def test_class_names_of_a_model_do_not_act_in_the_terminal(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_class_names_are_escaped_in_the_terminal(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     evaluate(model, write(tmp_path / "data.csv"))
     shown = capsys.readouterr().out
     assert r"go\x1b[2Jod" in shown
@@ -101,7 +101,7 @@ def test_class_names_of_a_model_do_not_act_in_the_terminal(
 @pytest.mark.parametrize(("num_classes", "shown"), [(2, True), (3, False)])
 def test_f1_is_shown_once(num_classes: int, shown: bool, capsys: pytest.CaptureFixture[str]):
     labels = [f"c{number}" for number in range(num_classes)]
-    infer._show(
+    infer_file.show(
         {
             "num_samples": 1,
             "num_dropped": {},
@@ -138,9 +138,9 @@ def test_predict_needs_no_id_and_reads_the_file_once(
     monkeypatch.setattr(read, "_read_file", count)
     output = tmp_path / "out.csv"
     assert predict(model, write(tmp_path / "in.csv"), output) == EXIT_OK
-    said = {"output": str(output), "num_rows": 5, "num_predicted": 3, "share_unknown_tokens": 0.0}
-    said |= {"rows_without_prediction": [2, 4]}
-    assert json.loads(capsys.readouterr().out) == said
+    message = {"output": str(output), "num_rows": 5, "num_predicted": 3, "share_unknown_tokens": 0.0}
+    message |= {"rows_without_prediction": [2, 4]}
+    assert json.loads(capsys.readouterr().out) == message
     assert sources == ["in.csv"]
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -150,7 +150,7 @@ def test_predict_needs_no_id_and_reads_the_file_once(
 
 
 @pytest.mark.parametrize("name", ["id", "row"])
-def test_rows_that_have_a_name_are_not_numbered(model: str, tmp_path: Path, name: str):
+def test_rows_with_an_id_are_not_numbered(model: str, tmp_path: Path, name: str):
     source = write(tmp_path / "in.csv", ("text", name), [("good", "seven"), ("bad", "eight")])
     assert predict(model, source, tmp_path / "out.csv") == EXIT_OK
     with (tmp_path / "out.csv").open(newline="") as file:
@@ -162,7 +162,7 @@ def test_rows_that_have_a_name_are_not_numbered(model: str, tmp_path: Path, name
 def test_rows_without_a_text_are_named(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def say(rows: list[tuple[str, str]]) -> list[str]:
         source, output = write(tmp_path / "in.csv", rows=rows), tmp_path / "out.csv"
-        predict_command(model, source, output, named=NONE, batch_size=2, device="cpu", overwrite=True, as_json=False)
+        run_predict(model, input=source, output=output, batch_size=2, device="cpu", overwrite=True)
         return capsys.readouterr().out.splitlines()[1:]
 
     assert say(ROWS) == ["2 without a text and without a prediction: rows 2, 4 (counted from 0)"]
@@ -173,16 +173,14 @@ def test_rows_without_a_text_are_named(model: str, tmp_path: Path, capsys: pytes
 
 @pytest.mark.parametrize("taken", ["prediction", "score_bad"])
 @pytest.mark.usefixtures("nothing_computed")
-def test_a_column_that_is_taken_is_found_beforehand(model: str, tmp_path: Path, taken: str):
+def test_a_column_name_clash_is_found_before_predicting(model: str, tmp_path: Path, taken: str):
     source = write(tmp_path / "in.csv", ("text", taken))
     with raises_code("data.column_taken", "in.csv", taken):
         predict(model, source, tmp_path / "out.csv")
 
 
 @pytest.mark.usefixtures("nothing_computed")
-def test_an_output_that_cannot_be_written_is_found_beforehand(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_unwritable_output_is_found_before_predicting(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = write(tmp_path / "in.csv")
     (tmp_path / "folder.csv").mkdir()
     with raises_code("output.not_a_file", "folder.csv"):
@@ -200,18 +198,16 @@ def test_an_output_that_cannot_be_written_is_found_beforehand(
         predict(model, source, tmp_path / "out.csv")
 
 
-def test_looking_whether_it_can_be_written_leaves_nothing(tmp_path: Path):
+def test_the_check_of_the_output_leaves_no_file(tmp_path: Path):
     infer.check_output(tmp_path / "out.csv", overwrite=False)
     assert list(tmp_path.iterdir()) == []
 
 
 def _predict(output: Path, *, overwrite: bool = False) -> int:
-    return predict_command(
-        "no-model", "no-file", output, named={}, batch_size=8, device="cpu", overwrite=overwrite, as_json=False
-    )
+    return run_predict("no-model", input="no-file", output=output, batch_size=8, device="cpu", overwrite=overwrite)
 
 
-def test_an_output_that_cannot_be_written_is_said_before_the_work(tmp_path: Path):
+def test_an_invalid_output_is_refused_before_the_model_is_loaded(tmp_path: Path):
     taken = tmp_path / "taken.csv"
     taken.write_text("mine")
     with raises_code("output.format", "out.txt: its"):
@@ -229,10 +225,10 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(tmp_path: Path
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_batch_has_at_least_one_sample(size: int):
     with raises_code("cli.out_of_range", option="--batch-size", value=size):
-        evaluate_command("no-model", "no-file", named={}, batch_size=size, device="cpu", as_json=False)
+        run_evaluate("no-model", data="no-file", batch_size=size, device="cpu")
 
 
-def test_predictions_stand_at_their_rows():
+def test_predictions_are_in_the_rows_of_their_texts():
     placed = _at_rows(np.array([0.5, 0.25], dtype=np.float32), np.array([3, 1]), 4)
     assert placed.to_pylist() == [None, 0.25, None, 0.5]
     assert _at_rows(["b", "a"], np.array([1, 0]), 2).to_pylist() == ["a", "b"]
@@ -240,7 +236,7 @@ def test_predictions_stand_at_their_rows():
 
 def sliced(model: str, data: str | None, *by: str, as_json: bool = True) -> int:
     size, device = (None, "auto") if data is None else (2, "cpu")
-    return evaluate_command(model, data, named=NONE, batch_size=size, device=device, as_json=as_json, by=by)
+    return run_evaluate(model, data=data, batch_size=size, device=device, json=as_json, by=by)
 
 
 def test_scores_by_slice(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -251,20 +247,20 @@ def test_scores_by_slice(model: str, tmp_path: Path, capsys: pytest.CaptureFixtu
         [(*row, topic) for row, topic in zip(rows, "xyzx", strict=True)],
     )
     assert sliced(model, data, "topic", "label", "length", "topic") == EXIT_OK
-    found = json.loads(capsys.readouterr().out)["slices"]
+    result = json.loads(capsys.readouterr().out)["slices"]
     # Of the rows that were kept: z stands beside no text.
-    counts = {name: [(one["value"], one["num_rows"]) for one in slices] for name, slices in found.items()}
+    counts = {name: [(item["value"], item["num_rows"]) for item in slices] for name, slices in result.items()}
     assert counts["topic"] == [("x", 2), ("y", 1)]
     assert counts["label"] == [(NAMES[0], 1), (NAMES[1], 2)]
     assert sum(count for _, count in counts["length"]) == 3
-    assert all(set(one["scores"]) == {"recall"} for one in found["label"])
+    assert all(set(item["scores"]) == {"recall"} for item in result["label"])
     sliced(model, data, "label", as_json=False)
     shown = capsys.readouterr().out
     assert "\x1b[2J" not in shown
     assert "[n/a]" in shown  # a bracket is no markup
 
 
-def test_slices_are_looked_at_before_anything_is_computed(model: str, tmp_path: Path, nothing_computed: None):
+def test_slices_are_checked_before_the_forward_pass(model: str, tmp_path: Path, nothing_computed: None):
     data = write(tmp_path / "data.csv")
     with raises_code("data.column_missing", "topic", "text", name="topic"):
         sliced(model, data, "topic")
@@ -274,7 +270,7 @@ def test_slices_are_looked_at_before_anything_is_computed(model: str, tmp_path: 
         sliced(model, None, "topic")
 
 
-def test_slices_of_the_predictions_that_a_run_kept(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_slices_of_saved_predictions(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     run = tmp_path / "run"
     (tmp_path / "model").rename(run.with_name("moved"))
     run.mkdir()
@@ -290,9 +286,12 @@ def test_slices_of_the_predictions_that_a_run_kept(model: str, tmp_path: Path, c
     columns = {"label": [NAMES[0], NAMES[1]], "prediction": [NAMES[0], NAMES[0]]}
     write_predictions(run, "test", rows=np.asarray([1, 2]), ids=None, columns=columns)
     assert sliced(str(run), None, "topic", "length") == EXIT_OK
-    found = json.loads(capsys.readouterr().out)["slices"]["test"]
-    assert [(one["value"], one["scores"]["accuracy"]["value"]) for one in found["topic"]] == [("x", 0.0), ("y", 1.0)]
-    assert [one["num_rows"] for one in found["length"]] == [2]  # both have one token and the special ones
+    result = json.loads(capsys.readouterr().out)["slices"]["test"]
+    assert [(item["value"], item["scores"]["accuracy"]["value"]) for item in result["topic"]] == [
+        ("x", 0.0),
+        ("y", 1.0),
+    ]
+    assert [item["num_rows"] for item in result["length"]] == [2]  # both have one token and the special ones
     write(tmp_path / "test.csv", ("text", "label", "topic"), [("a b", "1", "x")])
     with raises_code("run.damaged", "test.csv", source=data, split="test"):
         sliced(str(run), None, "topic")
@@ -307,10 +306,6 @@ def test_slices_of_the_predictions_that_a_run_kept(model: str, tmp_path: Path, c
         ("label", {"text_pair": "b"}, "--text-pair"),
     ],
 )
-def test_options_of_a_forward_pass_are_refused_where_kept_predictions_are_read(
-    by: str, options: dict[str, Any], refused: str
-):
-    given: dict[str, Any] = {"named": NONE, "batch_size": None, "device": "auto"}
-    given |= {"named": {**NONE, **options}} if "text_pair" in options else options
+def test_options_of_a_forward_pass_are_refused_for_saved_predictions(by: str, options: dict[str, Any], refused: str):
     with raises_code("cli.no_effect", refused, option=refused):
-        evaluate_command("runs/a", None, as_json=True, by=[by], **given)
+        run_evaluate("runs/a", json=True, by=[by], **options)

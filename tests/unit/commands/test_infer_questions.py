@@ -11,20 +11,20 @@ from raised import raises_code
 from tiny import tiny_config, tiny_tokenizer
 from tiny_questions import squad, tiny_qa_model, write_squad
 
-from paratune.commands import infer
-from paratune.commands.infer import evaluate_command, predict_command
+from paratune.commands.infer import evaluate as run_evaluate
+from paratune.commands.infer import predict as run_predict
 from paratune.data.read import read_table
 from paratune.errors import EXIT_OK
 from paratune.models.files import TASK_FILE
 
-NONE: dict[str, str | None] = {"text": None, "text_pair": None}
 TASK = {"kind": "qa", "stride": 4, "unanswerable": True, "null_threshold": 0.25}
 RECORD: dict[str, Any] = {"task": TASK, "columns": {"text": "question", "text_pair": "context", "label": "answers"}}
 
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(infer, "set_up_logging", lambda **_: None)
+    for module in ("paratune.api.evaluate", "paratune.api.predict", "paratune.commands.infer"):
+        monkeypatch.setattr(f"{module}.set_up_logging", lambda **_: None)
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
 
 
@@ -39,21 +39,21 @@ def model(tmp_path: Path) -> Path:
 
 
 def predict(model: Path, source: Path, output: Path) -> None:
-    options = {"batch_size": 4, "device": "cpu", "overwrite": True, "as_json": True}
-    assert predict_command(str(model), str(source), output, named=NONE, **options) == EXIT_OK
+    options = {"batch_size": 4, "device": "cpu", "overwrite": True, "json": True}
+    assert run_predict(str(model), input=str(source), output=output, **options) == EXIT_OK
 
 
 def evaluate(model: Path, source: Path, *, as_json: bool) -> None:
-    assert evaluate_command(str(model), str(source), named=NONE, batch_size=4, device="cpu", as_json=as_json) == EXIT_OK
+    assert run_evaluate(str(model), data=str(source), batch_size=4, device="cpu", json=as_json) == EXIT_OK
 
 
 def test_evaluate_uses_the_threshold_of_the_training(model: Path, tmp_path: Path, capsys: Any):
     evaluate(model, write_squad(tmp_path / "a.json", 15), as_json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert found["num_samples"] == 15
-    assert found["answers"]["null_threshold"] == 0.25
-    assert found["answers"]["num_with_answer"] + found["answers"]["num_without_answer"] == 15
-    assert set(found["scores"]) >= {"exact", "f1", "has_answer_f1", "no_answer_f1", "best_exact", "best_f1", "loss"}
+    result = json.loads(capsys.readouterr().out)
+    assert result["num_samples"] == 15
+    assert result["answers"]["null_threshold"] == 0.25
+    assert result["answers"]["num_with_answer"] + result["answers"]["num_without_answer"] == 15
+    assert set(result["scores"]) >= {"exact", "f1", "has_answer_f1", "no_answer_f1", "best_exact", "best_f1", "loss"}
 
 
 def test_evaluate_shows_scores_and_thresholds(model: Path, tmp_path: Path, capsys: Any):
@@ -79,7 +79,7 @@ def test_a_json_file_has_the_answers_by_id(model: Path, tmp_path: Path, capsys: 
     assert json.loads(rows[0]["answers"])["text"] == [answer["text"] for answer in first]
 
 
-def test_questions_and_contexts_are_enough(model: Path, tmp_path: Path, capsys: Any):
+def test_predict_needs_only_questions_and_contexts(model: Path, tmp_path: Path, capsys: Any):
     source = tmp_path / "in.csv"
     source.write_text("question,context\nfilm was?,the film was one\n,nothing\nfilm was?,the film was one\n")
     predict(model, source, tmp_path / "out.json")
@@ -88,7 +88,7 @@ def test_questions_and_contexts_are_enough(model: Path, tmp_path: Path, capsys: 
     assert list(json.loads((tmp_path / "out.json").read_text())) == ["0", "2"]
 
 
-def test_an_id_that_comes_twice_has_no_place_in_a_json_file(model: Path, tmp_path: Path):
+def test_repeated_ids_are_refused_for_a_json_file(model: Path, tmp_path: Path):
     source = tmp_path / "in.csv"
     source.write_text("id,question,context\na,film was?,the film was one\na,food was?,the food was one\n")
     with raises_code("output.format", "in.csv"):
@@ -97,7 +97,7 @@ def test_an_id_that_comes_twice_has_no_place_in_a_json_file(model: Path, tmp_pat
     assert not (tmp_path / "out.json").exists()
 
 
-def test_a_question_that_is_too_long_is_left_out_or_refused(model: Path, tmp_path: Path, capsys: Any):
+def test_a_question_that_is_too_long_is_dropped_or_refused(model: Path, tmp_path: Path, capsys: Any):
     value = squad(5)
     value["data"][0]["paragraphs"][0]["qas"][2]["question"] = "very " * 20
     source = tmp_path / "a.json"
@@ -108,16 +108,16 @@ def test_a_question_that_is_too_long_is_left_out_or_refused(model: Path, tmp_pat
     assert json.loads(capsys.readouterr().out)["rows_without_prediction"] == [2]
 
 
-def test_a_model_from_elsewhere_answers_by_its_head(model: Path, tmp_path: Path, capsys: Any, caplog: Any):
+def test_the_head_of_a_foreign_model_is_used(model: Path, tmp_path: Path, capsys: Any, caplog: Any):
     (model / TASK_FILE).unlink()
     source = write_squad(tmp_path / "a.json", 10)
     with caplog.at_level(logging.INFO):
         evaluate(model, source, as_json=True)
     assert "task.null_threshold is 0" in caplog.text
-    found = json.loads(capsys.readouterr().out)
-    assert found["scores"]["no_answer_f1"] is not None
+    result = json.loads(capsys.readouterr().out)
+    assert result["scores"]["no_answer_f1"] is not None
     # Not the threshold that is best for this very file.
-    assert found["answers"]["null_threshold"] == 0
+    assert result["answers"]["null_threshold"] == 0
     predict(model, source, tmp_path / "out.json")
     # Nothing says that questions may lack an answer: the best passage is given.
     assert "" not in json.loads((tmp_path / "out.json").read_text()).values()
@@ -133,10 +133,10 @@ def test_files_of_either_layout_score_a_model(model: Path, tmp_path: Path, capsy
             for qa in paragraph["qas"]:
                 gold = qa["answers"][0] if qa["answers"] else {"text": "", "answer_start": ""}
                 writer.writerow([qa["question"], paragraph["context"], gold["text"], gold["answer_start"]])
-    options: dict[str, Any] = {"batch_size": 4, "device": "cpu", "as_json": True}
+    options: dict[str, Any] = {"batch_size": 4, "device": "cpu", "json": True}
 
     def scores(source: Path, **named: str) -> Any:
-        assert evaluate_command(str(model), str(source), named=named, **options) == EXIT_OK
+        assert run_evaluate(str(model), data=str(source), **named, **options) == EXIT_OK
         return json.loads(capsys.readouterr().out)["scores"]
 
     trained_on_layout = scores(layout)

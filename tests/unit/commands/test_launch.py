@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from raised import check_shown, raises_code
 
-from paratune.commands.jobs import cancel_command, jobs_command
-from paratune.commands.launch import launch_command
+from paratune.commands.jobs import cancel, jobs
+from paratune.commands.launch import launch as run_launch
 from paratune.errors import EXIT_DATA, LaunchError
 
 CONFIG = """\
@@ -54,25 +54,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def launch(here: Path) -> Launch:
     def run(config: str = "c.yaml", *overrides: str, **changed: Any) -> int:
-        given: dict[str, Any] = {
-            "site_path": Path("site.yaml"),
-            "nodes": None,
-            "gpus_per_node": None,
-            "is_array": False,
-            "max_at_once": None,
-            "only_words": [],
-            "retry_failed": False,
-            "after": [],
-            "wait": False,
-            "dry_run": False,
-            "as_json": False,
-        }
-        return launch_command(Path(config), overrides, **{**given, **changed})
+        return run_launch(Path(config), **{"site": Path("site.yaml"), "set_": overrides, **changed})
 
     return run
 
 
-def test_a_dry_run_prints_the_script_and_touches_nothing(launch: Launch, here: Path, capsys: Any):
+def test_a_dry_run_prints_the_script_and_writes_nothing(launch: Launch, here: Path, capsys: Any):
     before = sorted(here.rglob("*"))
     assert launch(dry_run=True, nodes=2) == 0
     shown = capsys.readouterr()
@@ -81,8 +68,26 @@ def test_a_dry_run_prints_the_script_and_touches_nothing(launch: Launch, here: P
     assert sorted(here.rglob("*")) == before
 
 
-def test_what_is_submitted_is_kept_in_the_run_folder(launch: Launch, here: Path, capsys: Any):
-    assert launch("c.yaml", "train.learning_rate=1e-3", as_json=True, after=["7"]) == 0
+def test_calibration_of_a_site(launch: Launch, here: Path, capsys: Any):
+    assert launch(calibrate=True) == 0
+    folder = here / "runs" / "calibration"
+    script = (folder / "slurm" / "job.sh").read_text()
+    assert 'paratune plan --calibrate --write "$config"' in script
+    assert f"export config={folder / 'site.yaml'}" in script
+    assert str(folder / "site.yaml") in capsys.readouterr().err
+    (here / "queue").write_text("1|1|N/A|PENDING|0:00|1||Priority\n")
+    with raises_code("slurm.already_queued", job="1"):
+        launch(calibrate=True)
+    (here / "queue").unlink()
+    (folder / "site.yaml").write_text("")
+    with raises_code("output.exists", path=folder / "site.yaml"):
+        launch(calibrate=True)
+    with raises_code("cli.conflict", options=("--calibrate", "--array")):
+        launch("m.yaml", calibrate=True, array=True)
+
+
+def test_the_run_folder_contains_the_submitted_files(launch: Launch, here: Path, capsys: Any):
+    assert launch("c.yaml", "train.learning_rate=1e-3", json=True, after=["7"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["job"] == "1"
     folder = here / "runs" / "c" / "slurm"
     assert "learning_rate: 0.001" in (folder / "config.yaml").read_text()
@@ -90,16 +95,16 @@ def test_what_is_submitted_is_kept_in_the_run_folder(launch: Launch, here: Path,
     assert (here / "words").read_text() == (
         f"--parsable --dependency=afterok:7 --kill-on-invalid-dep=yes {folder / 'job.sh'}\n"
     )
-    assert jobs_command([], show_all=False, as_json=True) == 0
+    assert jobs(json=True) == 0
     assert json.loads(capsys.readouterr().out)[0]["states"] == {"n/a": 1}
 
 
-def test_data_that_is_not_here_is_spoken_of(launch: Launch, capsys: Any):
+def test_missing_data_gives_a_warning(launch: Launch, capsys: Any):
     assert launch("c.yaml", "data.train=/scratch/gone.csv", dry_run=True) == 0
     check_shown(capsys.readouterr().err, "data.not_on_nodes", "data.train: /scratch/gone.csv")
 
 
-def test_a_second_job_of_a_run_waits_for_the_first_or_is_refused(launch: Launch, here: Path):
+def test_a_second_job_of_a_run_needs_after(launch: Launch, here: Path):
     launch()
     (here / "queue").write_text("1|1|N/A|PENDING|0:00|1||Priority\n")
     with raises_code("slurm.already_queued", "1 of", "--after"):
@@ -109,7 +114,7 @@ def test_a_second_job_of_a_run_waits_for_the_first_or_is_refused(launch: Launch,
     assert launch() == 0
 
 
-def test_of_two_launches_at_one_time_one_is_refused(launch: Launch, here: Path):
+def test_the_second_of_two_simultaneous_launches_is_refused(launch: Launch, here: Path):
     slow = '#!/bin/bash\nsleep 0.5; echo "1|1|N/A|PENDING|0:00|1||Priority" > queue; echo "$@" >> words; echo 1\n'
     (here / "bin" / "sbatch").write_text(slow)
 
@@ -120,21 +125,21 @@ def test_of_two_launches_at_one_time_one_is_refused(launch: Launch, here: Path):
             return str(error)
 
     with ThreadPoolExecutor(2) as both:
-        said = sorted(both.map(one, range(2)))
-    assert said[0] == "0"
-    assert said[1].startswith("job 1 of this run is in the queue")
+        output = sorted(both.map(one, range(2)))
+    assert output[0] == "0"
+    assert output[1].startswith("job 1 of this run is in the queue")
     assert len((here / "words").read_text().splitlines()) == 1
 
 
-def test_an_array_beside_one_that_waits_is_spoken_of(launch: Launch, here: Path, capsys: Any):
-    launch("m.yaml", is_array=True, only_words=["nproc=1"])
+def test_a_second_array_of_a_matrix_gives_a_warning(launch: Launch, here: Path, capsys: Any):
+    launch("m.yaml", array=True, only=["nproc=1"])
     assert "in the queue" not in capsys.readouterr().err
     (here / "queue").write_text("1_[0-1]|1|0-1|PENDING|0:00|1||Priority\n")
-    launch("m.yaml", is_array=True, only_words=["nproc=1"])
+    launch("m.yaml", array=True, only=["nproc=1"])
     check_shown(capsys.readouterr().err, "slurm.runs_queued", "1")
 
 
-def test_a_job_that_slurm_does_not_know_is_not_waited_for(launch: Launch, here: Path):
+def test_after_with_an_unknown_job_is_refused(launch: Launch, here: Path):
     with raises_code("slurm.unknown_job", "--after", "99"):
         launch(after=["7", "99"])
     assert not (here / "words").exists()
@@ -155,27 +160,25 @@ def test_the_number_of_processes_is_checked_before_anything_is_queued(launch: La
     [
         ({"nodes": 0}, ("cli.out_of_range", "--nodes 0", "1")),
         ({"gpus_per_node": -1}, ("cli.out_of_range", "--gpus-per-node -1", "0")),
-        ({"is_array": True, "max_at_once": 0}, ("cli.out_of_range", "--max-at-once 0")),
+        ({"array": True, "max_at_once": 0}, ("cli.out_of_range", "--max-at-once 0")),
         ({"max_at_once": 2}, ("cli.option_missing", "--array")),
-        ({"only_words": ["nproc=1"]}, ("cli.option_missing", "--array")),
+        ({"only": ["nproc=1"]}, ("cli.option_missing", "--array")),
         ({"after": ["1;reboot"]}, ("cli.invalid_value", "--after 1;reboot")),
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_refused(
-    changed: dict[str, Any], refused: tuple[str, ...], launch: Launch
-):
+def test_contradicting_options_of_launch_are_refused(changed: dict[str, Any], refused: tuple[str, ...], launch: Launch):
     with raises_code(*refused):
         launch(**changed)
 
 
 def test_a_matrix_needs_array_and_is_one_for_each_number_of_processes(launch: Launch, here: Path, capsys: Any):
     with raises_code("cli.no_effect", "c.yaml", "--array"):
-        launch("c.yaml", is_array=True)
+        launch("c.yaml", array=True)
     with raises_code("cli.option_missing", "m.yaml", "--array"):
         launch("m.yaml")
-    assert launch("m.yaml", is_array=True, as_json=True, max_at_once=3) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(each["name"], each["num_nodes"], each["num_processes"], each["num_runs"]) for each in found] == [
+    assert launch("m.yaml", array=True, json=True, max_at_once=3) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [(entry["name"], entry["num_nodes"], entry["num_processes"], entry["num_runs"]) for entry in result] == [
         ("m-1", 1, 1, 2),
         ("m-4", 2, 4, 2),
     ]
@@ -187,19 +190,19 @@ def test_a_matrix_needs_array_and_is_one_for_each_number_of_processes(launch: La
     assert len(list((here / "runs" / "m" / "configs").iterdir())) == 4
 
 
-def test_a_run_on_part_of_a_second_node_is_refused(launch: Launch, here: Path):
+def test_a_run_on_incomplete_nodes_is_refused(launch: Launch, here: Path):
     Path("m.yaml").write_text("base: c.yaml\naxes: {run.seed: [1, 2]}\nnproc: 3\nmax_nproc: 8\n")
     Path("c.yaml").write_text(CONFIG.replace("16", "12"))
     with raises_code("site.too_small", "3", "2"):
-        launch("m.yaml", is_array=True)
+        launch("m.yaml", array=True)
 
 
 def test_nodes_of_the_matrix_divide_the_processes(launch: Launch, here: Path, capsys: Any):
     # Two nodes with 1 and 2 processes each, and one node with 2.
     axes = "{way: {one: {nproc: 2, nodes: 1}, two: {nproc: 2, nodes: 2}, four: {nproc: 4, nodes: 2}}}"
     Path("m.yaml").write_text(f"base: c.yaml\naxes: {axes}\n")
-    assert launch("m.yaml", is_array=True, as_json=True) == 0
-    jobs = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert launch("m.yaml", array=True, json=True) == 0
+    jobs = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert {name: (job["num_nodes"], job["num_processes"]) for name, job in jobs.items()} == {
         "m-2-nodes-1": (1, 2), "m-2-nodes-2": (2, 2), "m-4-nodes-2": (2, 4)
     }  # fmt: skip
@@ -208,35 +211,35 @@ def test_nodes_of_the_matrix_divide_the_processes(launch: Launch, here: Path, ca
     assert "#SBATCH --gres=gpu:1" in scripts["m-2-nodes-2"]
     assert "#SBATCH --nodes=2" in scripts["m-4-nodes-2"]
     with raises_code("cli.conflict", "nodes: 1", option="--nodes", value=2):
-        launch("m.yaml", is_array=True, nodes=2)
+        launch("m.yaml", array=True, nodes=2)
 
 
 def test_nodes_of_the_command_line_and_of_the_site_divide_the_processes_of_a_matrix(
     launch: Launch, here: Path, capsys: Any
 ):
     Path("m.yaml").write_text("base: c.yaml\naxes: {nproc: [2, 4]}\n")
-    assert launch("m.yaml", is_array=True, as_json=True, nodes=2) == 0
+    assert launch("m.yaml", array=True, json=True, nodes=2) == 0
     assert [job["num_nodes"] for job in json.loads(capsys.readouterr().out)] == [2, 2]
     Path("site.yaml").write_text("nodes: 2\ngpus_per_node: 2\n")
-    assert launch("m.yaml", is_array=True, as_json=True) == 0
+    assert launch("m.yaml", array=True, json=True) == 0
     assert [job["num_nodes"] for job in json.loads(capsys.readouterr().out)] == [2, 2]
     Path("m.yaml").write_text("base: c.yaml\naxes: {nproc: [1, 4]}\n")
-    with raises_code("site.too_small", name="nproc-1", num_processes=1, num_nodes=2, most=2):
-        launch("m.yaml", is_array=True, dry_run=True)
+    with raises_code("site.too_small", name="nproc-1", num_processes=1, num_nodes=2, limit=2):
+        launch("m.yaml", array=True, dry_run=True)
 
 
-def test_waiting_ends_as_the_run_ends_and_shows_its_last_words(launch: Launch, here: Path, capsys: Any):
+def test_wait_returns_the_exit_code_and_prints_the_last_lines(launch: Launch, here: Path, capsys: Any):
     folder = here / "runs" / "c" / "slurm"
     folder.mkdir(parents=True)
     (folder / "1.exit").write_text(f"{EXIT_DATA}\n")
     (folder / "1.node0.txt").write_text("error: data.csv line 7: \x1b[31mno label\n")
     assert launch(wait=True) == EXIT_DATA
-    said = capsys.readouterr().err
-    assert "job 1 c: ended with 3" in said
-    assert "line 7: \\x1b[31mno label" in said
+    output = capsys.readouterr().err
+    assert "job 1 c: ended with 3" in output
+    assert "line 7: \\x1b[31mno label" in output
 
 
-def test_a_finished_run_is_left_alone(launch: Launch, here: Path, capsys: Any):
+def test_a_finished_run_is_not_submitted(launch: Launch, here: Path, capsys: Any):
     folder = here / "runs" / "c"
     folder.mkdir(parents=True)
     for name in ("summary.json", "run.json"):
@@ -249,27 +252,27 @@ def test_a_finished_run_is_left_alone(launch: Launch, here: Path, capsys: Any):
 
 
 def test_cancelling_by_number_and_by_folder(launch: Launch, here: Path, capsys: Any):
-    assert cancel_command(["12", "13_4"], as_json=False) == 0
+    assert cancel("12", "13_4") == 0
     assert (here / "cancelled").read_text() == "12 13_4\n"
     launch()
     with raises_code("slurm.unknown_job"):
-        cancel_command(["runs/c"], as_json=False)
+        cancel("runs/c")
     (here / "queue").write_text("1|1|N/A|RUNNING|0:05|1|n1|None\n")
-    assert cancel_command(["runs/c"], as_json=True) == 0
+    assert cancel("runs/c", json=True) == 0
     assert (here / "cancelled").read_text() == "1\n"
     # Of these scancel says nothing, and ends with 0.
     with raises_code("slurm.unknown_job", "99"):
-        cancel_command(["12", "99"], as_json=False)
+        cancel("12", "99")
     (here / "state").write_text("COMPLETED")
     with raises_code("slurm.unknown_job", "12", "COMPLETED"):
-        cancel_command(["12"], as_json=False)
+        cancel("12")
     # One that the controller cannot be asked for may well be there.
     (here / "down").touch()
     with raises_code("slurm.refused", "Unable to contact slurm controller"):
-        cancel_command(["12"], as_json=False)
+        cancel("12")
     assert (here / "cancelled").read_text() == "1\n"
     with raises_code("cli.invalid_value"):
-        cancel_command(["runs/nothing"], as_json=False)
+        cancel("runs/nothing")
 
 
 def test_a_run_of_an_array_is_cancelled_under_any_of_its_numbers(
@@ -278,16 +281,16 @@ def test_a_run_of_an_array_is_cancelled_under_any_of_its_numbers(
     # As scontrol shows an array 2 of two runs, the first of which is job 3; `scancel 3` finds nothing, and ends with 0.
     first = {"2_0": {"JobId": "3", "ArrayJobId": "2", "ArrayTaskId": "0", "JobState": "RUNNING"}}
     both = {**first, "2_1": {"JobId": "2", "ArrayJobId": "2", "ArrayTaskId": "1", "JobState": "PENDING"}}
-    monkeypatch.setattr("paratune.commands.jobs.known", lambda number: both if number == "2" else first)
+    monkeypatch.setattr("paratune.commands.jobs.controller_facts", lambda number: both if number == "2" else first)
     for number, cancelled in (("3", "2_0"), ("2_0", "2_0"), ("2", "2")):
-        assert cancel_command([number], as_json=False) == 0
+        assert cancel(number) == 0
         assert (here / "cancelled").read_text() == f"{cancelled}\n"
 
 
 def test_jobs_are_shown_as_a_table(launch: Launch, here: Path, capsys: Any):
-    assert jobs_command([], show_all=False, as_json=False) == 0
-    assert "nothing was submitted from here" in capsys.readouterr().err
+    assert jobs() == 0
+    assert "no submitted jobs here" in capsys.readouterr().err
     launch()
     (here / "queue").write_text("1|1|N/A|PENDING|0:00|1||Priority\n")
-    assert jobs_command([], show_all=False, as_json=False) == 0
+    assert jobs() == 0
     assert "pending (Priority)" in capsys.readouterr().out.replace("\n", " ")

@@ -8,7 +8,7 @@ from raised import raises_code
 
 from paratune.commands.matrix_data import check_matrices, data_section
 from paratune.records.sweep import CONFIGS_FOLDER, read_sweep
-from paratune.report.sweep import make_sweep
+from paratune.reports.matrix import make_sweep
 
 pytest.importorskip("matplotlib")
 CONFIG = """
@@ -37,7 +37,7 @@ def matrix(folder: Path, kind: str = "regression", **second: str) -> Path:
     return made
 
 
-def test_the_page_has_the_figures_of_the_data_behind_its_own(tmp_path: Path):
+def test_the_page_contains_the_figures_of_the_data(tmp_path: Path):
     folder = matrix(tmp_path)
     check_matrices([folder])
     report = make_sweep(folder, tmp_path / "out", more=data_section)
@@ -53,12 +53,12 @@ def test_the_page_has_the_figures_of_the_data_behind_its_own(tmp_path: Path):
     assert section.drawings[-1].note in page  # of too few texts for a word cloud
 
 
-def test_the_heading_names_the_run_where_runs_have_other_data(tmp_path: Path):
+def test_the_heading_names_the_run_if_runs_differ_in_data(tmp_path: Path):
     folder = matrix(tmp_path, **{"data.train.fingerprint": "cd" * 32})
     assert make_sweep(folder, None, more=data_section).sections[-1].heading == "The data of ddp"
 
 
-def test_what_has_no_such_figures_is_refused(tmp_path: Path):
+def test_matrices_without_such_figures_are_refused(tmp_path: Path):
     with raises_code("cli.no_effect", num_matrices=0):
         check_matrices([])
     folder = matrix(tmp_path)
@@ -71,7 +71,7 @@ def test_what_has_no_such_figures_is_refused(tmp_path: Path):
         check_matrices([folder])
 
 
-def test_a_matrix_without_a_finished_run_has_none(tmp_path: Path):
+def test_a_matrix_without_a_finished_run_has_no_figures(tmp_path: Path):
     states = dict.fromkeys(("ddp", "zero3"), ("pending", None))
     make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(), states=states)
     with raises_code("report.no_run"):

@@ -9,9 +9,9 @@ from raised import raises_code
 from tiny import tiny_config, tiny_tokenizer
 
 from paratune.commands import plan_matrix
-from paratune.commands.plan import PlanArguments, plan_command
+from paratune.commands.plan import PlanArguments, plan
 from paratune.errors import EXIT_OK
-from paratune.report.sweep.planned import read_plan
+from paratune.reports.matrix.planned import read_plan
 
 MATRIX = """\
 name: m
@@ -49,12 +49,12 @@ def test_each_run_is_planned_with_its_own_strategy_and_processes(
 ):
     written = tmp_path / "plan.json"
 
-    assert plan_command(path, (), WANTED, write=written, as_json=True) == EXIT_OK
+    assert plan(path, wanted=WANTED, write=written, json=True) == EXIT_OK
 
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert found == json.loads(written.read_text())
-    cells = found["cells"]
-    assert {name: (each["strategy"], each["num_ranks"]) for name, each in cells.items()} == {
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert result == json.loads(written.read_text())
+    cells = result["cells"]
+    assert {name: (entry["strategy"], entry["num_ranks"]) for name, entry in cells.items()} == {
         "one_seed-1": ("single", 1),
         "one_seed-2": ("single", 1),
         "two_seed-1": ("zero3", 2),
@@ -70,7 +70,7 @@ def test_each_run_is_planned_with_its_own_strategy_and_processes(
 
 
 def test_the_table_has_a_line_for_each_run(path: Path, capsys: pytest.CaptureFixture[str]):
-    assert plan_command(path, (), WANTED, write=None, as_json=False) == EXIT_OK
+    assert plan(path, wanted=WANTED) == EXIT_OK
 
     out = capsys.readouterr().out
     assert [line.split()[:2] for line in out.splitlines()[2:6]] == [
@@ -85,17 +85,17 @@ def test_a_fitted_baseline_is_not_planned_as_its_encoder(path: Path, capsys: pyt
     fitted = "    words: {baseline: {kind: tfidf}, strategy: single}\n  run.seed"
     path.write_text(path.read_text().replace("  run.seed", fitted, 1))
 
-    assert plan_command(path, (), WANTED, write=None, as_json=True) == EXIT_OK
+    assert plan(path, wanted=WANTED, json=True) == EXIT_OK
 
     cells = json.loads(capsys.readouterr().out)["cells"]
     assert list(cells["words_seed-1"]) == ["reason"]
     assert cells["one_seed-1"]["num_ranks"] == 1
 
 
-def test_what_has_no_effect_or_is_absent_is_refused(path: Path, tmp_path: Path):
+def test_options_without_effect_and_missing_files_are_refused(path: Path, tmp_path: Path):
     with raises_code("cli.no_effect", option="--devices"):
-        plan_command(path, (), PlanArguments(devices="1", max_length=8), write=None, as_json=True)
+        plan(path, wanted=PlanArguments(devices="1", max_length=8), json=True)
     with raises_code("output.format", "best.yaml", option="--write"):
-        plan_command(path, (), WANTED, write=tmp_path / "best.yaml", as_json=True)
+        plan(path, wanted=WANTED, write=tmp_path / "best.yaml", json=True)
     with raises_code("data.not_found", "absent.csv"):
-        plan_command(path, (), PlanArguments(device="a100-40gb"), write=None, as_json=True)
+        plan(path, wanted=PlanArguments(device="a100-40gb"), json=True)

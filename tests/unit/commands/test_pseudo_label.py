@@ -8,8 +8,8 @@ import pytest
 from raised import check_logged, raises_code
 from tiny import tiny_model
 
-from paratune.commands import pseudo_label
-from paratune.commands.pseudo_label import pseudo_label_command
+from paratune.commands import pseudo_label as command
+from paratune.commands.pseudo_label import pseudo_label
 from paratune.data.read import read_table
 from paratune.infer import labelling
 from paratune.models.files import TASK_FILE
@@ -23,7 +23,7 @@ RECORD = {
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch, tmp_path):
-    monkeypatch.setattr(pseudo_label, "set_up_logging", lambda **_: None)
+    monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
 
 
@@ -43,17 +43,15 @@ def texts(tmp_path):
 
 def label(targets, texts, output, threshold=0.5001, **options):
     defaults = {"max_per_class": None, "limit": None, "overwrite": False}
-    named = {"text": None, "text_pair": None, "label": None}
-    return pseudo_label_command(
-        targets,
-        texts,
-        output,
+    return pseudo_label(
+        *targets,
+        input=texts,
+        output=output,
         threshold=threshold,
-        named=named,
         batch_size=2,
         device="cpu",
-        as_json=True,
-        **(defaults | options),
+        json=True,
+        **defaults | options,
     )
 
 
@@ -73,12 +71,12 @@ def test_the_output_is_what_a_training_reads_and_the_record_counts_every_row(tmp
     assert record["num_rows"] == {"without_text": 1, "repeated": 1, "kept": 3}
     assert sum(record["num_rows"].values()) == record["input"]["num_rows"] == 5
     assert record["output"]["sha256"] == hashlib.sha256(output.read_bytes()).hexdigest()
-    assert sum(each["num_kept"] for each in record["classes"].values()) == 3
-    assert sum(each["num_rows"] for each in record["histogram"]) == 3
+    assert sum(entry["num_kept"] for entry in record["classes"].values()) == 3
+    assert sum(entry["num_rows"] for entry in record["histogram"]) == 3
     assert "not a run" in record["overlap_unknown"]["train"][str(tmp_path / "a")]
 
 
-def test_a_class_that_no_kept_row_has_is_warned_of(tmp_path, texts, caplog):
+def test_a_class_without_kept_rows_gives_a_warning(tmp_path, texts, caplog):
     label([model(tmp_path / "a")], texts, tmp_path / "made.csv", limit=1)
     check_logged(caplog, "pseudo_label.class_empty", "texts.csv")
 
@@ -93,12 +91,12 @@ def test_a_class_that_no_kept_row_has_is_warned_of(tmp_path, texts, caplog):
         ({"max_per_class": 0}, ("cli.out_of_range", "--max-per-class", "0", "1")),
     ],
 )
-def test_rules_that_mean_nothing_are_refused(tmp_path, texts, options, refused):
+def test_invalid_thresholds_are_refused(tmp_path, texts, options, refused):
     with raises_code(*refused):
         label([model(tmp_path / "a")], texts, tmp_path / "made.csv", **options)
 
 
-def test_models_that_do_not_belong_together_are_refused(tmp_path, texts):
+def test_models_with_different_tasks_are_refused(tmp_path, texts):
     first = model(tmp_path / "a")
     other = model(tmp_path / "b", task={"kind": "classification", "labels": ["no", "yes"]})
     with raises_code("pseudo_label.models_differ", "classification", "yes"):
@@ -118,7 +116,7 @@ def test_models_that_do_not_belong_together_are_refused(tmp_path, texts):
         ({"id": "sentiment"}, ("data.column_taken", "sentiment")),
     ],
 )
-def test_columns_that_would_be_written_over_are_refused(tmp_path, columns, refused):
+def test_columns_that_would_be_overwritten_are_refused(tmp_path, columns, refused):
     (tmp_path / "texts.csv").write_text("review,confidence,sentiment\ngood film,1,2\n")
     named = model(tmp_path / "a", columns=RECORD["columns"] | columns)
     with raises_code(*refused):
@@ -129,13 +127,13 @@ def test_columns_that_would_be_written_over_are_refused(tmp_path, columns, refus
 def test_columns_that_any_run_kept_together_are_kept(tmp_path, monkeypatch):
     (tmp_path / "texts.csv").write_text("review,author,day\ngood film,x,1\n")
     groups = iter(["author", "day"])
-    monkeypatch.setattr(labelling, "group_by_of", lambda _: next(groups))
+    monkeypatch.setattr(labelling, "read_group_by", lambda _: next(groups))
     models = [model(tmp_path / name) for name in "ab"]
     label(models, str(tmp_path / "texts.csv"), tmp_path / "made.csv")
     assert read_table(str(tmp_path / "made.csv")).column_names[:4] == ["review", "author", "day", "sentiment"]
 
 
-def test_a_record_that_cannot_be_made_leaves_no_output(tmp_path, texts, monkeypatch):
+def test_an_error_in_the_record_leaves_no_output(tmp_path, texts, monkeypatch):
     def fail(*_):
         raise OSError("no")
 
@@ -145,7 +143,7 @@ def test_a_record_that_cannot_be_made_leaves_no_output(tmp_path, texts, monkeypa
     assert not list(tmp_path.glob("made*"))
 
 
-def test_nothing_certain_writes_nothing(tmp_path, texts):
+def test_without_confident_rows_nothing_is_written(tmp_path, texts):
     with raises_code("data.nothing_kept", "--threshold", "1", "0", "3"):
         label([model(tmp_path / "a")], texts, tmp_path / "made.csv", threshold=1.0)
     assert not list(tmp_path.glob("made*"))
@@ -160,8 +158,8 @@ def test_one_regression_model_is_refused_and_two_give_a_number_on_the_scale(tmp_
     with raises_code("task.unsupported"):
         label([str(models[0])], texts, tmp_path / "made.jsonl")
     with raises_code("cli.no_effect", "--max-per-class", "2"):
-        label([str(each) for each in models], texts, tmp_path / "made.jsonl", max_per_class=2)
-    label([str(each) for each in models], texts, tmp_path / "made.jsonl", threshold=9.0)
+        label([str(entry) for entry in models], texts, tmp_path / "made.jsonl", max_per_class=2)
+    label([str(entry) for entry in models], texts, tmp_path / "made.jsonl", threshold=9.0)
     for row in read_table(str(tmp_path / "made.jsonl")).to_pylist():
         assert row["sentiment"] == min(9, max(0, int(row["prediction"] * 2 + 0.5) / 2))
         assert row["spread"] >= 0

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.commands.tokenizer import compare_command, train_command
-from paratune.tokenizer.train import TokenizerRecipe
+from paratune.commands.tokenizer import tokenizer_compare, tokenizer_train
 
 
 @pytest.fixture
@@ -18,20 +17,20 @@ def texts(tmp_path: Path) -> str:
 
 
 def train(texts: str, output: Path, **options) -> int:
-    options = {"column": "text", "overwrite": False, "as_json": True, **options}
-    return train_command([texts], output, TokenizerRecipe(vocab_size=60), **options)
+    options = {"column": "text", "json": True, **options}
+    return tokenizer_train(texts, output=output, vocab_size=60, **options)
 
 
 def test_a_tokenizer_is_trained_and_compared(tmp_path: Path, texts: str, capsys):
     assert train(texts, tmp_path / "mine") == 0
     made = json.loads(capsys.readouterr().out)
     assert made["num_texts"] == 20
-    assert compare_command([str(tmp_path / "mine")], [texts], column="text", limit=2, as_json=True) == 0
-    found = json.loads(capsys.readouterr().out)["tokenizers"][0]
-    assert (found["num_texts"], found["num_words"], found["unknown_share"]) == (2, 9, 0)
+    assert tokenizer_compare(str(tmp_path / "mine"), texts=[texts], column="text", limit=2, json=True) == 0
+    result = json.loads(capsys.readouterr().out)["tokenizers"][0]
+    assert (result["num_texts"], result["num_words"], result["unknown_share"]) == (2, 9, 0)
 
 
-def test_nothing_is_replaced_unless_asked(tmp_path: Path, texts: str):
+def test_existing_tokenizers_are_replaced_only_with_overwrite(tmp_path: Path, texts: str):
     train(texts, tmp_path / "mine")
     with raises_code("output.exists", "--output", "--overwrite"):
         train(texts, tmp_path / "mine")
@@ -42,7 +41,7 @@ def test_nothing_is_replaced_unless_asked(tmp_path: Path, texts: str):
     assert (tmp_path / "mine" / "tokenizer.json").exists()
 
 
-def test_folders_above_the_output_are_made(tmp_path: Path, texts: str):
+def test_parent_folders_of_the_output_are_created(tmp_path: Path, texts: str):
     assert train(texts, tmp_path / "a" / "b" / "mine") == 0
     assert (tmp_path / "a" / "b" / "mine" / "tokenizer.json").is_file()
 
@@ -53,8 +52,8 @@ def test_an_output_below_a_file_is_refused_before_anything_is_read(tmp_path: Pat
         train("no such file", tmp_path / "a" / "b" / "mine")
 
 
-def test_comparing_asks_for_each_once(texts: str):
+def test_compare_refuses_repeated_tokenizers(texts: str):
     with raises_code("cli.named_twice"):
-        compare_command(["a", "a"], [texts], column="text", limit=1, as_json=True)
+        tokenizer_compare("a", "a", texts=[texts], column="text", limit=1, json=True)
     with raises_code("cli.out_of_range", option="--limit", value=0):
-        compare_command(["a"], [texts], column="text", limit=0, as_json=True)
+        tokenizer_compare("a", texts=[texts], column="text", limit=0, json=True)

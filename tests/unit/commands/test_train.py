@@ -11,6 +11,7 @@ from raised import raises_code
 from paratune.commands import train as command
 from paratune.config.load import load_config
 from paratune.errors import EXIT_LAUNCH
+from paratune.processes.place import RENDEZVOUS_VARIABLE
 from paratune.records import RUN_FILE, SUMMARY_FILE
 
 CONFIG = """\
@@ -22,14 +23,18 @@ batch: {global: 6}
 strategy: ddp
 """
 
+TRAIN_HERE = "paratune.api.train.train_here"
+LAUNCH = "paratune.launch.smaller_batches.launch_with_smaller_batches"
+
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", command.RENDEZVOUS_VARIABLE):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", RENDEZVOUS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "c.yaml"
     path.write_text(CONFIG)
+    (tmp_path / "x.csv").touch()
     return path
 
 
@@ -42,15 +47,7 @@ def _train(
     overrides: Sequence[str] = (),
     as_json: bool = False,
 ) -> int:
-    return command.train_command(
-        config,
-        overrides,
-        num_processes=num_processes,
-        resume=resume,
-        overwrite=overwrite,
-        as_json=as_json,
-        began=0.0,
-    )
+    return command.train(config, set_=overrides, nproc=num_processes, resume=resume, overwrite=overwrite, json=as_json)
 
 
 @pytest.mark.parametrize(
@@ -62,10 +59,10 @@ def _train(
         ({"num_processes": 4}, ("batch.uneven_share", "6", "4")),
     ],
 )
-def test_what_cannot_be_run_is_said_before_anything_starts(
+def test_invalid_runs_are_refused_before_processes_start(
     named: dict, refused: tuple[str, ...], config: Path, monkeypatch
 ):
-    monkeypatch.setattr(command, "launch_until_it_fits", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr(LAUNCH, lambda *_: pytest.fail("processes were started"))
     with raises_code(*refused):
         _train(config, **named)
 
@@ -79,9 +76,7 @@ def test_torchrun_and_nproc_exclude_each_other(config: Path, monkeypatch: pytest
 
 def test_nproc_starts_the_same_command_line_in_every_process(config: Path, monkeypatch: pytest.MonkeyPatch):
     started = []
-    monkeypatch.setattr(
-        command, "launch_until_it_fits", lambda arguments, count: started.append((arguments, count)) or 75
-    )
+    monkeypatch.setattr(LAUNCH, lambda arguments, count: started.append((arguments, count)) or 75)
     monkeypatch.setattr("sys.argv", ["paratune", "train", "c.yaml", "--nproc", "2"])
 
     assert _train(config, num_processes=2) == 75
@@ -89,12 +84,14 @@ def test_nproc_starts_the_same_command_line_in_every_process(config: Path, monke
 
 
 def test_a_process_of_the_launcher_starts_no_others(config: Path, monkeypatch: pytest.MonkeyPatch):
-    values = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", command.RENDEZVOUS_VARIABLE: "file:///nowhere"}
+    values = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", RENDEZVOUS_VARIABLE: "file:///nowhere"}
     monkeypatch.setattr(os, "environ", {**os.environ, **values})
-    monkeypatch.setattr(command, "launch_until_it_fits", lambda *_: pytest.fail("processes were started"))
-    monkeypatch.setattr(command, "_train_here", lambda *_, rank, **__: rank)
+    monkeypatch.setattr(LAUNCH, lambda *_: pytest.fail("processes were started"))
+    ranks = []
+    monkeypatch.setattr(TRAIN_HERE, lambda *_, rank, **__: ranks.append(rank))
 
-    assert _train(config, num_processes=2) == 1
+    assert _train(config, num_processes=2) == 0
+    assert ranks == [1]
 
 
 def _begun(config: Path, *, finished: bool = False) -> Path:
@@ -117,7 +114,7 @@ def _begun(config: Path, *, finished: bool = False) -> Path:
         (True, ["batch.global=8"], ("run.other_configuration", "global batch: 6", "8")),
     ],
 )
-def test_every_rank_finds_out_by_itself_before_it_waits_for_others(
+def test_every_rank_checks_the_run_before_it_waits_for_others(
     rank: str,
     resume: bool,
     override: list[str],
@@ -128,15 +125,15 @@ def test_every_rank_finds_out_by_itself_before_it_waits_for_others(
     _begun(config)
     for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(command, "_train_here", lambda *_, **__: pytest.fail("it went on to load torch"))
+    monkeypatch.setattr(TRAIN_HERE, lambda *_, **__: pytest.fail("it went on to load torch"))
 
     with raises_code(*refused):
         _train(config, resume=resume, overrides=override)
 
 
-def test_the_same_global_batch_may_be_said_otherwise(config: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_same_global_batch_resumes_under_another_option(config: Path, monkeypatch: pytest.MonkeyPatch):
     _begun(config)
-    monkeypatch.setattr(command, "launch_until_it_fits", lambda *_: 0)
+    monkeypatch.setattr(LAUNCH, lambda *_: 0)
 
     # 6 = 3 a device on 2 ranks
     assert _train(config, resume=True, num_processes=2, overrides=["batch.global=", "batch.per_device=3"]) == 0
@@ -144,11 +141,11 @@ def test_the_same_global_batch_may_be_said_otherwise(config: Path, monkeypatch: 
         _train(config, resume=True, num_processes=2, overrides=["batch.global=", "batch.per_device=2"])
 
 
-def test_a_finished_run_is_gone_on_with_by_saying_so(
+def test_resume_of_a_finished_run_prints_its_result(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     _begun(config, finished=True)
-    monkeypatch.setattr(command, "launch_until_it_fits", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr(LAUNCH, lambda *_: pytest.fail("processes were started"))
 
     assert _train(config, resume=True, num_processes=2, as_json=True) == 0
     shown = capsys.readouterr()
@@ -167,7 +164,7 @@ def test_a_finished_run_is_gone_on_with_by_saying_so(
         (75, False, False, False),
     ],
 )
-def test_when_processes_died_the_checkpoint_to_go_on_from_is_named(
+def test_a_failed_launch_prints_the_checkpoint_to_resume_from(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys, code: int, resume: bool, is_old: bool, named: bool
 ):
     def start(arguments: list[str], count: int) -> int:
@@ -177,7 +174,22 @@ def test_when_processes_died_the_checkpoint_to_go_on_from_is_named(
             os.utime(folder, (0, 0) if is_old else None)
         return code
 
-    monkeypatch.setattr(command, "launch_until_it_fits", start)
+    monkeypatch.setattr(LAUNCH, start)
     assert _train(config, num_processes=2, resume=resume) == code
-    said = "--resume continues from runs/c/checkpoints/step_001000\n"
-    assert capsys.readouterr().err == (said if named else "")
+    output = "--resume continues from runs/c/checkpoints/step_001000\n"
+    assert capsys.readouterr().err == (output if named else "")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "refused"),
+    [
+        (["data.train=x.cvs"], ("data.not_found", "data.train", "x.cvs", "x.csv")),
+        (["model.name=./nowhere"], ("model.not_found", "./nowhere")),
+    ],
+)
+def test_missing_files_are_found_before_torch_is_imported(
+    overrides: list[str], refused: tuple[str, ...], config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(TRAIN_HERE, lambda *_, **__: pytest.fail("torch would be imported"))
+    with raises_code(*refused):
+        _train(config, overrides=overrides)

@@ -19,7 +19,7 @@ from patience import PATIENCE_S
 from raised import raises_code
 from watched import event, finish, held, log, step, training
 
-from paratune.commands.watch import watch_command
+from paratune.commands.watch import watch as run_watch
 from paratune.errors import EXIT_OK
 
 # What a shell starts in the background ignores SIGINT, and so does all that it starts.
@@ -27,7 +27,7 @@ CODE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);
 
 
 def watch(*paths: Path, once: bool = True, as_json: bool = False) -> int:
-    return watch_command(paths, once=once, interval=1.0, as_json=as_json)
+    return run_watch(*paths, once=once, interval=1.0, json=as_json)
 
 
 def fresh(folder: Path) -> Path:
@@ -42,7 +42,7 @@ def test_once_prints_one_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "step 11 of 100 (11.0%)" in capsys.readouterr().out
 
 
-def test_without_a_terminal_it_is_as_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_without_a_terminal_watch_prints_one_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with held(fresh(tmp_path / "r")):
         assert watch(tmp_path / "r", once=False) == EXIT_OK
     out = capsys.readouterr().out
@@ -54,8 +54,8 @@ def test_json_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     finish(tmp_path / "done")
     with held(fresh(tmp_path / "r")):
         assert watch(tmp_path, as_json=True) == EXIT_OK
-    found = json.loads(capsys.readouterr().out)
-    assert (found["runs"][0]["state"], found["others"]) == ("training", {"finished": 1})
+    result = json.loads(capsys.readouterr().out)
+    assert (result["runs"][0]["state"], result["others"]) == ("training", {"finished": 1})
 
 
 def test_without_paths_it_looks_below_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
@@ -72,7 +72,7 @@ def test_bad_input_is_named(tmp_path: Path):
         watch(tmp_path / "nowhere")
     for interval in (0.0, -1.0, float("nan"), float("inf")):
         with raises_code("cli.out_of_range", option="--interval"):
-            watch_command([tmp_path], once=True, interval=interval, as_json=False)
+            run_watch(tmp_path, once=True, interval=interval)
 
 
 class Terminal:
@@ -149,7 +149,7 @@ def test_the_live_view_follows_a_run_to_its_end(tmp_path: Path):
     assert "accuracy 0.9" in after
 
 
-def test_a_resized_terminal_is_drawn_anew_at_once(tmp_path: Path):
+def test_a_resized_terminal_is_redrawn_at_once(tmp_path: Path):
     folder = fresh(tmp_path / "r")
     with held(folder):
         terminal = Terminal(str(tmp_path), "--interval", "600")
@@ -163,7 +163,7 @@ def test_a_resized_terminal_is_drawn_anew_at_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, EXIT_OK), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_and_gives_the_screen_back(tmp_path: Path, number: int, code: int):
+def test_a_signal_ends_watch_and_restores_the_screen(tmp_path: Path, number: int, code: int):
     terminal = Terminal(str(tmp_path), "--interval", "0.2")
     terminal.wait_for("nothing is running")
     shutil.rmtree(tmp_path)  # what is watched may vanish

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paratune.config.advice import JobSizes, advice, moved_bytes
-from paratune.config.traits import TRAITS, traits_of
+from paratune.config.traits import TRAITS, strategy_traits
 
 # BERT-base in fp32 on four GPUs of 80 GiB: 110e6 x 16 bytes = 1.64 GiB.
 BERT = JobSizes(
@@ -34,7 +34,7 @@ def test_bytes_of_model_states():
 
 
 @pytest.mark.parametrize("kind", ["single", "ddp"])
-def test_what_shards_nothing_needs_no_advice(kind: str):
+def test_no_advice_for_strategies_without_shards(kind: str):
     assert advice(TRAITS[kind], BERT) == []
 
 
@@ -46,7 +46,7 @@ def test_what_shards_nothing_needs_no_advice(kind: str):
         ("zero3", "1.23 GiB"),  # 3/4 of 16
     ],
 )
-def test_sharding_what_fits_many_times_is_said_with_the_numbers(kind: str, saved: str):
+def test_advice_against_sharding_when_memory_is_sufficient(kind: str, saved: str):
     (line,) = advice(TRAITS[kind], BERT)
     assert f"strategy.kind: {kind} saves at most {saved} per rank" in line
     # 80 GiB / 1.76e9 = 48.8
@@ -65,9 +65,7 @@ def test_sharding_what_fits_many_times_is_said_with_the_numbers(kind: str, saved
         (1, 1, 1, "makes 1 worker process in addition to 1 training process, and this machine has 1 core"),
     ],
 )
-def test_workers_without_a_core_of_their_own_are_named(
-    ranks: int, workers: int, cores: float | None, expected: str | None
-):
+def test_advice_about_workers_that_share_cores(ranks: int, workers: int, cores: float | None, expected: str | None):
     job = replace(BERT, num_local_ranks=ranks, num_workers=workers, num_cores=cores)
     lines = advice(TRAITS["ddp"], job)
     assert len(lines) == (expected is not None)
@@ -77,7 +75,7 @@ def test_workers_without_a_core_of_their_own_are_named(
         assert f"take turns; data.num_workers: {most} " in lines[0]
 
 
-def test_what_does_not_fit_many_times_or_is_unknown_is_not_said():
+def test_no_sharding_advice_when_memory_is_short_or_unknown():
     assert advice(TRAITS["zero3"], LARGE) == []
     assert advice(TRAITS["zero3"], replace(BERT, device_bytes=None)) == []
     # 4 x 1.76e9 bytes is where the limit lies.
@@ -85,28 +83,26 @@ def test_what_does_not_fit_many_times_or_is_unknown_is_not_said():
     assert len(advice(TRAITS["zero3"], replace(BERT, device_bytes=4 * 1_760_000_000))) == 1
 
 
-def test_one_process_has_nobody_to_share_with():
+def test_advice_against_sharding_in_one_process():
     (line,) = advice(TRAITS["zero2"], replace(BERT, world_size=1))
-    assert (
-        line == "strategy.kind: zero2 in one process shares gradients and optimizer with no other process: it is the "
-        "same as single, but slower"
-    )
+    assert "strategy.kind: zero2" in line
+    assert "gradients and optimizer" in line
+    assert "single" in line
 
 
-def test_offloading_what_fits_moves_it_for_nothing():
+def test_advice_against_offload_when_memory_is_sufficient():
     (line,) = advice(OFFLOADED, BERT)
-    assert "keeping states on the CPU moves them in every step" in line
+    assert "would fit 48 times in the 80 GiB" in line
     assert advice(OFFLOADED, LARGE) == []
-    one = replace(BERT, world_size=1)
-    assert len(advice(OFFLOADED, one)) == 2
+    assert len(advice(OFFLOADED, replace(BERT, world_size=1))) == 2
 
 
 def test_groups_of_hybrid_sharding_share_less():
-    (line,) = advice(traits_of("hsdp", {"shard_size": 2}), BERT)
+    (line,) = advice(strategy_traits("hsdp", {"shard_size": 2}), BERT)
     assert "saves at most 839 MiB" in line  # half of 16 bytes x 110e6
 
 
-def test_slow_links_are_said_where_they_are_known():
+def test_advice_about_slow_links_when_their_speed_is_known():
     # ZeRO-3 gathers 30e9 bytes of weights twice in each of 2 micro-batches and reduces 30e9 of gradients once; 3/4 of
     # it leaves a rank: 112.5e9 bytes. Over 450e9 a second (18 NVLinks of 25) that is 0.25 s. DDP: 2 x 30e9 x 3/4.
     (line,) = advice(TRAITS["zero3"], replace(LARGE, link_bytes_per_s=450e9))
@@ -133,15 +129,15 @@ def test_slow_links_are_said_where_they_are_known():
     ],
 )
 def test_bytes_moved_follow_the_zero_paper(kind: str, options: dict[str, Any], num_bytes: float):
-    traits = traits_of(kind, {"stage": 2, **options})
+    traits = strategy_traits(kind, {"stage": 2, **options})
     assert traits is not None
     assert moved_bytes(traits, LARGE) == pytest.approx(num_bytes)
 
 
 def test_without_accumulation_sharded_weights_cost_half_as_much_again():
     # Section 7 of the paper: 3 Psi against 2 Psi.
-    one = replace(LARGE, num_micro_batches=1)
-    assert moved_bytes(TRAITS["zero3"], one) / moved_bytes(TRAITS["ddp"], one) == 1.5
+    job = replace(LARGE, num_micro_batches=1)
+    assert moved_bytes(TRAITS["zero3"], job) / moved_bytes(TRAITS["ddp"], job) == 1.5
 
 
 def test_frozen_weights_are_gathered_for_forward_and_reduce_nothing():
@@ -150,8 +146,8 @@ def test_frozen_weights_are_gathered_for_forward_and_reduce_nothing():
     assert moved_bytes(TRAITS["zero3"], frozen) == pytest.approx((2 * 34e9 + 4e9) * 3 / 4)
 
 
-def test_reducing_in_each_micro_step_is_said_of_deepspeed():
-    stage_2, stage_3 = (traits_of("deepspeed", {"stage": stage}) for stage in (2, 3))
+def test_advice_about_reductions_in_each_micro_step_of_deepspeed():
+    stage_2, stage_3 = (strategy_traits("deepspeed", {"stage": stage}) for stage in (2, 3))
     assert stage_2 is not None
     assert stage_3 is not None
     (line,) = advice(stage_2, replace(LARGE, link_bytes_per_s=450e9))
@@ -162,7 +158,7 @@ def test_reducing_in_each_micro_step_is_said_of_deepspeed():
     assert advice(stage_2, replace(LARGE, link_bytes_per_s=1e9, num_micro_batches=1)) == []
 
 
-def test_a_pipeline_with_few_micro_batches_stands_idle():
+def test_advice_about_the_bubble_with_few_micro_batches():
     pipeline = replace(TRAITS["pipeline"], ranks_per_replica=4)
     (line,) = advice(pipeline, replace(LARGE, num_micro_batches=4))
     # (4 - 1) / (4 + 4 - 1) = 43%; 16 micro-batches of 2: 3 / 19 = 16%.
@@ -170,7 +166,7 @@ def test_a_pipeline_with_few_micro_batches_stands_idle():
     assert "batch.micro_batch_size: 2 makes 16 and leaves 16%" in line
     assert advice(pipeline, replace(LARGE, num_micro_batches=16)) == []
     # With the options as a configuration has them.
-    interleaved = traits_of("pipeline", {"stages": 4, "schedule": "interleaved", "chunks": None})
+    interleaved = strategy_traits("pipeline", {"stages": 4, "schedule": "interleaved", "chunks": None})
     assert interleaved is not None
     # Two stages a rank: 3 / (2 x 4 + 3) = 27%, and 3 / 35 = 9%.
     (line,) = advice(interleaved, replace(LARGE, num_micro_batches=4))

@@ -13,7 +13,7 @@ def batch(**values: int) -> BatchSize:
 
 
 @pytest.mark.parametrize(
-    ("said", "ranks", "resolved"),
+    ("options", "ranks", "resolved"),
     [
         # global_batch_size, micro_batch_size, grad_accum_steps
         ({"global": 32}, 1, (32, 32, 1)),
@@ -26,12 +26,12 @@ def batch(**values: int) -> BatchSize:
         ({"per_device": 16, "grad_accum_steps": 2}, 2, (64, 16, 2)),
     ],
 )
-def test_resolve_batch(said, ranks, resolved):
-    assert resolve_batch(batch(**said), data_world_size=ranks) == ResolvedBatch(*resolved)
+def test_resolve_batch(options, ranks, resolved):
+    assert resolve_batch(batch(**options), data_world_size=ranks) == ResolvedBatch(*resolved)
 
 
 @pytest.mark.parametrize(
-    ("said", "ranks", "parts"),
+    ("options", "ranks", "parts"),
     [
         ({"global": 32}, 3, ["batch.global is 32", "3 ranks", "30 or 33"]),
         ({"global": 2}, 4, ["batch.global is 2", "4 ranks", "can: 4"]),
@@ -39,9 +39,9 @@ def test_resolve_batch(said, ranks, resolved):
         ({"global": 7, "micro_batch_size": 3}, 1, ["size is 3", "the 7 samples that one rank takes", "1 or 7"]),
     ],
 )
-def test_what_does_not_divide_is_refused_with_the_nearest_that_does(said, ranks, parts):
+def test_a_size_that_does_not_divide_is_refused_with_the_nearest_sizes(options, ranks, parts):
     with pytest.raises(ConfigError) as caught:
-        resolve_batch(batch(**said), data_world_size=ranks)
+        resolve_batch(batch(**options), data_world_size=ranks)
     for part in parts:
         assert part in str(caught.value)
 
@@ -59,26 +59,26 @@ def test_divisors(number, expected):
     assert divisors(number) == expected
 
 
-@pytest.mark.parametrize("said", [{"global": 2**24 + 1}, {"per_device": 2**12, "grad_accum_steps": 2**13}])
-def test_a_step_of_more_samples_than_any_data_has_is_refused(said):
+@pytest.mark.parametrize("options", [{"global": 2**24 + 1}, {"per_device": 2**12, "grad_accum_steps": 2**13}])
+def test_a_step_of_more_samples_than_any_data_has_is_refused(options):
     with raises_code("batch.too_large", str(2**24)):
-        resolve_batch(batch(**said), data_world_size=1)
+        resolve_batch(batch(**options), data_world_size=1)
 
 
 @given(size=st.integers(1, 300), micro=st.none() | st.integers(1, 64), ranks=st.integers(1, 16))
 def test_the_parts_of_a_global_batch_always_make_the_whole(size, micro, ranks):
     values = {"global": size} | ({"micro_batch_size": micro} if micro else {})
     try:
-        found = resolve_batch(batch(**values), data_world_size=ranks)
+        result = resolve_batch(batch(**values), data_world_size=ranks)
     except ConfigError:
         assert size % ranks or (micro and (size // ranks) % micro)
         return
-    assert found.global_batch_size == size == found.micro_batch_size * found.grad_accum_steps * ranks
-    assert micro is None or found.micro_batch_size <= micro
+    assert result.global_batch_size == size == result.micro_batch_size * result.grad_accum_steps * ranks
+    assert micro is None or result.micro_batch_size <= micro
 
 
 @pytest.mark.parametrize(
-    ("said", "ranks", "stages", "resolved"),
+    ("options", "ranks", "stages", "resolved"),
     [
         ({"global": 32}, 1, 2, (32, 4, 8)),  # four times as many micro-batches as stages
         ({"global": 32}, 2, 4, (32, 1, 16)),
@@ -87,13 +87,13 @@ def test_the_parts_of_a_global_batch_always_make_the_whole(size, micro, ranks):
         ({"per_device": 4, "grad_accum_steps": 4}, 2, 4, (32, 4, 4)),
     ],
 )
-def test_a_pipeline_gets_enough_micro_batches(said, ranks, stages, resolved):
-    found = resolve_batch(batch(**said), data_world_size=ranks, num_micro_batches=stages)
-    assert found == ResolvedBatch(*resolved)
+def test_a_pipeline_gets_enough_micro_batches(options, ranks, stages, resolved):
+    result = resolve_batch(batch(**options), data_world_size=ranks, num_micro_batches=stages)
+    assert result == ResolvedBatch(*resolved)
 
 
 @pytest.mark.parametrize(
-    ("said", "stages", "parts"),
+    ("options", "stages", "parts"),
     [
         (
             {"global": 32, "micro_batch_size": 16},
@@ -104,38 +104,38 @@ def test_a_pipeline_gets_enough_micro_batches(said, ranks, stages, resolved):
         ({"global": 3}, 4, ["has 3 micro-batches", "batch.global to at least 4"]),
     ],
 )
-def test_too_few_micro_batches_for_a_pipeline_are_refused(said, stages, parts):
+def test_too_few_micro_batches_for_a_pipeline_are_refused(options, stages, parts):
     with pytest.raises(ConfigError) as caught:
-        resolve_batch(batch(**said), data_world_size=1, num_micro_batches=stages)
+        resolve_batch(batch(**options), data_world_size=1, num_micro_batches=stages)
     for part in parts:
         assert part in str(caught.value)
 
 
 def test_an_interleaved_schedule_gets_a_multiple_of_its_stages():
     # ScheduleInterleaved1F1B raises a ValueError in the first step where 5 micro-batches meet 2 ranks.
-    def resolved(said: dict[str, int], stages: int) -> ResolvedBatch:
-        return resolve_batch(batch(**said), data_world_size=1, num_micro_batches=stages, micro_batch_multiple=stages)
+    def resolved(options: dict[str, int], stages: int) -> ResolvedBatch:
+        return resolve_batch(batch(**options), data_world_size=1, num_micro_batches=stages, micro_batch_multiple=stages)
 
     assert resolved({"global": 24}, 4) == ResolvedBatch(24, 1, 24, 4)
     assert resolved({"global": 36}, 2) == ResolvedBatch(36, 3, 12, 2)  # 9 x 4 would be four times as many, but odd
     sizes = resolved({"global": 40, "micro_batch_size": 10}, 2)
     assert sizes.possible() == [1, 2, 4, 5, 10, 20]  # 8 makes 5
     assert sizes.at_most(9) == ResolvedBatch(40, 5, 8, 2)
-    for said, stages, wanted in (
+    for options, stages, wanted in (
         (
             {"global": 20, "micro_batch_size": 4},
             2,
-            ("5 micro-batches", "multiples of 2", "micro_batch_size to 5"),
+            ("5 micro-batches", "multiple of 2", "micro_batch_size to 5"),
         ),
         (
             {"per_device": 8, "grad_accum_steps": 6},
             4,
-            ("6 micro-batches", "multiples of 4", "grad_accum_steps to 4 or 8"),
+            ("6 micro-batches", "multiple of 4", "grad_accum_steps to 4 or 8"),
         ),
         ({"global": 6}, 4, ("6 micro-batches", "batch.global", "now 6")),
     ):
         with raises_code("batch.micro_batches_not_multiple", *wanted):
-            resolved(said, stages)
+            resolved(options, stages)
 
 
 def test_halving_keeps_the_global_batch_and_ends_at_one():
@@ -144,8 +144,8 @@ def test_halving_keeps_the_global_batch_and_ends_at_one():
     seen = [sizes]
     while smaller := seen[-1].halved():
         seen.append(smaller)
-    assert [(one.micro_batch_size, one.grad_accum_steps) for one in seen] == [(12, 1), (6, 2), (3, 4), (1, 12)]
-    assert {one.global_batch_size for one in seen} == {24}
+    assert [(step.micro_batch_size, step.grad_accum_steps) for step in seen] == [(12, 1), (6, 2), (3, 4), (1, 12)]
+    assert {step.global_batch_size for step in seen} == {24}
     assert sizes.at_most(5) == ResolvedBatch(24, 4, 3)  # 5 does not divide 12
     assert sizes.at_most(100) == sizes
 

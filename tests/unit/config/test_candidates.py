@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.config.candidates import all_candidates, candidate, common_values, names_of, strategy_section
+from paratune.config.candidates import (
+    common_values,
+    strategy_candidate,
+    strategy_candidates,
+    strategy_names,
+    strategy_section,
+)
 from paratune.config.check import check
 from paratune.config.load import LoadedConfig, load_config
 from paratune.errors import ConfigError
@@ -31,10 +37,10 @@ def load(tmp_path: Path) -> Any:
 
 
 def test_strategies_are_separated_by_commas_outside_of_brackets():
-    assert names_of("ddp, zero3,ddp,") == ["ddp", "zero3"]
-    assert names_of("pipeline:2:balance=[3,1],hsdp:2") == ["pipeline:2:balance=[3,1]", "hsdp:2"]
+    assert strategy_names("ddp, zero3,ddp,") == ["ddp", "zero3"]
+    assert strategy_names("pipeline:2:balance=[3,1],hsdp:2") == ["pipeline:2:balance=[3,1]", "hsdp:2"]
     with raises_code("cli.argument_missing", option="--strategies"):
-        names_of(" ,")
+        strategy_names(" ,")
 
 
 @pytest.mark.parametrize(
@@ -51,12 +57,13 @@ def test_a_value_sets_the_first_option_and_others_are_named(load: Any, name: str
     assert strategy_section(load(), name) == (section, [])
 
 
-def test_weights_of_16_bits_are_tried_in_the_only_precision_that_they_have(load: Any):
+def test_weights_of_16_bits_have_only_their_own_precision(load: Any):
     loaded = load()
     common = common_values(loaded, 2, 4)[0]
-    found = [candidate(loaded, common, name, 2) for name in ("zero3", "zero3:param_dtype=bf16")]
-    assert [each.config.precision for each in found] == ["fp32", "bf16"]
-    assert not any("precision" in key for each in found for problem in check(each.config) for key in problem.keys)
+    candidates = [strategy_candidate(loaded, common, name, 2) for name in ("zero3", "zero3:param_dtype=bf16")]
+    assert [candidate.config.precision for candidate in candidates] == ["fp32", "bf16"]
+    problems = [problem for candidate in candidates for problem in check(candidate.config)]
+    assert not any("precision" in key for problem in problems for key in problem.keys)
 
 
 def test_options_that_the_file_gives_a_strategy_are_kept(load: Any):
@@ -65,7 +72,7 @@ def test_options_that_the_file_gives_a_strategy_are_kept(load: Any):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("dpd", "--strategies dpd: dpd is not a strategy; did you mean ddp?"),
         ("fsdp", "fsdp is not a strategy; FSDP's full shard is zero3 here"),
@@ -74,16 +81,16 @@ def test_options_that_the_file_gives_a_strategy_are_kept(load: Any):
         ("ddp:stages=2", "stages is not an option of ddp"),
     ],
 )
-def test_a_wrong_name_is_refused_before_anything_starts(load: Any, name: str, said: str):
+def test_a_wrong_name_is_refused_before_anything_starts(load: Any, name: str, expected: str):
     with pytest.raises(ConfigError) as refused:
-        candidate(load(), common_values(load(), 2, 4)[0], name, 2)
-    assert said in str(refused.value)
+        strategy_candidate(load(), common_values(load(), 2, 4)[0], name, 2)
+    assert expected in str(refused.value)
 
 
 def test_all_that_is_wrong_is_named_at_once(load: Any):
     loaded = load()
     with pytest.raises(ConfigError) as refused:
-        all_candidates(
+        strategy_candidates(
             loaded, common_values(loaded, 2, 4)[0], ["dpd", "zero3", "pipeline:2:4:=", "ddp:stages=2:x=1:y"], 2
         )
     lines = str(refused.value).splitlines()
@@ -96,17 +103,17 @@ def test_all_that_is_wrong_is_named_at_once(load: Any):
     assert len(lines) == 4
     # One alone needs no heading.
     with raises_code("strategy.unknown", option="--strategies", name="dpd"):
-        all_candidates(loaded, common_values(loaded, 2, 4)[0], ["ddp", "dpd"], 2)
+        strategy_candidates(loaded, common_values(loaded, 2, 4)[0], ["ddp", "dpd"], 2)
 
 
-def test_auto_is_not_searched_for_and_that_is_said(load: Any):
+def test_auto_has_no_effect_and_a_note_states_it(load: Any):
     values, notes = common_values(load("{global: 16, micro_batch_size: auto}"), 2, 5)
     assert values["batch"]["micro_batch_size"] is None
-    assert any("batch.micro_batch_size: auto is not searched for" in note for note in notes)
+    assert any("batch.micro_batch_size: auto" in note for note in notes)
     assert not any("auto" in note for note in common_values(load("{global: 16, micro_batch_size: 4}"), 2, 5)[1])
 
 
-def test_all_train_the_same_global_batch_at_the_full_learning_rate(load: Any):
+def test_all_strategies_have_the_same_global_batch_and_learning_rate(load: Any):
     values, notes = common_values(load("{per_device: 4, grad_accum_steps: 2}"), 3, 5)
     # 4 samples, 2 micro-steps, 3 processes.
     assert values["batch"]["global"] == 24
@@ -120,18 +127,18 @@ def test_all_train_the_same_global_batch_at_the_full_learning_rate(load: Any):
     ]
 
 
-def test_one_process_takes_no_more_at_a_time_than_the_others(load: Any):
+def test_one_process_has_the_micro_batch_of_the_others(load: Any):
     common, _ = common_values(load(), 4, 5)
-    single, ddp = (candidate(load(), common, name, 4) for name in ("single", "ddp"))
+    single, ddp = (strategy_candidate(load(), common, name, 4) for name in ("single", "ddp"))
     assert (single.world_size, single.config.batch.micro_batch_size) == (1, 4)
     assert (ddp.world_size, ddp.config.batch.micro_batch_size) == (4, None)
 
 
-def test_what_is_due_after_more_steps_than_are_tried_is_no_problem(tmp_path: Path):
+def test_steps_of_evaluations_and_checkpoints_are_limited_to_the_run(tmp_path: Path):
     (tmp_path / "c.yaml").write_text(TEXT.format(batch="{global: 16}", strategy="single"))
-    often = [f"{name}.{each}" for name in ("evaluate", "checkpoint") for each in ("every=steps", "steps=100")]
+    often = [f"{name}.{candidate}" for name in ("evaluate", "checkpoint") for candidate in ("every=steps", "steps=100")]
     often.append("data.split.validation=0.1")
     loaded = load_config(tmp_path / "c.yaml", often)
     values, _ = common_values(loaded, 2, 3)
-    found = candidate(loaded, values, "ddp", 2).config
-    assert (found.train.max_steps, found.evaluate.steps, found.checkpoint.steps) == (3, 3, 3)
+    candidates = strategy_candidate(loaded, values, "ddp", 2).config
+    assert (candidates.train.max_steps, candidates.evaluate.steps, candidates.checkpoint.steps) == (3, 3, 3)

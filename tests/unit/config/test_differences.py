@@ -12,7 +12,7 @@ def test_flatten_gives_leaves_by_dotted_key():
     }
 
 
-def test_differences_names_what_is_not_the_same_in_order():
+def test_differences_are_in_the_order_of_the_keys():
     a = {"train": {"epochs": 1, "betas": [0.9, 0.99]}, "run": {"seed": 1}, "same": 3}
     b = {"train": {"epochs": 2, "betas": [0.9, 0.999]}, "same": 3, "new": {"x": 1, "y": None}}
     assert differences(a, b) == [
@@ -23,6 +23,6 @@ def test_differences_names_what_is_not_the_same_in_order():
     ]
 
 
-def test_a_record_and_what_was_recorded_do_not_differ():
+def test_a_configuration_equals_its_record():
     # JSON has text keys only, and a tuple becomes a list.
     assert differences({"task": {"labels": {0: "a"}}, "b": (1, 2)}, {"task": {"labels": {"0": "a"}}, "b": [1, 2]}) == []

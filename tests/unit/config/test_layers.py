@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_origin
+from typing import Any, get_origin
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from raised import raises_code
 
 from paratune.config.layers import MAPPINGS, Layer, merge, read_layers
-from paratune.config.options import options_of
+from paratune.config.options import section_options
 from paratune.config.problems import SET, SourceLocation
 from paratune.config.section import Section
 from paratune.config.sections import Config
@@ -19,7 +19,7 @@ def write(folder: Path, **files: str) -> None:
         (folder / f"{name}.yaml").write_text(text)
 
 
-def test_a_file_lies_on_top_of_what_it_extends(tmp_path):
+def test_a_file_overrides_the_files_that_it_extends(tmp_path):
     write(
         tmp_path,
         base="a: {x: 1, y: 2, z: [1, 2]}\nb: 1\nc: {d: 1}\n",
@@ -34,7 +34,7 @@ def test_a_file_lies_on_top_of_what_it_extends(tmp_path):
     assert "a.z[1]" not in layer.places
 
 
-def test_of_a_list_the_later_file_wins_and_names_are_relative_to_the_file_that_says_them(tmp_path):
+def test_the_later_file_of_a_list_wins_and_paths_are_relative_to_the_file_with_extends(tmp_path):
     (tmp_path / "sub").mkdir()
     write(tmp_path / "sub", one="extends: ../zero.yaml\na: 1\nb: 1\n", two="b: 2\n")
     write(tmp_path, zero="z: 0\na: 0\n", top="extends: [sub/one.yaml, sub/two.yaml]\n")
@@ -43,38 +43,37 @@ def test_of_a_list_the_later_file_wins_and_names_are_relative_to_the_file_that_s
     assert [layer.places[key].origin for key in "zab"] == ["zero.yaml:1", "sub/one.yaml:2", "sub/two.yaml:1"]
 
 
-def test_a_file_may_be_reached_by_two_ways(tmp_path):
+def test_two_files_may_extend_the_same_file(tmp_path):
     write(tmp_path, root="a: 1\n", left="extends: root.yaml\n", right="extends: root.yaml\n")
     write(tmp_path, top="extends: [left.yaml, right.yaml]\n")
     assert read_layers(tmp_path / "top.yaml", []).problems == []
 
 
-def test_a_circle_is_a_problem_that_shows_it(tmp_path):
+def test_a_file_that_extends_itself_is_a_problem_with_the_cycle(tmp_path):
     write(tmp_path, a="x: 1\nextends: b.yaml\n", b="extends: c.yaml\n", c="extends: a.yaml\n")
     layer = read_layers(tmp_path / "a.yaml", [])
-    assert [problem.message for problem in layer.problems] == [
-        "extends: a.yaml goes round in a circle: a.yaml -> b.yaml -> c.yaml -> a.yaml"
-    ]
-    assert layer.problems[0].place == SourceLocation("c.yaml", 1)
+    (problem,) = layer.problems
+    assert (problem.code, problem.place) == ("config.extends", SourceLocation("c.yaml", 1))
+    assert "a.yaml -> b.yaml -> c.yaml -> a.yaml" in problem.message
     assert not layer.whole
 
 
 @pytest.mark.parametrize(
     ("extends", "what"),
     [
-        ("bas.yaml", "bas.yaml does not exist; did you mean"),
-        ("nowhere/bas.yaml", "the folder"),
-        ("3", "allowed is a file name, or a list of file names"),
-        ("[base.yaml, 3]", "allowed is a file name, or a list of file names"),
-        ("''", "allowed is a file name, or a list of file names"),
+        ("bas.yaml", "base.yaml"),
+        ("nowhere/bas.yaml", "nowhere"),
+        ("3", "file name"),
+        ("[base.yaml, 3]", "file name"),
+        ("''", "file name"),
     ],
 )
-def test_what_cannot_be_extended_is_a_problem_of_the_line_that_says_so(tmp_path, extends, what):
+def test_an_invalid_extends_is_a_problem_of_its_line(tmp_path, extends, what):
     write(tmp_path, base="a: 1\n", top=f"b: 1\nextends: {extends}\n")
     layer = read_layers(tmp_path / "top.yaml", [])
-    assert len(layer.problems) == 1
-    assert what in layer.problems[0].message
-    assert layer.problems[0].place == SourceLocation("top.yaml", 2)
+    (problem,) = layer.problems
+    assert (problem.code, problem.place) == ("config.extends", SourceLocation("top.yaml", 2))
+    assert what in problem.message
     assert not layer.whole
 
 
@@ -98,21 +97,21 @@ def test_set_comes_last_and_the_later_one_wins(tmp_path):
 @pytest.mark.parametrize(
     ("override", "what"),
     [
-        ("train.epochs", "'train.epochs' cannot be set; allowed: section.key=value"),
-        ("=3", "'=3' cannot be set"),
-        ("train..x=3", "'train..x=3' cannot be set"),
-        ("extends=a.yaml", "extends belongs into a file"),
-        ("a.b=[1, 2", "a.b: '[1, 2' is not valid YAML"),
+        ("train.epochs", "'train.epochs'"),
+        ("=3", "'=3'"),
+        ("train..x=3", "'train..x=3'"),
+        ("extends=a.yaml", "extends"),
+        ("a.b=[1, 2", "a.b: '[1, 2'"),
     ],
 )
-def test_what_cannot_be_set_is_a_problem(tmp_path, override, what):
+def test_an_invalid_set_is_a_problem(tmp_path, override, what):
     write(tmp_path, top="a: 1\n")
     layer = read_layers(tmp_path / "top.yaml", [override])
-    assert [problem.place for problem in layer.problems] == [SET]
+    assert [(problem.code, problem.place) for problem in layer.problems] == [("config.set_syntax", SET)]
     assert what in layer.problems[0].message
 
 
-def test_shorthand_is_the_whole_section_and_a_mapping_adds_to_it(tmp_path):
+def test_a_kind_replaces_the_section_and_a_mapping_adds_to_it(tmp_path):
     write(tmp_path, base="strategy: {kind: ddp, bucket_cap_mb: 3}\ntask: regression\n")
     write(tmp_path, word="extends: base.yaml\nstrategy: single\n", more="extends: word.yaml\nstrategy: {x: 1}\n")
     word = read_layers(tmp_path / "word.yaml", [])
@@ -130,30 +129,43 @@ def test_labels_are_replaced_whole(tmp_path):
 
 
 @pytest.mark.parametrize("key", sorted(MAPPINGS))
-def test_an_empty_mapping_takes_away_what_is_below(tmp_path, key):
-    section, _, option = key.partition(".")
+def test_an_empty_mapping_removes_lower_entries(tmp_path, key):
+    *sections, option = key.split(".")
+
+    def within(text: str) -> str:
+        for section in reversed(sections):
+            text = f"{section}: {{{text}}}"
+        return f"{text}\n"
+
+    def found(layer: Layer) -> dict[Any, Any]:
+        values = layer.values
+        for section in sections:
+            values = values[section]
+        return values
+
     write(
         tmp_path,
-        base=f"{section}: {{other: 1, {option}: {{a: 1, b: 2}}}}\n",
-        adds=f"extends: base.yaml\n{section}: {{{option}: {{c: 3}}}}\n",
-        clears=f"extends: base.yaml\n{section}: {{{option}: {{}}}}\n",
+        base=within(f"other: 1, {option}: {{a: 1, b: 2}}"),
+        adds=f"extends: base.yaml\n{within(f'{option}: {{c: 3}}')}",
+        clears=f"extends: base.yaml\n{within(f'{option}: {{}}')}",
     )
-    assert read_layers(tmp_path / "adds.yaml", []).values[section] == {"other": 1, option: {"a": 1, "b": 2, "c": 3}}
+    assert found(read_layers(tmp_path / "adds.yaml", [])) == {"other": 1, option: {"a": 1, "b": 2, "c": 3}}
     for layer in (read_layers(tmp_path / "clears.yaml", []), read_layers(tmp_path / "adds.yaml", [f"{key}={{}}"])):
-        assert layer.values[section] == {"other": 1, option: {}}
+        assert found(layer) == {"other": 1, option: {}}
         assert f"{key}.a" not in layer.places
     again = read_layers(tmp_path / "adds.yaml", [f"{key}={{}}", f"{key}.d=4"])
-    assert again.values[section][option] == {"d": 4}
+    assert found(again)[option] == {"d": 4}
 
 
 def test_the_mappings_are_those_of_the_sections():
-    def of(section: type[Section], path: str) -> Iterator[str]:
-        for key, option in options_of(section).items():
-            yield from (each for inner in option.sections for each in of(inner, f"{path}{key}."))
+    def mappings(section: type[Section], path: str) -> Iterator[str]:
+        for key, option in section_options(section).items():
+            for inner in option.sections:
+                yield from mappings(inner, f"{path}{key}.")
             if key in section.model_fields and get_origin(section.model_fields[key].annotation) is dict:
                 yield f"{path}{key}"
 
-    assert set(of(Config, "")) == MAPPINGS
+    assert set(mappings(Config, "")) == MAPPINGS
 
 
 @pytest.mark.parametrize(
@@ -190,7 +202,7 @@ VALUES = st.dictionaries(
 
 
 @given(a=VALUES, b=VALUES, c=VALUES)
-def test_the_top_layer_shows_through_and_merging_again_changes_nothing(a, b, c):
+def test_the_top_layer_wins_and_merging_again_changes_nothing(a, b, c):
     merged = merge(merge(Layer(a), Layer(b)), Layer(c)).values
     assert merge(Layer(merged), Layer(c)).values == merged
     assert merge(Layer(merged), Layer()).values == merged

@@ -49,7 +49,7 @@ def test_a_file_whose_name_cannot_be_a_folder_needs_a_name(good, good_text):
     assert load(odd, good_text, "run.name=e").config.run.name == "e"
 
 
-def test_values_are_what_json_keeps(good, good_text):
+def test_values_are_json_data(good, good_text):
     loaded = load(good, good_text.replace("[negative, positive]", "{0: negative, 1: positive}"))
     assert json.loads(json.dumps(loaded.values)) == loaded.values
     assert loaded.config.task == ClassificationTask(kind="classification", labels={0: "negative", 1: "positive"})
@@ -92,7 +92,7 @@ NAMES = st.text(min_size=1, max_size=12)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(
     labels=st.lists(NAMES | st.integers(), min_size=2, max_size=4, unique_by=str)
-    | st.dictionaries(st.integers(), NAMES, min_size=2, max_size=3).filter(lambda found: len(set(found.values())) > 1),
+    | st.dictionaries(st.integers(), NAMES, min_size=2, max_size=3).filter(lambda names: len(set(names.values())) > 1),
     separator=st.text(max_size=5),
     overrides=st.dictionaries(NAMES, st.none() | st.floats(allow_nan=False) | st.lists(st.integers()), max_size=3),
     rate=st.floats(min_value=1e-12, max_value=10),
@@ -129,19 +129,17 @@ def test_all_problems_are_reported_at_once_in_the_order_of_the_file(tmp_path, go
     good.write_text(good_text.replace("epochs: 2", "epochs: many"))
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "x.yaml", ["precision=fp8", "nonsense"])
-    assert (
-        str(caught.value)
-        == f"""\
-{tmp_path}/x.yaml: 8 problems
-  line 3: train.learning_rte is not an option of train; did you mean learning_rate?
-  line 4: train.weight_decay is -1 (a whole number); allowed: a number at least 0
-  line 5: strategy.bucket_cap_mb is not an option of single; ddp has it (strategy.kind: ddp)
-  line 7: evaluate.patience: 2 needs evaluate.best, the metric that has to become better
-  line 8: evaluate.patience is given twice: lines 7 and 8; keep one of them
-  good.yaml line 14: train.epochs is "many" (text); allowed: a number above 0, or null
-  --set: 'nonsense' cannot be set; allowed: section.key=value
-  --set: precision is "fp8" (text); allowed: fp32, tf32, fp16, bf16 or fp64"""
-    )
+    assert str(caught.value).startswith(f"{tmp_path}/x.yaml: 8 problems\n  line 3: ")
+    assert [(fault.code, fault.facts["file"], fault.facts["line"]) for fault in caught.value.faults] == [
+        ("config.unknown_key", "x.yaml", 3),
+        ("config.invalid_value", "x.yaml", 4),
+        ("config.unknown_key", "x.yaml", 5),
+        ("config.required", "x.yaml", 7),
+        ("config.duplicate_key", "x.yaml", 8),
+        ("config.invalid_value", "good.yaml", 14),
+        ("config.set_syntax", "--set", None),
+        ("config.invalid_value", "--set", None),
+    ]
 
 
 def test_one_problem_is_one_problem(complain):
@@ -149,21 +147,23 @@ def test_one_problem_is_one_problem(complain):
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "code", "values"),
     [
-        ("", "x.yaml: 1 problem\n  x.yaml is empty; `paratune config init`"),
-        ("# nothing\n", "x.yaml is empty"),
-        ("- a\n", "line 1: a configuration is a mapping of sections (task:, data:, ...); found a list"),
-        ("hello\n", "found 'hello'"),
-        ("task: [\n", "line 2: not valid YAML"),
-        ("task: a: b\n", "line 1: not valid YAML: mapping values are not allowed here"),
+        ("", "config.empty", ["x.yaml", "paratune config init"]),
+        ("# nothing\n", "config.empty", ["x.yaml"]),
+        ("- a\n", "config.not_mapping", ["line 1", "a list"]),
+        ("hello\n", "config.not_mapping", ["line 1", "hello"]),
+        ("task: [\n", "config.syntax", ["line 1"]),
+        ("task: a: b\n", "config.syntax", ["line 1", "a: b"]),
     ],
 )
-def test_a_file_without_a_configuration_is_refused(complain, text, what):
-    assert what in complain(text=text)
+def test_a_file_without_a_configuration_is_refused(tmp_path, text, code, values):
+    (tmp_path / "x.yaml").write_text(text)
+    with raises_code(code, *values):
+        load_config(tmp_path / "x.yaml")
 
 
-def test_a_file_that_cannot_be_read_whole_is_the_only_thing_that_is_said(tmp_path):
+def test_an_unreadable_file_is_the_only_reported_problem(tmp_path):
     # Whatever else seems to be missing may be in there.
     (tmp_path / "x.yaml").write_text("extends: [gone.yaml]\ntrain: {epochs: -1}\n")
     with pytest.raises(ConfigError) as caught:
@@ -178,9 +178,9 @@ def test_a_missing_file_names_the_nearest(good):
 
 
 def test_every_file_in_configs_loads():
-    found = sorted((Path(__file__).parents[3] / "configs").rglob("*.yaml"))
+    paths = sorted((Path(__file__).parents[3] / "configs").rglob("*.yaml"))
     # Matrices of runs, published figures, corpora and sites have tests of their own.
-    configs = [f for f in found if f.parent.name not in ("corpus", "sites") and f.name != "published.yaml"]
+    configs = [f for f in paths if f.parent.name not in ("corpus", "sites") and f.name != "published.yaml"]
     files = [f for f in configs if "\naxes:" not in f.read_text(encoding="utf-8")]
     assert [file.name for file in files if load_config(file).values] == [file.name for file in files]
     assert len(files) >= 5

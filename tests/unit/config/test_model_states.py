@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from paratune.config.model_states import MIXED_ADAM, adam_bytes, model_state_bytes, shard_count
-from paratune.config.traits import traits_of
+from paratune.config.traits import strategy_traits
 
 PARAMETERS = 7_500_000_000
 
@@ -29,31 +29,31 @@ PARAMETERS = 7_500_000_000
     ],
 )
 def test_states_are_those_of_figure_1(kind: str, options: dict[str, int], gb: float):
-    traits = traits_of(kind, options)
+    traits = strategy_traits(kind, options)
     assert traits is not None
     num_shards = shard_count(traits, 64, ranks_per_node=8)
-    held = model_state_bytes(PARAMETERS, shards=traits.shards, num_shards=num_shards, numbers=MIXED_ADAM)
-    assert held.total / 1e9 == pytest.approx(gb, abs=0.05)
+    states = model_state_bytes(PARAMETERS, shards=traits.shards, num_shards=num_shards, numbers=MIXED_ADAM)
+    assert states.total / 1e9 == pytest.approx(gb, abs=0.05)
 
 
 def test_states_in_full_precision_are_four_numbers_a_parameter():
     assert adam_bytes().total == 4 * 4
     assert adam_bytes(8).total == 4 * 8
-    held = model_state_bytes(10)
-    assert (held.weights, held.gradients, held.optimizer, held.total) == (40, 40, 80, 160)
+    states = model_state_bytes(10)
+    assert (states.weights, states.gradients, states.optimizer, states.total) == (40, 40, 80, 160)
 
 
 def test_frozen_weights_have_neither_gradients_nor_moments():
-    held = model_state_bytes(10, num_trained=3)
-    assert (held.weights, held.gradients, held.optimizer) == (40, 12, 24)
+    states = model_state_bytes(10, num_trained=3)
+    assert (states.weights, states.gradients, states.optimizer) == (40, 12, 24)
 
 
 def test_uneven_shards_are_rounded_up():
-    held = model_state_bytes(10, shards=("weights", "optimizer"), num_shards=3)
-    assert (held.weights, held.gradients, held.optimizer) == (14, 40, 27)  # 40 / 3 and 80 / 3
+    states = model_state_bytes(10, shards=("weights", "optimizer"), num_shards=3)
+    assert (states.weights, states.gradients, states.optimizer) == (14, 40, 27)  # 40 / 3 and 80 / 3
 
 
-def test_one_shard_is_the_whole():
+def test_one_shard_has_all_states():
     traits = SimpleNamespace(cuts_blocks=False, shards_within_node=False, shard_size=None)
     assert shard_count(traits, 1, 1) == 1  # type: ignore[arg-type]
     assert model_state_bytes(10, shards=("weights",), num_shards=1) == model_state_bytes(10)

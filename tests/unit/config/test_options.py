@@ -4,7 +4,7 @@ import pytest
 from pydantic import Field
 
 from paratune.config.metric_names import METRICS
-from paratune.config.options import allowed_kinds, describe, find_key, kinds, options_of, outside_kind
+from paratune.config.options import allowed_kinds, describe, find_key, kinds, outside_kind, section_options
 from paratune.config.section import Section
 from paratune.config.sections import Config, ModelOptions, Train
 from paratune.config.strategy_sections import DDPOptions, OutsideStrategy, SingleOptions
@@ -27,30 +27,30 @@ from paratune.config.traits import TRAITS
         (list[Literal["x", "y"]], "a list of x or y"),
     ],
 )  # fmt: skip
-def test_describe_says_in_words_what_a_type_takes(annotation, words):
+def test_describe_returns_the_allowed_values_in_words(annotation, words):
     assert describe(annotation) == words
 
 
 def test_options_have_their_help_default_and_words():
-    option = options_of(Train)["learning_rate"]
+    option = section_options(Train)["learning_rate"]
     assert (option.help, option.default, option.required) == ("Peak learning rate.", 5e-5, False)
-    assert options_of(ModelOptions)["name"].required
-    assert options_of(Train)["betas"].default == [0.9, 0.999]
+    assert section_options(ModelOptions)["name"].required
+    assert section_options(Train)["betas"].default == [0.9, 0.999]
 
 
 def test_options_are_called_as_in_the_file():
-    assert "global" in options_of(options_of(Config)["batch"].sections[0])
+    assert "global" in section_options(section_options(Config)["batch"].sections[0])
 
 
 def test_kinds_are_those_that_have_sections():
-    strategy = options_of(Config)["strategy"]
+    strategy = section_options(Config)["strategy"]
     assert list(kinds(strategy)) == list(TRAITS)
     assert (kinds(strategy)["single"], kinds(strategy)["ddp"]) == (SingleOptions, DDPOptions)
     assert outside_kind(strategy) is OutsideStrategy
-    assert outside_kind(options_of(Config)["task"]) is None
-    *others, last = kinds(options_of(Config)["task"])
+    assert outside_kind(section_options(Config)["task"]) is None
+    *others, last = kinds(section_options(Config)["task"])
     assert {*others, last} == set(METRICS)
-    assert allowed_kinds(options_of(Config)["task"]) == f"{', '.join(others)} or {last}"
+    assert allowed_kinds(section_options(Config)["task"]) == f"{', '.join(others)} or {last}"
 
 
 def test_find_key_looks_into_sections():
@@ -64,7 +64,7 @@ def test_find_key_looks_into_sections():
 def test_every_option_has_a_help_line_that_is_a_sentence():
     def look(section: type[Section]) -> None:
         assert (section.__doc__ or "").strip().endswith(".")
-        for option in options_of(section).values():
+        for option in section_options(section).values():
             assert option.help.endswith("."), f"{section.__name__}.{option.key}"
             for inner in option.sections:
                 look(inner)

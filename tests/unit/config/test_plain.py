@@ -16,7 +16,7 @@ TREES = st.recursive(
 
 
 @given(value=TREES)
-def test_one_line_is_read_back_as_the_same(value):
+def test_one_line_can_be_read_back(value):
     # A mapping with the keys 1 and "1" is fine for YAML; places are by text, which does not matter here.
     tree = read_tree(one_line(value), "f")
     assert tree.problems == []

@@ -24,7 +24,7 @@ def test_failure_lists_the_main_file_by_line_then_other_files_then_the_command_l
     )
 
 
-def test_a_place_says_where_a_value_comes_from():
+def test_a_place_has_the_origin_of_a_value():
     assert (SourceLocation("a.yaml", 3).origin, SET.origin) == ("a.yaml:3", "--set")
 
 

@@ -27,30 +27,30 @@ SHORT = Shortage(
 )
 
 
-def said(shortage: Shortage, kind: str = "ddp") -> list[str]:
+def remedy_texts(shortage: Shortage, kind: str = "ddp") -> list[str]:
     return [remedy.text() for remedy in remedies(shortage, TRAITS[kind])]
 
 
-def test_the_three_that_save_most():
+def test_the_three_changes_that_save_the_most():
     # Checkpointing 12 blocks keeps 1/12 of 60 GiB; half the micro-batch half of it; zero3 on 4 ranks 1/4 of 4 GiB.
-    assert said(SHORT) == [
+    assert remedy_texts(SHORT) == [
         "train.activation_checkpointing: 1 (saves up to 55 GiB)",
         "batch.micro_batch_size: 16 instead of 32 (saves up to 30 GiB)",
-        "strategy.kind: zero3 on the 4 processes there are (saves up to 3 GiB)",
+        "strategy.kind: zero3 on the 4 processes (saves up to 3 GiB)",
     ]
 
 
-def test_what_is_done_already_or_cannot_be_is_left_out():
+def test_changes_that_are_made_already_or_impossible_are_left_out():
     done = replace(SHORT, checkpoints_activations=True, smaller_micro_batch_size=None)
-    assert said(done, "zero3") == []
+    assert remedy_texts(done, "zero3") == []
     can_offload = replace(done, offload_option="cpu_offload")
-    assert said(can_offload, "zero3") == ["strategy.cpu_offload: true (saves up to 4 GiB)"]
-    assert said(replace(can_offload, is_gpu=False), "zero3") == []
+    assert remedy_texts(can_offload, "zero3") == ["strategy.cpu_offload: true (saves up to 4 GiB)"]
+    assert remedy_texts(replace(can_offload, is_gpu=False), "zero3") == []
     # ZeRO-1 shards the optimizer states already; on a CPU all ranks share one memory.
-    assert said(done, "zero1") == ["strategy.kind: zero3 on the 4 processes there are (saves up to 3 GiB)"]
-    assert said(replace(done, is_gpu=False)) == []
+    assert remedy_texts(done, "zero1") == ["strategy.kind: zero3 on the 4 processes (saves up to 3 GiB)"]
+    assert remedy_texts(replace(done, is_gpu=False)) == []
     alone = replace(done, world_size=1)
-    assert said(alone, "single") == [
+    assert remedy_texts(alone, "single") == [
         "strategy.kind: zero3 on 2 GPUs (saves up to 2 GiB)",
         "strategy.kind: zero1 on 2 GPUs (saves up to 1 GiB)",
     ]
@@ -58,7 +58,7 @@ def test_what_is_done_already_or_cannot_be_is_left_out():
 
 def test_fragments_and_other_processes_count_on_a_gpu():
     crowded = replace(SHORT, unallocated_bytes=40 * GIB, others_bytes=70 * GIB)
-    assert said(crowded) == [
+    assert remedy_texts(crowded) == [
         "end the other processes on this GPU (nvidia-smi) (saves up to 70 GiB)",
         "train.activation_checkpointing: 1 (saves up to 55 GiB)",
         "PYTORCH_ALLOC_CONF=expandable_segments:True in the environment (saves up to 40 GiB)",
@@ -66,14 +66,18 @@ def test_fragments_and_other_processes_count_on_a_gpu():
 
 
 def test_an_evaluation_has_its_own_batch_size():
-    assert said(replace(SHORT, doing="evaluating"))[0] == "evaluate.batch_size: 32 instead of 64 (saves up to 30 GiB)"
+    assert (
+        remedy_texts(replace(SHORT, doing="evaluating"))[0]
+        == "evaluate.batch_size: 32 instead of 64 (saves up to 30 GiB)"
+    )
     placing = replace(SHORT, doing="placing the model")
-    assert said(placing)[0].startswith("strategy.kind: zero3")
+    assert remedy_texts(placing)[0].startswith("strategy.kind: zero3")
 
 
-def test_a_smaller_batch_per_device_comes_with_what_keeps_the_global_batch():
+def test_a_smaller_batch_per_device_comes_with_more_accumulation():
     short = replace(SHORT, batch_key="batch.per_device", smaller_grad_accum_steps=4)
     assert any(
-        "batch.per_device: 16 instead of 32 and batch.grad_accum_steps: 4 (saves" in line for line in said(short)
+        "batch.per_device: 16 instead of 32 and batch.grad_accum_steps: 4 (saves" in line
+        for line in remedy_texts(short)
     )
-    assert not any("grad_accum_steps" in line for line in said(SHORT))
+    assert not any("grad_accum_steps" in line for line in remedy_texts(SHORT))

@@ -6,12 +6,12 @@ import pytest
 from raised import raises_code
 
 from paratune.config.load import load_config
-from paratune.config.options import kinds, options_of
+from paratune.config.options import kinds, section_options
 from paratune.config.schema import init_text, json_schema, options_markdown
 from paratune.config.sections import Config
 from paratune.config.yaml_tree import read_tree
 
-TASKS = list(kinds(options_of(Config)["task"]))
+TASKS = list(kinds(section_options(Config)["task"]))
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
@@ -21,7 +21,7 @@ def fits(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
         return fits(value, root["$defs"][schema["$ref"].rpartition("/")[2]], root)
     if not set(schema.get("required", ())) <= set(value if isinstance(value, dict) else ()):
         return False
-    if "anyOf" in schema and not any(fits(value, each, root) for each in schema["anyOf"]):
+    if "anyOf" in schema and not any(fits(value, choice, root) for choice in schema["anyOf"]):
         return False
     if ("enum" in schema and value not in schema["enum"]) or ("const" in schema and value != schema["const"]):
         return False
@@ -98,7 +98,7 @@ def test_the_schema_has_the_help_of_every_option():
     schema = json_schema()
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["$defs"]["Train"]["properties"]["learning_rate"]["description"] == "Peak learning rate."
-    for key, option in options_of(Config).items():
+    for key, option in section_options(Config).items():
         assert schema["properties"][key]["description"] == option.help
 
 
@@ -108,7 +108,7 @@ def test_the_file_to_start_from_loads_as_it_is(tmp_path, task):
     path.write_text(init_text(task))
     config = load_config(path).config
     assert config.task.kind == task
-    assert config.data.train in ("data/train.csv", "data/train.txt")
+    assert config.data.train in ("data/train.csv", "data/train.txt", "data/train.conll")
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -119,6 +119,8 @@ def test_its_commented_lines_are_the_defaults(tmp_path, task):
     before = load_config(path).values
     # The section of a tracker is what turns it on, whatever it says.
     text = text.partition("# Trackers ")[0]
+    # So is that of an adapter.
+    text = re.sub(r"^  #adapter:\n(?:    .*\n)+", "", text, flags=re.MULTILINE)
     own, _, other = text.partition("  # With kind: ddp")
     rest = other[other.index("\n\n") :]
     path.write_text(re.sub(r"^( *)#(?=\w+:)", r"\1", own + rest, flags=re.MULTILINE))
@@ -126,18 +128,18 @@ def test_its_commented_lines_are_the_defaults(tmp_path, task):
     assert load_config(path).values == before
     # The options of ddp, too, are there with their defaults.
     ddp = re.findall(r"^  #(\w+): (.*)$", other[: other.index("# With kind")], flags=re.MULTILINE)
-    found = load_config(path, ["strategy=ddp", *(f"strategy.{key}={value}" for key, value in ddp)]).values["strategy"]
-    assert found == load_config(path, ["strategy=ddp"]).values["strategy"]
-    assert len(found) == len(ddp) + 1
+    loaded = load_config(path, ["strategy=ddp", *(f"strategy.{key}={value}" for key, value in ddp)]).values["strategy"]
+    assert loaded == load_config(path, ["strategy=ddp"]).values["strategy"]
+    assert len(loaded) == len(ddp) + 1
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_it_has_every_option_and_no_long_line(task):
     text = init_text(task)
-    for _, section in options_of(Config).items():
+    for _, section in section_options(Config).items():
         for inner in section.sections:
             if section.key != "task" or inner is kinds(section)[task]:
-                for key in options_of(inner):
+                for key in section_options(inner):
                     assert re.search(rf"^ *#?{key}:", text, flags=re.MULTILINE), key
     assert max(map(len, text.splitlines())) <= 120
 
@@ -152,6 +154,6 @@ def test_the_table_of_options_has_every_option():
     for key in ("run", "task", "data.columns", "train", "batch", "strategy", "trackers.mlflow"):
         assert f"### `{key}`" in text, key
     rows = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
-    names = {option.key for option in options_of(Config).values() if not option.sections}
+    names = {option.key for option in section_options(Config).values() if not option.sections}
     assert names <= set(rows)
     assert {"hang_timeout_s", "learning_rate", "micro_batch_size", "stages"} <= set(rows)

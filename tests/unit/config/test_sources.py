@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paratune.config.sources import local_path, split_of
+from paratune.config.sources import local_path, path_and_split
 
 
 def test_paths_and_other_sources(monkeypatch: pytest.MonkeyPatch):
@@ -16,7 +16,7 @@ def test_paths_and_other_sources(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_split_is_behind_the_last_number_sign(tmp_path: Path):
-    assert split_of(tmp_path / "set#1#train") == (tmp_path / "set#1", "train")
+    assert path_and_split(tmp_path / "set#1#train") == (tmp_path / "set#1", "train")
     (tmp_path / "set#1").mkdir()
-    assert split_of(tmp_path / "set#1") == (tmp_path / "set#1", None)
-    assert split_of(tmp_path / "a.csv") == (tmp_path / "a.csv", None)
+    assert path_and_split(tmp_path / "set#1") == (tmp_path / "set#1", None)
+    assert path_and_split(tmp_path / "a.csv") == (tmp_path / "a.csv", None)

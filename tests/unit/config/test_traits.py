@@ -1,6 +1,6 @@
 import pytest
 
-from paratune.config.traits import TRAITS, traits_of
+from paratune.config.traits import TRAITS, strategy_traits
 
 
 @pytest.mark.parametrize(
@@ -14,10 +14,10 @@ from paratune.config.traits import TRAITS, traits_of
     ],
 )
 def test_the_ideal_bubble_is_that_of_the_gpipe_paper(options, share):
-    traits = traits_of("pipeline", options)
+    traits = strategy_traits("pipeline", options)
     assert traits is not None
     assert traits.ideal_bubble_share(8) == pytest.approx(share)
 
 
-def test_what_is_no_pipeline_has_no_bubble():
+def test_only_a_pipeline_has_a_bubble():
     assert TRAITS["ddp"].ideal_bubble_share(8) is None

@@ -30,7 +30,7 @@ def _logging_as_it_was() -> Iterator[None]:
     logging.Logger.manager._clear_cache()
 
 
-def test_rank_0_speaks_on_stderr_and_stdout_stays_free(capsys: pytest.CaptureFixture[str]):
+def test_rank_0_logs_to_stderr_and_stdout_stays_empty(capsys: pytest.CaptureFixture[str]):
     set_up_logging(speaks=True)
     log.info("<script> [bold]kept as it is[/bold] %s", 5)
     spoken = capsys.readouterr()
@@ -46,7 +46,7 @@ def test_other_ranks_only_say_errors_with_their_rank(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == "rank 3: but this\n"
 
 
-def test_every_rank_keeps_a_file_with_what_was_said_before_it_was_there(tmp_path: Path):
+def test_the_log_file_of_a_rank_has_messages_from_before_it_existed(tmp_path: Path):
     set_up_logging(speaks=False, rank=1)
     log.info("early")
     log_to_file(tmp_path, 1)
@@ -55,14 +55,14 @@ def test_every_rank_keeps_a_file_with_what_was_said_before_it_was_there(tmp_path
     assert [line.split("paratune.somewhere: ")[1] for line in lines] == ["early", "late"]
 
 
-def test_setting_up_twice_says_things_once(capsys: pytest.CaptureFixture[str]):
+def test_two_set_ups_of_logging_do_not_duplicate_lines(capsys: pytest.CaptureFixture[str]):
     set_up_logging(speaks=True)
     set_up_logging(speaks=True)
     log.info("once")
     assert capsys.readouterr().err.count("once") == 1
 
 
-def test_without_a_terminal_there_is_no_bar_but_a_line_now_and_then(
+def test_without_a_terminal_progress_is_logged_in_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     now = [0.0]
@@ -78,7 +78,7 @@ def test_without_a_terminal_there_is_no_bar_but_a_line_now_and_then(
     assert "tokenize 16/200 note" in lines[0]
 
 
-def test_on_a_terminal_bars_come_and_go(monkeypatch: pytest.MonkeyPatch):
+def test_on_a_terminal_bars_are_shown_and_removed(monkeypatch: pytest.MonkeyPatch):
     screen = io.StringIO()
     monkeypatch.setattr(console, "_stderr", lambda: Console(file=screen, force_terminal=True, width=120))
     display = Display(speaks=True)
@@ -111,12 +111,12 @@ def test_results_go_to_stdout(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out == "a table\n"
 
 
-def test_what_is_logged_does_not_act_in_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_logged_text_has_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     set_up_logging(speaks=True)
     log_to_file(tmp_path, 0)
     log.info("column %s\nand more", "\x1b[2J")
-    shown, kept = capsys.readouterr().err, (tmp_path / "log.rank0000.txt").read_text("utf-8")
-    for text in (shown, kept):
+    shown, logged = capsys.readouterr().err, (tmp_path / "log.rank0000.txt").read_text("utf-8")
+    for text in (shown, logged):
         assert "column \\x1b[2J\nand more" in text
 
 
@@ -159,31 +159,53 @@ def test_json_holds_the_warnings_that_were_logged(capsys: pytest.CaptureFixture[
     assert captured.err.endswith("3 rows are left out  [data.empty]\n")
 
 
-@pytest.mark.parametrize("width", [60, 100, 120])
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_a_bar_keeps_its_figures_in_a_narrow_terminal(width: int):
     out = io.StringIO()
     terminal = Console(file=out, width=width, force_terminal=True, color_system=None)
     progress = console._progress(terminal)
     bar = console.Bar("run", 2000, progress)
-    bar.update(16, "loss 0.4321  epoch 1.00  1234 samples/s a rank")
+    bar.update(16, "loss 0.4321  1234 samples/s per rank  epoch 1.00")
     bar.update(17)
     terminal.print(progress.make_tasks_table(progress.tasks))
 
     (line,) = [line for line in out.getvalue().splitlines() if "run" in line]
     assert len(line) <= width
-    for figure in ("17/2000", "0:00:00", "loss 0.4321"):
+    for figure in ("17/2000", "0:00 elapsed", "loss 0.4321"):
         assert figure in line
-    assert ("samples/s a rank" in line) == (width >= 100)
+    assert "…" not in line
+    assert ("samples/s per rank" in line) == (width >= 100)
+    assert ("epoch 1.00" in line) == (width >= 100)
 
 
-def test_what_libraries_print_goes_to_stderr(capsys: pytest.CaptureFixture[str]):
+def test_the_bars_of_a_run_and_its_evaluation_fit_80_columns(monkeypatch: pytest.MonkeyPatch):
+    out = io.StringIO()
+    terminal = Console(file=out, width=80, force_terminal=True, color_system=None)
+    progress = console._progress(terminal)
+    now = [0.0]
+    monkeypatch.setattr(progress, "get_time", lambda: now[0])
+    bars = [console.Bar("imdb-ddp", 13_005, progress), console.Bar("evaluate validation", 70, progress)]
+    now[0] = 36_000.0
+    bars[0].update(11_000, "loss 0.4321  12 samples/s  epoch 1.00")
+    now[0] = 36_100.0
+    bars[0].update(11_005)
+    terminal.print(progress.make_tasks_table(progress.tasks))
+    line, evaluation = (line.rstrip() for line in out.getvalue().splitlines() if "/" in line)
+    assert max(len(line), len(evaluation)) <= 80
+    # 5 steps in 100 s, and 2000 left.
+    for figure in ("11005/13005", "10:01 h elapsed", "11:06 h left", "loss 0.4321"):
+        assert figure in line
+    assert "0/70" in evaluation
+
+
+def test_output_of_libraries_goes_to_stderr(capsys: pytest.CaptureFixture[str]):
     with console.stdout_for_results():
         sys.stdout.write("a library speaks\n")
     sys.stdout.write("result\n")
     assert tuple(capsys.readouterr()) == ("result\n", "a library speaks\n")
 
 
-def test_a_library_that_nobody_asked_does_not_warn_of_a_machine_without_a_gpu(caplog):
+def test_deepspeed_does_not_warn_about_a_missing_gpu(caplog):
     set_up_logging(speaks=True)
     logger = logging.getLogger("DeepSpeed")
     with caplog.at_level(logging.INFO, logger="DeepSpeed"):

@@ -25,10 +25,10 @@ def test_processes_share_one_limit(tmp_path):
     # 601 a minute: 0.1 s apart, so that 18 requests of 3 processes take at least 1.7 s.
     command = [sys.executable, "-c", ASK, str(tmp_path / "rate")]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [process.communicate(timeout=PATIENCE_S)[0].split() for process in processes]
+    message = [process.communicate(timeout=PATIENCE_S)[0].split() for process in processes]
     # A process may be held up between its turn and its word: what counts is the time since the first one came.
-    first = min(float(begin) for begin, *_ in said)
-    moments = sorted(float(each) for _, *turns in said for each in turns)
+    first = min(float(begin) for begin, *_ in message)
+    moments = sorted(float(turn) for _, *turns in message for turn in turns)
     assert len(moments) == 18
     assert all(moment - first >= 0.1 * n for n, moment in enumerate(moments))
 
@@ -54,11 +54,11 @@ def clock(monkeypatch):
 
 
 def moments(limit, clock, number):
-    found = []
+    result = []
     for _ in range(number):
         limit.wait()
-        found.append(clock.now)
-    return found
+        result.append(clock.now)
+    return result
 
 
 @pytest.fixture
@@ -70,9 +70,9 @@ def limit(tmp_path):
 
 
 def test_no_minute_has_more(limit, clock):
-    found = moments(limit, clock, 600)
-    for start in found:
-        assert sum(start <= each < start + 60 for each in found) <= 250
+    result = moments(limit, clock, 600)
+    for start in result:
+        assert sum(start <= item < start + 60 for item in result) <= 250
 
 
 def test_idleness_saves_nothing_up(limit, clock):
@@ -87,9 +87,9 @@ def test_the_archive_can_hold_all_up(limit, clock):
     assert moments(limit, clock, 1) == [pytest.approx(1120)]
 
 
-@pytest.mark.parametrize("kept", ["", "[]", json.dumps({"boot": "another", "next_s": 5}), '{"next_s": null}'])
-def test_a_file_that_cannot_tell_costs_a_minute(limit, clock, tmp_path, kept):
-    (tmp_path / "rate").write_text(kept)
+@pytest.mark.parametrize("expected_kept", ["", "[]", json.dumps({"boot": "another", "next_s": 5}), '{"next_s": null}'])
+def test_a_file_that_cannot_tell_costs_a_minute(limit, clock, tmp_path, expected_kept):
+    (tmp_path / "rate").write_text(expected_kept)
     assert moments(limit, clock, 1) == [pytest.approx(1060)]
 
 
@@ -118,8 +118,8 @@ def test_a_stored_time_out_of_range_costs_a_minute_and_is_replaced(limit, clock,
     (tmp_path / "rate").write_text("{" + ", ".join(f'"{name}": {value}' for name, value in times.items()) + "}")
     assert limit.held_s() == 0
     assert moments(limit, clock, 2) == [pytest.approx(1060), pytest.approx(1060 + 60 / 249)]
-    kept = json.loads((tmp_path / "rate").read_text())
-    assert max(kept["next_s"], kept["held_s"], *kept["said_s"].values(), 0) < 1100
+    kept_rows = json.loads((tmp_path / "rate").read_text())
+    assert max(kept_rows["next_s"], kept_rows["held_s"], *kept_rows["said_s"].values(), 0) < 1100
 
 
 SAY = """
@@ -128,7 +128,7 @@ from pathlib import Path
 from paratune.corpus.rate import RateLimit
 
 def say(path):
-    return RateLimit(Path(path), 250).is_first_to_say(600)
+    return RateLimit(Path(path), 250).should_log_wait(600)
 
 if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -136,19 +136,19 @@ if __name__ == "__main__":
 """
 
 
-def test_a_wait_is_said_once_by_the_processes_of_a_command_and_by_each_command(tmp_path):
+def test_a_wait_is_logged_once_per_command(tmp_path):
     script = tmp_path / "say.py"
     script.write_text(SAY)
     for _ in range(2):
-        said = subprocess.check_output([sys.executable, script, tmp_path / "rate"], text=True)
-        assert said.split() == ["1", "False"]
+        message = subprocess.check_output([sys.executable, script, tmp_path / "rate"], text=True)
+        assert message.split() == ["1", "False"]
 
 
-def test_a_wait_that_is_over_is_said_anew(limit, clock):
-    assert [limit.is_first_to_say(60), limit.is_first_to_say(60)] == [True, False]
+def test_a_new_wait_is_logged_again(limit, clock):
+    assert [limit.should_log_wait(60), limit.should_log_wait(60)] == [True, False]
     clock.now += 61
     limit.hold(5)
-    assert limit.is_first_to_say(60)
+    assert limit.should_log_wait(60)
 
 
 def test_a_limit_below_two_is_refused(tmp_path):

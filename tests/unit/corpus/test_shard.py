@@ -17,8 +17,8 @@ SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 
 def rows(number: int, num_characters: int) -> Iterator[dict[str, Any]]:
     """Yield rows that differ and whose texts hold so many bytes each."""
-    for each in range(number):
-        yield {"id": f"{each:06d}", "text": f"{each:06d} " * (num_characters // 7)}
+    for item in range(number):
+        yield {"id": f"{item:06d}", "text": f"{item:06d} " * (num_characters // 7)}
 
 
 def written(path: Path, number: int, num_characters: int) -> list[int]:
@@ -26,9 +26,9 @@ def written(path: Path, number: int, num_characters: int) -> list[int]:
     with ShardWriter(path, SCHEMA) as table:
         for row in rows(number, num_characters):
             table.add(row)
-    found = pq.ParquetFile(path)
-    assert found.read().to_pylist() == list(rows(number, num_characters))
-    return [found.metadata.row_group(each).num_rows for each in range(found.num_row_groups)]
+    result = pq.ParquetFile(path)
+    assert result.read().to_pylist() == list(rows(number, num_characters))
+    return [result.metadata.row_group(item).num_rows for item in range(result.num_row_groups)]
 
 
 def test_a_row_group_ends_with_its_rows_or_with_its_bytes(tmp_path: Path):
@@ -44,8 +44,8 @@ def test_how_many_rows_are_held_as_dicts_does_not_change_a_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, num_bytes: int
 ):
     written(tmp_path / "usual", 3_000, 700)
-    monkeypatch.setattr("paratune.corpus.shard.ROWS_OF_PYTHON", at_once)
-    monkeypatch.setattr("paratune.corpus.shard.BYTES_OF_PYTHON", num_bytes)
+    monkeypatch.setattr("paratune.corpus.shard.MAX_PYTHON_ROWS", at_once)
+    monkeypatch.setattr("paratune.corpus.shard.MAX_PYTHON_BYTES", num_bytes)
     written(tmp_path / "other", 3_000, 700)
     assert (tmp_path / "other").read_bytes() == (tmp_path / "usual").read_bytes()
 

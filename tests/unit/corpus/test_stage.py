@@ -8,7 +8,7 @@ from corpus_work import dies, dies_once, even, marked, refuses
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.stage import Stage, begin, is_finished, parts, run_stage
+from paratune.corpus.stage import Stage, begin, is_finished, run_stage, stage_tables
 
 SCHEMA = pa.schema([("number", pa.int64())])
 DISPLAY = Display(speaks=False)
@@ -28,8 +28,8 @@ INPUTS = [(0, 3), (3, 3), (3, 10)]
 def test_rows_are_kept_or_dropped_with_the_reason(tmp_path):
     totals = run_stage(stage(tmp_path / "a"), INPUTS, workers=1, display=DISPLAY)
     assert (totals["shards"], totals["kept"], totals["dropped"]) == (3, 5, {"odd": 5})
-    kept = [pq.read_table(path)["number"].to_pylist() for path in parts(tmp_path / "a")]
-    assert kept == [[0, 2], [], [4, 6, 8]]
+    kept_rows = [pq.read_table(path)["number"].to_pylist() for path in stage_tables(tmp_path / "a")]
+    assert kept_rows == [[0, 2], [], [4, 6, 8]]
     dropped = pq.read_table(tmp_path / "a" / "dropped-00000.parquet").to_pylist()
     assert dropped == [{"id": None, "url": "u1", "reason": "odd", "detail": "1"}]
 
@@ -52,7 +52,7 @@ def test_a_finished_stage_is_not_made_again_and_a_changed_one_is(tmp_path):
     assert not (tmp_path / "a" / "part-00001.parquet").exists()
 
 
-def test_a_stage_that_is_emptied_says_nothing_of_what_is_gone(tmp_path, monkeypatch):
+def test_an_interrupted_deletion_leaves_no_record_of_missing_shards(tmp_path, monkeypatch):
     run_stage(stage(tmp_path / "a"), INPUTS, workers=1, display=DISPLAY)
     before, unlinked, unlink = files(tmp_path / "a"), [], Path.unlink
 
@@ -72,7 +72,7 @@ def test_a_stage_that_is_emptied_says_nothing_of_what_is_gone(tmp_path, monkeypa
     assert files(tmp_path / "a") == before
 
 
-def test_an_interrupted_stage_goes_on(tmp_path):
+def test_an_interrupted_stage_resumes(tmp_path):
     marks = tmp_path / "marks"
     marks.mkdir()
     inputs = [(str(marks), number) for number in range(3)]
@@ -97,13 +97,13 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
 
 def test_an_input_that_kills_every_worker_is_named(tmp_path):
     with raises_code("corpus.shards_failed", "3", "0", "7"):
-        run_stage(stage(tmp_path / "a", dies), [7, 8], workers=2, display=DISPLAY)
+        run_stage(stage(tmp_path / "a", dies), [(7,), (8,)], workers=2, display=DISPLAY)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_an_input_refuses_is_said_and_leaves_nothing_half_made(tmp_path, workers):
+def test_an_error_of_an_input_leaves_no_partial_files(tmp_path, workers):
     with raises_code("data.empty", "input 0 is bad"):
-        run_stage(stage(tmp_path / "a", refuses), [0, 0], workers=workers, display=DISPLAY)
+        run_stage(stage(tmp_path / "a", refuses), [(0,), (0,)], workers=workers, display=DISPLAY)
     # A process that was ended may leave what it had begun, aside; the next start deletes it.
     assert [name for name in files(tmp_path / "a") if not name.startswith(".")] == ["begun.json"]
 
@@ -111,25 +111,25 @@ def test_what_an_input_refuses_is_said_and_leaves_nothing_half_made(tmp_path, wo
 def test_parts_of_an_unfinished_stage_are_refused(tmp_path):
     begin(stage(tmp_path / "a"))
     with raises_code("corpus.not_finished", name="a"):
-        parts(tmp_path / "a")
+        stage_tables(tmp_path / "a")
 
 
 @pytest.mark.parametrize("folder", ["1_lisbon/3_extract", "1_lisbon/3_extract/2_other", "work/4_clean/2_language"])
-def test_the_stage_to_run_first_is_named_wherever_the_corpus_lies(tmp_path, folder):
+def test_the_missing_stage_is_named_in_any_folder(tmp_path, folder):
     name = "clean" if "clean" in folder else "extract"
     with raises_code("corpus.not_finished", name, name, "--only"):
-        parts(tmp_path / folder)
+        stage_tables(tmp_path / folder)
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
+def test_a_folder_with_other_files_is_not_changed(tmp_path):
     (tmp_path / "thesis.txt").write_text("x")
     with raises_code("run.folder_taken"):
         begin(stage(tmp_path))
     assert (tmp_path / "thesis.txt").exists()
 
 
-def test_the_output_is_that_of_the_rows_alone(tmp_path):
-    found = [run_stage(stage(tmp_path / str(n), settings=n), INPUTS, workers=1, display=DISPLAY) for n in (1, 2)]
-    assert found[0]["output"] == found[1]["output"]
-    assert found[0]["fingerprint"] != found[1]["fingerprint"]
-    assert json.loads((tmp_path / "1" / "stage.json").read_text()) == found[0]
+def test_the_output_hash_depends_only_on_the_rows(tmp_path):
+    result = [run_stage(stage(tmp_path / str(n), settings=n), INPUTS, workers=1, display=DISPLAY) for n in (1, 2)]
+    assert result[0]["output"] == result[1]["output"]
+    assert result[0]["fingerprint"] != result[1]["fingerprint"]
+    assert json.loads((tmp_path / "1" / "stage.json").read_text()) == result[0]

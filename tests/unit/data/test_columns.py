@@ -1,4 +1,4 @@
-"""Selecting columns: what is asked for, what is missing, what is of the wrong kind."""
+"""Selecting columns: configured columns, missing values, and wrong types."""
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +58,7 @@ def test_no_row_left_is_an_error_even_when_dropping():
         take({"text": ["", None], "label": ["good", "bad"]}, missing="drop")
 
 
-def test_absent_columns_are_named_with_the_nearest():
+def test_absent_columns_suggest_the_nearest_name():
     with raises_code("data.column_missing", "columns.text names txt", "mean text", "columns.id names key"):
         take({"text": ["a"], "label": ["bad"]}, names={"text": "txt", "label": "label", "id": "key"})
     with raises_code("data.column_missing", "split.group_by names film"):
@@ -83,12 +83,12 @@ def test_texts_of_any_arrow_string_type_are_read():
         assert take({"text": pa.array(["a", "b"]).cast(kind), "label": ["good", "bad"]}).texts == ["a", "b"]
 
 
-def test_prediction_looks_at_no_label_and_allows_a_number_as_text():
+def test_prediction_ignores_labels_and_allows_numbers_as_texts():
     samples = take({"text": ["1984"]}, require_labels=False)
     assert (samples.texts, samples.labels) == (["1984"], None)
 
 
-def test_rows_without_a_second_text_are_named():
+def test_missing_second_texts_are_reported_with_their_rows():
     columns = {"text": ["a", "b", "c"], "other": ["x", None, None], "label": ["good"] * 3}
     names = {"text": "text", "text_pair": "other", "label": "label"}
     with raises_code("data.value_missing", "text_pair", "other", "2 of 3 rows: rows 1, 2"):
@@ -104,19 +104,19 @@ def test_a_null_target_is_missing_and_a_nan_is_not():
         take({"text": ["a", "b"], "label": [float("nan"), 0.5]}, NUMBERS, "drop")
 
 
-def test_rows_without_a_group_are_refused():
+def test_rows_without_a_group_are_an_error():
     with raises_code("data.value_missing", "film", "data.split.group_by", "1 of 2", "row 1"):
         take({"text": ["a", "b"], "label": ["bad", "bad"], "film": ["x", ""]}, group_by="film")
 
 
-def test_take_keeps_what_belongs_together():
+def test_take_selects_all_values_of_a_sample():
     columns = {"text": ["a", "b", "c"], "label": ["bad", "good", "bad"], "key": ["x", "y", "z"]}
     some = take(columns, names={"text": "text", "label": "label", "id": "key"}).take(np.asarray([2, 1]))
     assert (some.texts, some.labels.tolist(), some.ids, some.rows.tolist()) == (["c", "b"], [0, 1], ["z", "y"], [2, 1])
 
 
 @pytest.mark.parametrize("value", ['{"b": 1}', "[1]"], ids=["object", "list"])
-def test_an_object_among_texts_is_no_text(value: str):
+def test_objects_in_a_text_column_are_an_error(value: str):
     lines = f'{{"text": "a", "other": 1}}\n{{"text": {value}, "other": {value}}}\n'
     table = parse_json(lines.encode(), "a.jsonl")
     with raises_code("data.not_text", "a.jsonl, line 2", "column text"):

@@ -1,4 +1,4 @@
-"""What `paratune data` tells, against numbers worked out by hand."""
+"""The description of `paratune data`, compared with numbers computed by hand."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from paratune.config.task_sections import ClassificationTask, MultiLabelTask, Re
 from paratune.data.columns import Samples
 from paratune.data.describe import describe, render
 from paratune.data.load import Split, samples_fingerprint
-from paratune.data.tokens import Tokenizing, tokenize
+from paratune.data.tokens import TokenizeOptions, tokenize
 
 COLUMNS = Columns(text=["title", "body"], label="stars")
 CLASSES = ClassificationTask(kind="classification", labels=["bad", "[red]<script>", "unused"])
@@ -23,7 +23,7 @@ CLASSES = ClassificationTask(kind="classification", labels=["bad", "[red]<script
 def split(tmp_path, name, texts, labels, task, max_length=8, num_dropped=None) -> Split:
     known = None if labels is None else np.asarray(labels)
     samples = Samples(list(texts), None, known, None, np.arange(len(texts)), None, num_dropped or {})
-    store = tokenize(samples, Tokenizing(tiny_tokenizer(), max_length, cache_dir=tmp_path))
+    store = tokenize(samples, TokenizeOptions(tiny_tokenizer(), max_length, cache_dir=tmp_path))
     return Split(name, f"{name}.csv", samples, store, samples_fingerprint(samples, task))
 
 
@@ -57,29 +57,34 @@ def test_classes_tokens_and_repeats(classes):
 
 def test_the_histogram_counts_every_sample_once_in_bins_that_all_splits_share(classes):
     bins = [about["tokens"]["histogram"] for about in classes["splits"].values()]
-    assert [sum(item["num_rows"] for item in found) for found in bins] == [4, 2]
+    assert [sum(item["num_rows"] for item in actual) for actual in bins] == [4, 2]
     assert [item["from"] for item in bins[0]] == [item["from"] for item in bins[1]]
     assert {(item["from"], item["num_rows"]) for item in bins[0] if item["num_rows"]} == {(3, 2), (4, 1), (12, 1)}
 
 
-def test_warnings_name_what_a_reader_should_know(classes):
+def test_warnings_name_conflicts_absent_classes_and_dropped_rows(classes):
     text = "\n".join(classes["warnings"])
-    for said in ("1 of 2 rows of test (50.0%)", "1 texts occur with different labels", "'unused'", "2 without text"):
-        assert said in text
+    for expected in (
+        "1 of 2 rows of test (50.0%)",
+        "1 texts occur with different labels",
+        "'unused'",
+        "2 without text",
+    ):
+        assert expected in text
 
 
 def test_the_description_is_plain_json(classes):
     assert json.loads(json.dumps(classes, allow_nan=False)) == classes
 
 
-def test_texts_of_the_data_are_shown_as_they_are(classes):
+def test_texts_of_the_data_are_not_read_as_markup(classes):
     shown = show(classes)
     assert "[red]<script>" in shown
     assert "text: title + body, label: stars" in shown
     assert "Tokens per sample, train (25.0% longer than 8)" in shown
 
 
-def test_texts_of_the_data_do_not_act_in_the_terminal(tmp_path):
+def test_control_characters_of_the_data_are_not_printed(tmp_path):
     task = ClassificationTask(kind="classification", labels=["bad\x1b[2J", "good"])
     samples = split(tmp_path, "tr\x1bain", ["good", "bad film"], [0, 1], task)
     columns = Columns(text="te\x1b[2Jxt", label="stars")
@@ -90,7 +95,7 @@ def test_texts_of_the_data_do_not_act_in_the_terminal(tmp_path):
     assert r"tr\x1bain.csv" in shown
 
 
-def test_a_set_without_labels_stands_beside_others(tmp_path):
+def test_a_split_without_labels_has_empty_cells(tmp_path):
     train = split(tmp_path, "train", ["good", "bad"], [0, 1], CLASSES)
     hidden = split(tmp_path, "hidden", ["book"], None, CLASSES)
     description = describe({"hidden": hidden, "train": train}, CLASSES, COLUMNS, max_length=8)
@@ -99,7 +104,7 @@ def test_a_set_without_labels_stands_beside_others(tmp_path):
     assert line.split() == ["bad", "1", "(50.0%)"]
 
 
-def test_sets_of_classes_are_counted_and_so_are_rows_without_one(tmp_path):
+def test_sets_of_classes_and_rows_without_a_class_are_counted(tmp_path):
     several = MultiLabelTask(kind="multi_label", labels=["praise", "question"])
     train = split(tmp_path, "train", ["good", "bad", "fine"], [[1, 1], [0, 0], [1, 0]], several)
     description = describe({"train": train}, several, COLUMNS, max_length=8)
@@ -108,7 +113,7 @@ def test_sets_of_classes_are_counted_and_so_are_rows_without_one(tmp_path):
     assert "(no label)" in show(description)
 
 
-def test_targets_are_summed_up(tmp_path):
+def test_targets_have_mean_sd_and_quantiles(tmp_path):
     task = RegressionTask(kind="regression")
     values = [1.0, 2.5, 4.0, 0.5]
     made = split(tmp_path, "train", ["a", "b", "c", "d"], np.asarray(values, dtype=np.float32), task)
@@ -120,7 +125,7 @@ def test_targets_are_summed_up(tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 3000])
-def test_one_long_sample_does_not_squeeze_the_others(tmp_path, count):
+def test_one_long_sample_does_not_widen_the_other_bins(tmp_path, count):
     texts = ["good " * (1 + number % 30) for number in range(count)] + ["film " * 5000]
     made = split(tmp_path, "train", texts, [0] * len(texts), CLASSES)
     bins = describe({"train": made}, CLASSES, COLUMNS, max_length=8)["splits"]["train"]["tokens"]["histogram"]
@@ -132,14 +137,26 @@ def test_one_long_sample_does_not_squeeze_the_others(tmp_path, count):
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
-def test_the_table_is_whole_in_a_narrow_terminal(classes, width: int):
+def test_a_narrow_terminal_shows_the_whole_table(classes, width: int):
     long_name = "data/reviews/2026-11-21/train.parquet"
     classes["splits"]["train"]["source"] = long_name
     lines = show(classes, width).splitlines()
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
-    for word in ("repeated texts", "a sample, 95th percentile", "truncated", "2 (50.0%)", "25.0%", "test.csv"):
+    for word in ("repeated texts", "per sample, 95th percentile", "truncated", "2 (50.0%)", "25.0%", "test.csv"):
         assert word in text
     assert "…" not in text
     if width >= 80:
         assert long_name in text
+
+
+def test_many_truncated_samples_have_a_warning(tmp_path):
+    # [CLS] and [SEP] make 9 and 8 tokens of 7 and 6 words: one of nine is longer than 8, then one of eleven.
+    for num_rows, is_warned in ((9, True), (11, False)):
+        texts = [" ".join(["film"] * 7), *[" ".join(["film"] * 6)] * (num_rows - 1)]
+        train = split(tmp_path, "train", texts, [0] * num_rows, CLASSES)
+        warnings = describe({"train": train}, CLASSES, COLUMNS, max_length=8)["warnings"]
+        assert (
+            any(f"{100 / num_rows:.1f}%" in warning and "data.max_length" in warning for warning in warnings)
+            == is_warned
+        )

@@ -1,4 +1,4 @@
-"""Windows of running text: where documents begin and end in them, what is kept of words, and what is refused."""
+"""Windows of running text: starts of documents and words, and errors."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 import paratune.data.tokens as tokens_module
 from paratune.data.columns import Samples
-from paratune.data.documents import check_tokenizer, make_questions, make_windows, vocabulary_of
-from paratune.data.tokens import Tokenizing
+from paratune.data.documents import check_tokenizer, make_questions, make_windows, mask_vocabulary
+from paratune.data.tokens import TokenizeOptions
 
 CLS, SEP, MASK, PAD, UNK = (VOCABULARY.index(f"[{name}]") for name in ("CLS", "SEP", "MASK", "PAD", "UNK"))
 TEXTS = ["good film", "one two three four five", "bad", "the very very good book"]
@@ -28,7 +28,7 @@ def samples(texts: list[str]) -> Samples:
 
 
 def windows(texts: list[str], folder: Path, kind="joined", max_length=6, tokenizer=None, **options):
-    how = Tokenizing(tokenizer or tiny_tokenizer(), max_length, cache_dir=folder, need_token_type_ids=True)
+    how = TokenizeOptions(tokenizer or tiny_tokenizer(), max_length, cache_dir=folder, need_token_type_ids=True)
     return make_windows(samples(texts), how, kind, **options)
 
 
@@ -48,13 +48,13 @@ def test_joined_documents_are_cut_every_max_length(tmp_path, monkeypatch, chunk_
         [CLS, SEP, *ids("bad"), SEP, *ids("the"), SEP],
         [CLS, *ids("very very good book"), SEP],
     ]
-    assert store.of_rows["document"].tolist() == [0, 1, 1, 3]
-    assert store.of_rows["num_maskable"].tolist() == [3, 4, 2, 4]
+    assert store.row_values["document"].tolist() == [0, 1, 1, 3]
+    assert store.row_values["num_maskable"].tolist() == [3, 4, 2, 4]
     assert store.full_lengths.tolist() == store.lengths.tolist()
     assert (store.num_truncated, store.type_ids.sum()) == (0, 0)
 
 
-def test_the_last_window_has_what_is_left_and_nothing_is_lost(tmp_path):
+def test_the_last_window_has_the_rest_and_no_token_is_lost(tmp_path):
     for max_length in range(3, 20):
         store = windows(TEXTS, tmp_path, max_length=max_length)
         inner = [token for row in rows_of(store) for token in row[1:-1]]
@@ -64,13 +64,13 @@ def test_the_last_window_has_what_is_left_and_nothing_is_lost(tmp_path):
         assert (store.lengths[:-1] == max_length).all()
 
 
-def test_a_window_for_each_document_is_what_the_tokenizer_makes_of_it(tmp_path):
+def test_a_window_of_one_document_equals_the_output_of_the_tokenizer(tmp_path):
     tokenizer = tiny_tokenizer()
     store = windows(TEXTS, tmp_path, "documents")
     assert rows_of(store) == tokenizer(TEXTS, truncation=True, max_length=6)["input_ids"]
     assert store.full_lengths.tolist() == [4, 7, 3, 7]
     assert store.num_truncated == 2
-    assert store.of_rows["document"].tolist() == [0, 1, 2, 3]
+    assert store.row_values["document"].tolist() == [0, 1, 2, 3]
     tokenizer.truncation_side = "left"
     ends = windows(TEXTS, tmp_path, "documents", tokenizer=tokenizer)
     assert rows_of(ends)[1] == [CLS, *ids("two three four five"), SEP]
@@ -79,21 +79,21 @@ def test_a_window_for_each_document_is_what_the_tokenizer_makes_of_it(tmp_path):
 def test_a_document_with_a_separator_in_it_has_the_ids_of_a_pair(tmp_path):
     store = windows(["good film [SEP] bad book"], tmp_path, "documents", max_length=10)
     assert rows_of(store) == [tiny_tokenizer()("good film", "bad book")["input_ids"]]
-    assert store.of_rows["num_maskable"].tolist() == [4]
+    assert store.row_values["num_maskable"].tolist() == [4]
 
 
-def test_words_begin_where_the_tokenizer_says(tmp_path):
+def test_word_starts_are_those_of_the_tokenizer(tmp_path):
     # Letters that are no word of the vocabulary: "xyz" is x ##y ##z.
     store = windows(["good xyz", "bad xyz"], tmp_path, max_length=7, whole_words=True)
     assert rows_of(store) == [
         [CLS, *ids("good x ##y ##z"), SEP, SEP],
         [CLS, *ids("bad x ##y ##z"), SEP],
     ]
-    assert rows_of(store, store.of_tokens["word_start"]) == [[1, 1, 1, 0, 0, 1, 1], [1, 1, 1, 0, 0, 1]]
+    assert rows_of(store, store.token_values["word_start"]) == [[1, 1, 1, 0, 0, 1, 1], [1, 1, 1, 0, 0, 1]]
     # What a cut leaves of a word is a word of its own, and no part of [CLS].
     store = windows(["good xyz"], tmp_path, max_length=5, whole_words=True)
     assert rows_of(store) == [[CLS, *ids("good x ##y"), SEP], [CLS, *ids("##z"), SEP]]
-    assert rows_of(store, store.of_tokens["word_start"]) == [[1, 1, 1, 0, 1], [1, 1, 1]]
+    assert rows_of(store, store.token_values["word_start"]) == [[1, 1, 1, 0, 1], [1, 1, 1]]
 
 
 CORPUS = ["the film was unbelievably good", "the believable book", "unbelievable films and books"] * 4
@@ -130,11 +130,11 @@ def _roberta(inner: tokenizers.Tokenizer) -> transformers.PreTrainedTokenizerFas
 
 
 @pytest.mark.parametrize("make", [bpe, unigram])
-def test_words_of_other_kinds_of_tokenizers(tmp_path, make):
+def test_word_starts_of_other_kinds_of_tokenizers(tmp_path, make):
     tokenizer = make()
     text = "unbelievable films the bookish"
     store = windows([text], tmp_path, "documents", 60, tokenizer, whole_words=True)
-    starts = store.of_tokens["word_start"].astype(bool)
+    starts = store.token_values["word_start"].astype(bool)
     tokens, places = store.tokens[1:-1], np.flatnonzero(starts[1:-1])
     words = [tokenizer.decode(part).strip() for part in np.split(tokens, places[1:])]
     assert words == text.split()
@@ -147,7 +147,7 @@ def test_words_of_other_kinds_of_tokenizers(tmp_path, make):
 
 
 def test_special_tokens_are_never_hidden_and_never_drawn():
-    vocabulary = vocabulary_of(tiny_tokenizer())
+    vocabulary = mask_vocabulary(tiny_tokenizer())
     assert np.flatnonzero(vocabulary.is_special).tolist() == [PAD, UNK, CLS, SEP, MASK]
     assert vocabulary.ordinary.tolist() == list(range(5, len(VOCABULARY)))
     assert vocabulary.mask_id == MASK
@@ -156,10 +156,10 @@ def test_special_tokens_are_never_hidden_and_never_drawn():
 def test_unknown_characters_and_masks_in_a_text_are_not_maskable(tmp_path):
     store = windows(["good 漢 [MASK] film"], tmp_path)
     assert rows_of(store) == [[CLS, *ids("good"), UNK, MASK, *ids("film"), SEP]]
-    assert store.of_rows["num_maskable"].tolist() == [2]
+    assert store.row_values["num_maskable"].tolist() == [2]
 
 
-def test_what_the_tokens_depend_on_makes_other_tokens(tmp_path):
+def test_all_settings_of_windows_change_the_fingerprint(tmp_path):
     made = [
         windows(TEXTS, tmp_path),
         windows(TEXTS, tmp_path, "documents"),
@@ -171,12 +171,12 @@ def test_what_the_tokens_depend_on_makes_other_tokens(tmp_path):
     assert len(list((tmp_path / "tokens").glob("[0-9a-f]*[0-9a-f]"))) == 4
 
 
-def test_a_window_must_have_room_for_text(tmp_path):
+def test_a_window_without_room_for_text_is_an_error(tmp_path):
     with raises_code("data.max_length_too_small", "max_length", "2", "3"):
         windows(TEXTS, tmp_path, max_length=2)
 
 
-def test_a_tokenizer_whose_frame_is_not_found_is_refused(tmp_path):
+def test_unknown_special_tokens_around_a_text_are_an_error(tmp_path):
     plain = tiny_tokenizer()  # it has no letter A, and an ordinary word stands before each text
     plain.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="good $A [SEP]", special_tokens=[("good", *ids("good")), ("[SEP]", SEP)]
@@ -190,13 +190,13 @@ def test_a_tokenizer_whose_frame_is_not_found_is_refused(tmp_path):
         windows(["good"], tmp_path, tokenizer=dropping)
 
 
-def test_documents_of_which_nothing_is_left_are_named(tmp_path):
+def test_documents_without_tokens_are_reported_with_their_rows(tmp_path):
     with raises_code("data.no_tokens", "11", "13", "0"):
         windows(["good", "\u200b", "bad", "\ufeff"], tmp_path, source="here")
     assert not list((tmp_path / "tokens").glob("*.tmp"))
 
 
-def test_a_tokenizer_without_a_mask_token_or_without_words_is_refused():
+def test_a_tokenizer_without_mask_token_or_word_starts_is_an_error():
     check_tokenizer(tiny_tokenizer(), whole_words=True)
     without = tiny_tokenizer()
     without.mask_token = None
@@ -213,7 +213,7 @@ def test_a_tokenizer_without_a_mask_token_or_without_words_is_refused():
         check_tokenizer(slow, whole_words=True)
 
 
-def test_a_tokenizer_to_which_a_text_is_one_word_is_refused():
+def test_a_tokenizer_that_treats_a_text_as_one_word_is_an_error():
     inner = tokenizers.Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -1.0), (" ", -1.0)], unk_id=0))
     whole = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>", mask_token="<mask>")
     check_tokenizer(whole)
@@ -223,16 +223,16 @@ def test_a_tokenizer_to_which_a_text_is_one_word_is_refused():
         check_tokenizer(made, whole_words=True)
 
 
-def test_the_shortest_word_of_a_window_is_kept(tmp_path):
+def test_the_shortest_word_of_a_window_is_stored(tmp_path):
     # xyz is x ##y ##z; 漢 is [UNK], which is never hidden; a cut after 5 tokens leaves ##z alone.
     store = windows(["good xyz xyz", "漢 xy", "漢"], tmp_path, "documents", 9, whole_words=True)
-    assert store.of_rows["smallest_word"].tolist() == [1, 2, 0]
+    assert store.row_values["smallest_word"].tolist() == [1, 2, 0]
     cut = windows(["xyz xyz"], tmp_path, "joined", 7, whole_words=True)
     assert rows_of(cut)[1] == [CLS, *ids("##z"), SEP]
-    assert cut.of_rows["smallest_word"].tolist() == [2, 1]
+    assert cut.row_values["smallest_word"].tolist() == [2, 1]
 
 
-def test_slow_tokenizers_make_windows_too(tmp_path):
+def test_slow_tokenizers_can_make_windows(tmp_path):
     tokenizer = transformers.ByT5Tokenizer(mask_token="<mask>")
     store = windows(["ab", "c"], tmp_path, "joined", 4, tokenizer)
     # Bytes + 3, and 1 for the end, of a window and between documents: the definition of ByT5 (Xue et al. 2022).
@@ -247,12 +247,12 @@ def test_each_mask_of_a_text_is_a_question(tmp_path):
         "one two three four five [MASK]",
         "[MASK] two three four [MASK]",
     ]
-    how = Tokenizing(tiny_tokenizer(), 6, cache_dir=tmp_path)
+    how = TokenizeOptions(tiny_tokenizer(), 6, cache_dir=tmp_path)
     asked, store = make_questions(samples(texts), how)
     # The mask of the fourth is beyond the first six tokens, and so is the second one of the fifth.
     assert (asked.texts, asked.rows.tolist(), asked.num_dropped) == ([texts[0], texts[2]], [10, 12], {"mask": 3})
-    assert store.of_rows["document"].tolist() == [0, 2, 2]
-    assert store.of_rows["asked"].tolist() == [2, 1, 3]
+    assert store.row_values["document"].tolist() == [0, 2, 2]
+    assert store.row_values["asked"].tolist() == [2, 1, 3]
     assert rows_of(store)[1] == rows_of(store)[2] == [CLS, MASK, *ids("and"), MASK, SEP]
     with raises_code("data.no_tokens", "MASK", "6"):
         make_questions(samples(["<mask>"]), how, source="here")

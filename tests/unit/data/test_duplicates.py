@@ -10,7 +10,7 @@ from paratune.data.columns import Samples
 from paratune.data.duplicates import (
     Overlap,
     Repeats,
-    count_known,
+    count_seen_texts,
     overlap_warnings,
     overlaps,
     repeats,
@@ -20,40 +20,40 @@ from paratune.data.duplicates import (
 
 
 def samples(texts, labels=None, pairs=None) -> Samples:
-    found = None if labels is None else np.asarray(labels)
-    return Samples(list(texts), pairs, found, None, np.arange(len(texts)), None, {})
+    actual = None if labels is None else np.asarray(labels)
+    return Samples(list(texts), pairs, actual, None, np.arange(len(texts)), None, {})
 
 
-def test_repeats_inside_a_split():
+def test_repeated_texts_of_a_split_are_counted():
     # "a b" three times with two labels, "c" twice with one, "d" once: 3 rows repeat an earlier one.
     texts = ["a b", "c", " a  b\n", "d", "c", "a\tb"]
     assert repeats(samples(texts, [0, 1, 0, 1, 1, 1])) == Repeats(3, 1, 3)
     assert repeats(samples(texts)) == Repeats(3, 0, 0)
 
 
-def test_pairs_are_the_same_when_both_texts_are():
+def test_pairs_are_equal_when_both_texts_are_equal():
     assert repeats(samples(["a", "a", "a"], pairs=["x", "y", "x "])).num_rows == 1
 
 
-def test_overlaps_across_splits():
+def test_overlaps_of_splits_are_counted():
     splits = {"train": samples("abcd"), "validation": samples("xyz"), "test": samples(["a", "a ", "x", "q"])}
     assert overlaps(splits) == [Overlap("train", "test", 2, 4), Overlap("validation", "test", 1, 4)]
     assert overlap_warnings(splits)[0].startswith("2 of 4 rows of test (50.0%) have a text that is also in train")
 
 
-def test_a_hash_is_of_both_texts_but_for_their_white_space():
-    one, other, same = text_hashes(samples(["a b", "a", " a\tb "], pairs=["c", "b c", "c"]))
-    assert one == same != other
-    assert int(one) == int.from_bytes(hashlib.blake2b(b"a b\nc", digest_size=8).digest(), "little")
+def test_hashes_depend_on_both_texts_but_not_on_white_space():
+    first, other, same = text_hashes(samples(["a b", "a", " a\tb "], pairs=["c", "b c", "c"]))
+    assert first == same != other
+    assert int(first) == int.from_bytes(hashlib.blake2b(b"a b\nc", digest_size=8).digest(), "little")
 
 
-def test_texts_of_a_training_are_found_again(tmp_path: Path):
+def test_texts_of_an_earlier_training_are_counted(tmp_path: Path):
     path = tmp_path / "texts.parquet"
-    assert count_known(path, samples("ab")) is None, "nothing was kept"
+    assert count_seen_texts(path, samples("ab")) is None, "nothing was kept"
     write_text_hashes(path, samples(["good film", "bad film", "good film"]))
-    assert count_known(path, samples(["bad  film\n", "good", "good film", "good film"])) == 3
-    assert count_known(path, samples(["film"])) == 0
-    assert count_known(path, samples(["good film"], pairs=["x"])) == 0
+    assert count_seen_texts(path, samples(["bad  film\n", "good", "good film", "good film"])) == 3
+    assert count_seen_texts(path, samples(["film"])) == 0
+    assert count_seen_texts(path, samples(["good film"], pairs=["x"])) == 0
     path.write_bytes(b"PAR1")
     with raises_code("run.damaged", "texts.parquet"):
-        count_known(path, samples("ab"))
+        count_seen_texts(path, samples("ab"))

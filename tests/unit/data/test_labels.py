@@ -1,4 +1,4 @@
-"""Label values: which match which label of the task, and what is said of the others."""
+"""Label values: which label of the task they match, and errors for the others."""
 
 import logging
 
@@ -27,7 +27,7 @@ def ids(values, labels):
     return class_ids(values, range(len(values)), task, "here.csv, column label").tolist()
 
 
-def test_classes_are_counted_also_those_that_no_row_has():
+def test_class_counts_include_absent_classes():
     counts = class_counts(np.array([2, 0, 2]), ["a", "b", "c"])
     assert counts == {"a": 1, "b": 0, "c": 2}
     assert absence_warnings("test", counts) == ["test: no row has the label 'b'"]
@@ -48,7 +48,7 @@ def test_sets_of_labels_are_lists_or_texts_with_a_separator():
     assert sets(["x|y"], {"x": "one", "y": "one", "z": "two"}).tolist() == [[1, 0]]
 
 
-def test_what_is_in_a_set_and_not_among_the_labels_is_named_with_its_row():
+def test_unknown_labels_in_a_set_are_reported_with_their_row():
     with raises_code("data.label_unseen", "'d': row 1", "'b;c': row 2"):
         sets(["a", "a|d", "b;c"], ["a", "b", "c"])
     with raises_code("data.label_unseen", "'': row 0"):
@@ -57,7 +57,7 @@ def test_what_is_in_a_set_and_not_among_the_labels_is_named_with_its_row():
         sets([["a", None]], ["a", "b"])
 
 
-def test_the_kind_of_the_task_says_what_labels_become():
+def test_the_kind_of_task_determines_the_encoding_of_labels():
     ordinal = OrdinalTask(kind="ordinal", labels=["low", "high"])
     assert encode(["high", "low"], [0, 1], ordinal, "here").tolist() == [1, 0]
     several = MultiLabelTask(kind="multi_label", labels=["low", "high"])
@@ -65,7 +65,7 @@ def test_the_kind_of_the_task_says_what_labels_become():
     assert class_counts(np.array([[1, 0], [1, 1]]), ["low", "high"]) == {"low": 2, "high": 1}
 
 
-def test_integers_match_however_they_are_written():
+def test_integers_match_in_any_notation():
     assert ids([0, "1", 1.0, "0.0", "1.00", 0.0], [0, 1]) == [0, 1, 1, 0, 1, 0]
     assert ids([1, "-1", -1.0], ["-1", "1"]) == [1, 0, 0]
 
@@ -102,42 +102,42 @@ def test_many_unseen_numbers_suggest_regression():
         ids([str(number / 7) for number in range(30)], ["good", "bad"])
 
 
-def test_numbers_are_what_a_reader_takes_for_one():
+def test_as_number_accepts_only_plain_numbers():
     assert [as_number(value) for value in (1, "2.5", " 3 ")] == [1.0, 2.5, 3.0]
     assert [as_number(value) for value in (True, "1_000", "", None, "x", 10**400)] == [None] * 6
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "said"),
+    ("name", "values", "expected_text"),
     [
-        ("rte", [1, 0], "here.csv, column label: numbers are read as GLUE counts, 0 = entailment, 1 = not_entailment;"),
+        ("rte", [1, 0], "0 = entailment, 1 = not_entailment;"),
         ("wnli", ["1"], "0 = not_entailment, 1 = entailment;"),
         ("rte", ["entailment"], None),
     ],
 )
-def test_how_numbers_of_a_task_of_glue_are_read_is_logged(name, values, said, caplog):
+def test_the_classes_of_glue_numbers_are_logged(name, values, expected_text, caplog):
     caplog.set_level(logging.INFO, "paratune")
     task = ClassificationTask(kind="classification", glue=name, labels=GLUE[name].labels())
     class_ids(values, range(len(values)), task, "here.csv, column label")
-    assert [said in record.getMessage() for record in caplog.records] == ([True] if said else [])
+    assert [expected_text in record.getMessage() for record in caplog.records] == ([True] if expected_text else [])
 
 
-def test_labels_that_a_file_gives_itself_are_not_said_to_be_those_of_glue(caplog):
+def test_labels_of_the_configuration_are_not_logged_as_glue(caplog):
     caplog.set_level(logging.INFO, "paratune")
     labels = {0: "not_entailment", 1: "entailment"}
     class_ids([0, 1], [0, 1], ClassificationTask(kind="classification", glue="rte", labels=labels), "here.csv")
     assert not caplog.records
 
 
-def test_a_label_given_as_number_and_as_text_is_refused():
+def test_a_label_as_number_and_as_text_is_an_error():
     with raises_code("task.labels", value="1"):
         ids([1], [1, "1"])
 
 
-def test_targets_are_numbers_or_say_them():
-    found = targets([1, 0.25, "6.5", " -1e2 "], range(4), "here")
-    assert found.dtype == np.float32
-    assert found.tolist() == [1.0, 0.25, 6.5, -100.0]
+def test_targets_are_numbers_or_texts_of_numbers():
+    actual = targets([1, 0.25, "6.5", " -1e2 "], range(4), "here")
+    assert actual.dtype == np.float32
+    assert actual.tolist() == [1.0, 0.25, 6.5, -100.0]
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_targets_are_numbers_or_say_them():
         (1e39, ("data.target_not_finite",)),  # beyond float32
     ],
 )
-def test_bad_targets_are_refused_with_their_row(value, refused):
+def test_bad_targets_are_reported_with_their_row(value, refused):
     with raises_code(*refused):
         targets([1.0, value], [4, 9], "here")
 
 
-def test_targets_outside_the_range_are_refused_with_their_rows():
+def test_targets_outside_the_range_are_reported_with_their_rows():
     values = np.float32([0, 9, 95, -1])
     check_range(values[:2], [4, 5], (0.0, 9.0), "here.csv, column band")
     with raises_code("data.target_out_of_range", "2 of 4", "0", "95", "6"):

@@ -1,4 +1,4 @@
-"""From the configuration's data section to splits."""
+"""From the data section of the configuration to splits."""
 
 import csv
 import hashlib
@@ -11,10 +11,11 @@ from tiny import tiny_tokenizer
 
 from paratune.config.sections import Columns, Data, MaxRows
 from paratune.config.task_sections import ClassificationTask, RegressionTask
-from paratune.data.load import load_samples, load_split, load_splits, samples_fingerprint, split_records
+from paratune.data.load import load_samples, samples_fingerprint, split_records
 from paratune.data.read import read_table
-from paratune.data.tokens import Tokenizing
+from paratune.data.tokens import TokenizeOptions
 from paratune.errors import Stopped
+from paratune.tasks import make_recipe
 
 CLASSES = ClassificationTask(kind="classification", labels={"bad": "negative", "good": "positive"})
 
@@ -36,11 +37,11 @@ def files(tmp_path):
 
 def load(tmp_path, task=CLASSES, **data):
     section = Data(columns=Columns(text="text", label="label"), **data)
-    how = Tokenizing(tiny_tokenizer(), 16, need_token_type_ids=True, cache_dir=tmp_path / "cache")
-    return load_splits(section, task, how)
+    how = TokenizeOptions(tiny_tokenizer(), 16, need_token_type_ids=True, cache_dir=tmp_path / "cache")
+    return make_recipe(task).load_splits(section, how)
 
 
-def test_splits_are_cut_and_read_in_their_order(tmp_path, files):
+def test_splits_are_cut_and_read_in_order(tmp_path, files):
     splits = load(tmp_path, **files, split={"validation": 0.25, "stratify": True}, missing="drop")
     assert list(splits) == ["train", "validation", "test"]
     assert [split.num_rows for split in splits.values()] == [30, 10, 2]
@@ -54,7 +55,7 @@ def test_splits_are_cut_and_read_in_their_order(tmp_path, files):
     assert splits["test"].samples.rows.tolist() == [0, 2]
 
 
-def test_positions_in_samples_and_tokens_are_the_same(tmp_path, files):
+def test_samples_and_tokens_have_the_same_order(tmp_path, files):
     splits = load(tmp_path, train=files["train"], split={"validation": 0.25})
     for split in splits.values():
         tokens = np.split(split.store.tokens, split.store.offsets[1:-1])
@@ -64,7 +65,7 @@ def test_positions_in_samples_and_tokens_are_the_same(tmp_path, files):
             assert split.labels[index] == split.samples.rows[index] % 2
 
 
-def test_a_part_of_the_rows_is_always_the_same_and_in_the_order_of_the_file(tmp_path):
+def test_max_rows_draws_the_same_rows_in_file_order(tmp_path):
     # Sorted by label: the first 50 would be of one class.
     source = write_csv(
         tmp_path / "train.csv", [(f"film {number}", ("bad", "good")[number // 100]) for number in range(200)]
@@ -105,17 +106,17 @@ def test_dropped_rows_of_a_cut_file_are_counted_once(tmp_path):
     assert [(split.num_rows, split.num_dropped) for split in splits.values()] == [(12, {"text": 4}), (4, {})]
 
 
-def test_a_cut_part_and_a_file_of_the_same_name_are_refused(tmp_path, files):
+def test_a_cut_part_and_a_file_of_the_same_name_are_an_error(tmp_path, files):
     with raises_code("data.split_conflict", "data.test", "data.split.test"):
         load(tmp_path, **files, split={"test": 0.2}, missing="drop")
 
 
-def test_no_file_is_refused(tmp_path):
+def test_a_configuration_without_files_is_an_error(tmp_path):
     with raises_code("data.no_file"):
         load(tmp_path)
 
 
-def test_fingerprints_tell_texts_labels_and_names_apart(files):
+def test_fingerprints_depend_on_texts_labels_and_names(files):
     def fingerprint(task=CLASSES, **changes):
         ((_, samples),) = load_samples(
             Data(train=files["train"], columns=Columns(text="text", label="label")), CLASSES
@@ -124,7 +125,7 @@ def test_fingerprints_tell_texts_labels_and_names_apart(files):
             object.__setattr__(samples, name, value)
         return samples_fingerprint(samples, task)
 
-    found = {
+    actual = {
         fingerprint(),
         fingerprint(labels=np.zeros(40, dtype=np.int64)),
         fingerprint(texts=["x"] * 40),
@@ -132,12 +133,12 @@ def test_fingerprints_tell_texts_labels_and_names_apart(files):
         fingerprint(ClassificationTask(kind="classification", labels=["bad", "good"])),
         fingerprint(RegressionTask(kind="regression")),
     }
-    assert len(found) == 6
+    assert len(actual) == 6
     assert fingerprint() == fingerprint()
-    assert {len(value) for value in found} == {len(hashlib.sha256().hexdigest())}
+    assert {len(value) for value in actual} == {len(hashlib.sha256().hexdigest())}
 
 
-def test_the_record_says_what_run_json_needs(tmp_path, files):
+def test_the_record_has_the_fields_of_run_json(tmp_path, files):
     splits = load(tmp_path, train=files["train"])
     records = split_records(splits)
     assert (records["validation"], records["test"]) == (None, None)
@@ -146,19 +147,22 @@ def test_the_record_says_what_run_json_needs(tmp_path, files):
     assert (records["train"]["num_rows"], records["train"]["num_truncated"]) == (40, 0)
 
 
-def test_progress_runs_over_all_splits_and_stop_is_heard(tmp_path, files):
-    told = []
-    how = Tokenizing(tiny_tokenizer(), 16, cache_dir=tmp_path / "cache")
+def test_progress_counts_all_splits_and_stop_raises(tmp_path, files):
+    progress_calls = []
+    how = TokenizeOptions(tiny_tokenizer(), 16, cache_dir=tmp_path / "cache")
     section = Data(train=files["train"], columns=Columns(text="text", label="label"), split={"test": 0.25})
     with pytest.raises(Stopped):
-        load_splits(section, CLASSES, replace(how, stop=lambda: True))
-    load_splits(section, CLASSES, replace(how, progress=lambda done, total: told.append((done, total))))
-    assert told == [(30, 40), (40, 40)]
+        make_recipe(CLASSES).load_splits(section, replace(how, stop=lambda: True))
+    make_recipe(CLASSES).load_splits(
+        section, replace(how, progress=lambda done, total: progress_calls.append((done, total)))
+    )
+    assert progress_calls == [(30, 40), (40, 40)]
 
 
 def test_a_single_file_for_prediction_needs_no_label(tmp_path):
     source = write_csv(tmp_path / "new.csv", [("a film",), ("42",)], ("text",))
-    how = Tokenizing(tiny_tokenizer(), 16, cache_dir=tmp_path / "cache")
+    how = TokenizeOptions(tiny_tokenizer(), 16, cache_dir=tmp_path / "cache")
     columns = Columns(text="text", label="label")
-    split = load_split(source, read_table(source), columns, CLASSES, how, require_labels=False)
+    recipe, table = make_recipe(CLASSES), read_table(source)
+    split = recipe.load_split(source, table, columns, how, missing="refuse", require_labels=False)
     assert (split.num_rows, split.labels, split.store.type_ids) == (2, None, None)

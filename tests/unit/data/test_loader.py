@@ -1,4 +1,4 @@
-"""Batches: padded as transformers pads, dealt so that ranks together are the one process."""
+"""Batches: padding as in transformers, and the same samples for any number of ranks."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from paratune.batch import Batch
 from paratune.batch.packing import pack
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
-from paratune.data.tokens import Tokenizing, tokenize
+from paratune.data.tokens import TokenizeOptions, tokenize
 from paratune.records.efficiency import GradientSums, noise_estimates
 
 TEXTS = [" ".join(["good"] * (1 + number * 7 % 11)) for number in range(23)]
@@ -22,11 +22,11 @@ def collator(tmp_path_factory) -> Collator:
     labels = np.arange(len(TEXTS), dtype=np.int64) % 3
     samples = Samples(TEXTS, None, labels, None, np.arange(len(TEXTS)), None, {})
     cache = tmp_path_factory.mktemp("cache")
-    store = tokenize(samples, Tokenizing(tiny_tokenizer(), 10, need_token_type_ids=True, cache_dir=cache))
+    store = tokenize(samples, TokenizeOptions(tiny_tokenizer(), 10, need_token_type_ids=True, cache_dir=cache))
     return Collator(store, labels, pad_token_id=0)
 
 
-def test_a_batch_is_what_the_tokenizer_pads(collator):
+def test_a_batch_equals_the_padded_output_of_the_tokenizer(collator):
     indices = np.asarray([3, 0, 17])
     batch = collator(indices, 6)
     theirs = tiny_tokenizer()(
@@ -43,7 +43,7 @@ def test_a_batch_is_what_the_tokenizer_pads(collator):
     assert (batch.num_tokens, batch.num_padded_tokens) == (int(theirs["attention_mask"].sum()), 3 * batch.max_seqlen)
 
 
-def test_the_pad_token_is_the_one_that_is_given(collator):
+def test_the_collator_uses_its_pad_token(collator):
     batch = Collator(collator.store, None, pad_token_id=7)(np.asarray([0, 3]), 2)
     assert set(batch.input_ids[batch.attention_mask == 0].tolist()) == {7}
     assert batch.labels is None
@@ -84,7 +84,9 @@ def kept(batches) -> list[int]:
 @pytest.mark.parametrize(
     ("world_size", "micro_batch_size", "num_micro_steps"), [(1, 2, 4), (2, 4, 1), (4, 1, 2), (3, 3, 1)]
 )
-def test_ranks_and_accumulation_see_the_samples_of_one_process(collator, world_size, micro_batch_size, num_micro_steps):
+def test_ranks_and_accumulation_have_the_samples_of_one_process(
+    collator, world_size, micro_batch_size, num_micro_steps
+):
     alone = train_batches(collator)
     ranks = [train_batches(collator, rank, world_size, micro_batch_size, num_micro_steps) for rank in range(world_size)]
     assert alone.steps_per_epoch == 3
@@ -104,7 +106,7 @@ def test_an_epoch_is_every_sample_once_and_the_next_is_in_another_order(collator
     assert epochs[0] != epochs[1]
 
 
-def test_a_step_can_be_made_without_those_before(collator):
+def test_a_step_does_not_depend_on_earlier_steps(collator):
     batches = train_batches(collator)
     expected = [batches.step(step)[0].index.tolist() for step in range(6)]
     assert train_batches(collator).step(4)[0].index.tolist() == expected[4]
@@ -127,7 +129,7 @@ def test_evaluation_counts_every_sample_once(collator, world_size, batch_size):
 
 
 @pytest.mark.parametrize(("world_size", "expected"), [(1, [4, 4, 4, 5, 6]), (2, [4, 4, 4])])
-def test_an_evaluation_takes_more_of_shorter_samples(collator, world_size, expected):
+def test_evaluation_batches_of_short_samples_are_larger(collator, world_size, expected):
     """Lengths are 10 (8 times), 9, 8, 7, 6, 5, 4 (twice each) and 3 (3 times); 4 of the longest are 40 tokens.
 
     One rank: 4 of 10, 4 of 10, 9 9 8 8 (40 / 9 = 4), 7 7 6 6 5 (40 / 7 = 5), and 5 4 4 3 3 3 (40 / 5 = 8, all that is
@@ -138,7 +140,7 @@ def test_an_evaluation_takes_more_of_shorter_samples(collator, world_size, expec
     assert all(batch.num_padded_tokens <= 40 for batch in batches)
 
 
-def test_samples_of_a_step_are_sorted_by_length_and_stay_the_same(collator):
+def test_buckets_sort_by_length_and_keep_the_samples_of_a_step(collator):
     plain, sorted_ones = train_batches(collator), replace(train_batches(collator), num_buckets=2)
     for step in range(6):
         before, after = plain.step(step), sorted_ones.step(step)
@@ -157,7 +159,7 @@ def test_samples_of_a_step_are_sorted_by_length_and_stay_the_same(collator):
     # 4 parts: of 1 there is nothing to cut; 2 and 4 become single samples; 5 / 4 and 6 / 4 are 2, 9 / 4 is 3.
     [(1, 8, [1] * 8), (2, 4, [1] * 8), (4, 2, [1] * 8), (5, 2, [2] * 5), (6, 1, [2] * 3), (9, 2, [3] * 6)],
 )
-def test_no_part_is_made_for_filler_alone(collator, micro_batch_size, num_micro_steps, expected):
+def test_no_bucket_has_only_filler(collator, micro_batch_size, num_micro_steps, expected):
     batches = TrainBatches(
         collator,
         seed=5,
@@ -171,7 +173,7 @@ def test_no_part_is_made_for_filler_alone(collator, micro_batch_size, num_micro_
     assert [batch.num_samples for batch in batches.step(0)] == expected
 
 
-def test_an_evaluation_takes_at_most_8_times_as_many(collator):
+def test_evaluation_batches_have_at_most_8_times_the_batch_size(collator):
     """Some memory goes by the row: of one long row and many short ones not all short ones fit together."""
     lengths = np.asarray([512] + [4] * 100)
     store = replace(
@@ -217,34 +219,34 @@ def test_packed_batches_have_the_samples_of_padded_ones(collator):
 @pytest.mark.parametrize("has_types", [True, False])
 @pytest.mark.parametrize("how", [{}, {"num_rows": 6}], ids=["", "filler"])
 @pytest.mark.parametrize("indices", [[3, 0, 17, 3], [5], []], ids=str)
-def test_rows_packed_at_once_are_those_padded_and_packed(collator, indices, how, has_types):
+def test_packing_directly_equals_padding_and_packing(collator, indices, how, has_types):
     store = collator.store if has_types else replace(collator.store, type_ids=None)
     both = Collator(store, collator.labels if has_types else None, pad_token_id=0)
     chosen = np.asarray(indices, dtype=np.int64)
     at_once, expected = PackedCollator(both)(chosen, 6, **how), pack(both(chosen, 6, **how))
     for name, value in vars(expected).items():
-        found = getattr(at_once, name)
+        actual = getattr(at_once, name)
         if isinstance(value, torch.Tensor):
-            assert (found.dtype, found.tolist()) == (value.dtype, value.tolist()), name
+            assert (actual.dtype, actual.tolist()) == (value.dtype, value.tolist()), name
         else:
-            assert found == value, name
+            assert actual == value, name
 
 
-def test_steps_of_few_shapes_have_the_same_samples(collator):
+def test_rounded_shapes_have_the_same_samples(collator):
     def batches(rounds: bool) -> list[Batch]:
         packed = TrainBatches(PackedCollator(collator, rounds), 1, 4, 4, 1, 0, 1)
         return [batch for step in range(3 * packed.steps_per_epoch) for batch in packed.step(step)]
 
     exact, few = batches(False), batches(True)
-    for one, other in zip(few, exact, strict=True):
-        assert one.index[one.index >= 0].tolist() == other.index.tolist()
-        assert (one.num_samples, one.num_tokens, one.loss_denominator) == (
+    for first, other in zip(few, exact, strict=True):
+        assert first.index[first.index >= 0].tolist() == other.index.tolist()
+        assert (first.num_samples, first.num_tokens, first.loss_denominator) == (
             other.num_samples,
             other.num_tokens,
             other.loss_denominator,
         )
-        assert one.num_padded_tokens == len(one.input_ids) >= other.num_padded_tokens
-    shapes = [{batch.input_ids.shape for batch in each} for each in (few, exact)]
+        assert first.num_padded_tokens == len(first.input_ids) >= other.num_padded_tokens
+    shapes = [{batch.input_ids.shape for batch in item} for item in (few, exact)]
     assert len(shapes[0]) <= 10 < len(shapes[1])  # multiples of 8 up to 4 * 20 tokens
 
 
@@ -253,12 +255,12 @@ def test_more_ranks_than_samples_get_filler(collator):
     assert [batch.num_samples for (batch,) in batches] == [1, 0]
 
 
-def test_a_single_pass_over_an_order_is_kept_per_epoch(collator, monkeypatch):
+def test_the_order_of_an_epoch_is_computed_once(collator, monkeypatch):
     made = []
     import paratune.data.loader as module
 
     whole = module.epoch_order
-    monkeypatch.setattr(module, "epoch_order", lambda *of: made.append(of) or whole(*of))
+    monkeypatch.setattr(module, "epoch_order", lambda *source: made.append(source) or whole(*source))
     batches = train_batches(collator)
     for step in range(6):
         batches.step(step)
@@ -359,13 +361,13 @@ def test_the_noise_of_sorted_rows_is_that_of_random_parts(collator, num_buckets,
     )
 
     def traces(made: TrainBatches) -> list[float]:
-        found = []
+        actual = []
         for step in range(1000):
             parts = [lengths[cut].sum() / 8 for cut in cuts(made, step)]
             weights = sum((len(cut) / 8) ** 2 for cut in cuts(made, step))
             estimates = noise_estimates(GradientSums(sum(parts) ** 2, sum(part**2 for part in parts), weights, 8))
-            found += [] if estimates is None else [estimates[0]]
-        return found
+            actual += [] if estimates is None else [estimates[0]]
+        return actual
 
     assert np.mean(traces(replace(batches, compare_every=1))) == pytest.approx(lengths.var(ddof=1), rel=0.12)
     ordered = traces(batches)

@@ -1,4 +1,4 @@
-"""Which tokens are hidden, what stands in their place, and that nothing but (seed, epoch, window) decides it."""
+"""Which tokens are hidden and how they are replaced; both depend only on (seed, epoch, window)."""
 
 import math
 import time
@@ -10,11 +10,11 @@ from tiny import SPECIAL, VOCABULARY, tiny_tokenizer
 from tiny_data import tiny_masking
 
 from paratune.data.columns import Samples
-from paratune.data.documents import Vocabulary, make_windows, vocabulary_of
+from paratune.data.documents import Vocabulary, make_windows, mask_vocabulary
 from paratune.data.loader import TrainBatches, eval_batches
-from paratune.data.masking import IGNORED, MaskingCollator, fitting, num_hidden, replaced
+from paratune.data.masking import IGNORED, MaskingCollator, greedy_fit, num_hidden, replace_hidden
 from paratune.data.token_store import TokenStore
-from paratune.data.tokens import Tokenizing
+from paratune.data.tokens import TokenizeOptions
 
 MASK = VOCABULARY.index("[MASK]")
 
@@ -32,8 +32,8 @@ def window_store(num_windows: int, length: int, num_words: int, word_length: int
         np.full(num_windows, length, dtype=np.int32),
         length,
         "0" * 64,
-        of_tokens={"word_start": starts},
-        of_rows={"num_maskable": np.full(num_windows, length - 2, dtype=np.int32)},
+        token_values={"word_start": starts},
+        row_values={"num_maskable": np.full(num_windows, length - 2, dtype=np.int32)},
     )
 
 
@@ -71,7 +71,7 @@ def test_how_many_tokens_are_hidden(num_maskable, probability, hidden):
     assert int(num_hidden(num_maskable, probability)) == hidden
 
 
-def test_of_every_window_exactly_so_many_ordinary_tokens_are_hidden():
+def test_each_window_hides_the_exact_number_of_ordinary_tokens():
     made = collator()
     batch = made(np.arange(64), 1.0, epoch=0)
     assert (batch.labels >= 0).sum(dim=1).tolist() == [19] * 64
@@ -89,7 +89,7 @@ def within(count: int, total: int, share: float) -> bool:
     return abs(count - total * share) <= 5 * math.sqrt(total * share * (1 - share))
 
 
-def test_of_the_hidden_tokens_80_per_cent_are_masks_10_others_and_10_themselves():
+def test_hidden_tokens_are_80_per_cent_masks_10_random_10_unchanged():
     made = collator(num_windows=2000, num_words=60)
     batch = made(np.arange(2000), 1.0, epoch=0)
     is_hidden = batch.labels >= 0
@@ -105,13 +105,13 @@ def test_of_the_hidden_tokens_80_per_cent_are_masks_10_others_and_10_themselves(
     assert all(within(int(count), total, 0.1 / 55 * 54 / 55) for count in counts[5:])
 
 
-def test_every_place_is_hidden_as_often():
-    found = sum((labels_of(collator(num_windows=500), epoch) >= 0).sum(dim=0) for epoch in range(4))
-    assert found[0] == found[-1] == 0
-    assert all(within(int(count), 2000, 19 / 128) for count in found[1:-1])
+def test_all_positions_are_hidden_equally_often():
+    actual = sum((labels_of(collator(num_windows=500), epoch) >= 0).sum(dim=0) for epoch in range(4))
+    assert actual[0] == actual[-1] == 0
+    assert all(within(int(count), 2000, 19 / 128) for count in actual[1:-1])
 
 
-def test_masks_are_a_function_of_seed_epoch_and_window_alone():
+def test_masks_depend_only_on_seed_epoch_and_window():
     made = collator(seed=7)
     first, second = (labels_of(made, epoch) for epoch in (0, 1))
     assert not torch.equal(first, second), "dynamic: others in every epoch"
@@ -125,7 +125,7 @@ def test_masks_are_a_function_of_seed_epoch_and_window_alone():
     assert torch.equal(batch.input_ids[[1]], alone.input_ids)
 
 
-def test_the_draw_is_the_same_as_ever():
+def test_the_masks_of_a_seed_never_change():
     # Philox 4x64-10 keyed by SeedSequence: NumPy keeps its words for ever (NEP 19); so a run can be made again.
     key = np.random.SeedSequence((7, 3, 2**32 + 1)).generate_state(2, np.uint64)
     words = np.random.Philox(key=key, counter=np.array([0, 0, 0, 5], dtype=np.uint64)).random_raw(128)
@@ -133,25 +133,25 @@ def test_the_draw_is_the_same_as_ever():
     assert np.flatnonzero(labels_of(collator(seed=7), 3, [5])[0] >= 0).tolist() == wanted
 
 
-def test_an_evaluation_has_a_random_stream_of_its_own():
+def test_an_evaluation_has_its_own_random_stream():
     # SeedSequence takes 2**32 + 2 for [2, 1]: the key of the order of epoch 1 of seed 2 (`order.random_keys`).
-    found = []
+    actual = []
     for stream in ((0, 0, 2**32 + 2), (2, 1)):
         key = np.random.SeedSequence(stream).generate_state(2, np.uint64)
         words = np.random.Philox(key=key, counter=np.array([0, 0, 0, 5], dtype=np.uint64)).random_raw(128)
-        found.append(sorted(1 + np.argsort(words)[:19]))
+        actual.append(sorted(1 + np.argsort(words)[:19]))
     hidden = np.flatnonzero(labels_of(collator(), None, [5])[0] >= 0).tolist()
-    assert hidden == found[0] != found[1]
+    assert hidden == actual[0] != actual[1]
 
 
-def test_whole_words_are_drawn_once_a_step_and_counted_once_for_all_evaluations(monkeypatch):
-    made, draw, drawn = tiny_masking(27, whole_words=True, seed=3), MaskingCollator._drawn, []
+def test_whole_words_are_drawn_once_per_step_and_counted_once_for_evaluations(monkeypatch):
+    made, draw, drawn = tiny_masking(27, whole_words=True, seed=3), MaskingCollator._draw, []
 
     def counted(self, window, epoch):
         drawn.append((epoch, window))
         return draw(self, window, epoch)
 
-    monkeypatch.setattr(MaskingCollator, "_drawn", counted)
+    monkeypatch.setattr(MaskingCollator, "_draw", counted)
     for step in range(3):
         _step(made, 1, 2, 0, step)
     assert len(drawn) == len(set(drawn)) == 24
@@ -161,7 +161,7 @@ def test_whole_words_are_drawn_once_a_step_and_counted_once_for_all_evaluations(
     assert len(drawn) == 3 * 27  # to count, and for the batches of each
 
 
-def test_evaluations_have_the_same_masks_whatever_the_seed():
+def test_masks_of_evaluations_do_not_depend_on_the_seed():
     first = collator(seed=1)(np.arange(64), 1.0)
     again = collator(seed=2)(np.arange(64), 1.0)
     assert torch.equal(first.labels, again.labels)
@@ -179,7 +179,7 @@ def test_evaluations_have_the_same_masks_whatever_the_seed():
 
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize(("ranks", "micro_steps"), [(1, 1), (1, 4), (2, 2), (4, 1)])
-def test_a_step_hides_the_same_whatever_the_ranks_and_the_accumulation(ranks, micro_steps, whole_words):
+def test_masks_of_a_step_do_not_depend_on_ranks_and_accumulation(ranks, micro_steps, whole_words):
     made = tiny_masking(27, whole_words=whole_words, seed=3)
     for step in (0, 3, 5):  # the fourth has 3 windows; the last one is of the second epoch
         whole, (alone,) = {}, _step(made, 1, 1, 0, step)
@@ -202,14 +202,14 @@ def _step(made, ranks, micro_steps, rank, step):
     return TrainBatches(made, 3, 8, size, micro_steps, rank, ranks).step(step)
 
 
-def test_filler_has_nothing_to_find():
+def test_filler_rows_have_no_labels():
     batch = collator()(np.array([], dtype=np.int64), 5.0, epoch=0, num_rows=2, length=20)
     assert batch.labels.shape == batch.input_ids.shape == (2, 20)
     assert (batch.labels == IGNORED).all()
     assert batch.loss_denominator == 5.0
 
 
-def test_a_step_with_nothing_to_hide_divides_by_one():
+def test_a_step_without_maskable_tokens_has_the_denominator_1():
     made = collator(num_windows=2, length=2)
     assert made.loss_denominator(np.arange(2), epoch=0) == 1.0
     assert (labels_of(made, 0) == IGNORED).all()
@@ -219,7 +219,7 @@ def test_a_step_with_nothing_to_hide_divides_by_one():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "room", "taken"),
+    ("sizes", "room", "chosen"),
     [
         ([1, 1, 1, 1], 3, [0, 1, 2]),
         ([2, 2, 2, 1], 3, [0, 3]),
@@ -231,12 +231,12 @@ def test_a_step_with_nothing_to_hide_divides_by_one():
         ([1], 0, []),
     ],
 )
-def test_words_are_taken_as_long_as_they_fit(sizes, room, taken):
+def test_words_are_hidden_as_long_as_they_fit(sizes, room, chosen):
     # As the loop of BERT's create_masked_lm_predictions: skip a word that would be too much, go on with the next.
-    assert fitting(np.asarray(sizes, dtype=np.int64), room) == taken
+    assert greedy_fit(np.asarray(sizes, dtype=np.int64), room) == chosen
 
 
-def test_fitting_is_the_loop_of_bert():
+def test_fitting_equals_the_loop_of_bert():
     draw = np.random.default_rng(0)
     for _ in range(200):
         sizes, room = draw.integers(1, 7, draw.integers(1, 40)), int(draw.integers(0, 30))
@@ -245,10 +245,10 @@ def test_fitting_is_the_loop_of_bert():
             if size <= left:
                 wanted.append(number)
                 left -= size
-        assert fitting(sizes, room) == wanted
+        assert greedy_fit(sizes, room) == wanted
 
 
-def test_whole_words_are_hidden_whole():
+def test_whole_words_are_hidden_completely():
     made = collator(length=122, word_length=4, whole_words=True)
     labels = labels_of(made, 0)
     is_hidden = (labels >= 0).reshape(-1)
@@ -263,7 +263,7 @@ def test_whole_words_are_hidden_whole():
     assert not torch.equal(labels, labels_of(made, 1))
 
 
-def test_a_window_of_long_words_has_one_of_them_to_find():
+def test_a_window_of_long_words_hides_one_of_them():
     # 2 of 11 tokens would be hidden, and no word of 3 or 4 fits: one is taken all the same.
     made = collator(num_windows=20, length=13, word_length=4, whole_words=True)
     assert {int(count) for count in (labels_of(made, 0) >= 0).sum(dim=1)} == {3, 4}
@@ -274,8 +274,8 @@ def test_pieces_of_a_word_are_hidden_together(tmp_path):
     texts = ["good xyz film qwerty", "bad books and abc", "the phones again"] * 5
     tokenizer = tiny_tokenizer()
     samples = Samples(texts, None, None, None, np.arange(15), None, {})
-    store = make_windows(samples, Tokenizing(tokenizer, 16, cache_dir=tmp_path), "joined", whole_words=True)
-    made = MaskingCollator(store, vocabulary_of(tokenizer), 0, probability=0.4, whole_words=True)
+    store = make_windows(samples, TokenizeOptions(tokenizer, 16, cache_dir=tmp_path), "joined", whole_words=True)
+    made = MaskingCollator(store, mask_vocabulary(tokenizer), 0, probability=0.4, whole_words=True)
     batch = made(np.arange(len(store)), 1.0, epoch=0)
     plain = np.split(store.tokens, store.offsets[1:-1])
     num_joined = 0
@@ -288,14 +288,14 @@ def test_pieces_of_a_word_are_hidden_together(tmp_path):
     assert num_joined > 5
 
 
-def test_replacements_come_from_ordinary_tokens():
+def test_replacements_are_ordinary_tokens():
     tokens = np.full(1000, 6)
-    found = replaced(tokens, vocabulary(9), np.random.Philox(1))
-    assert set(found.tolist()) == {4, 5, 6, 7, 8}
+    actual = replace_hidden(tokens, vocabulary(9), np.random.Philox(1))
+    assert set(actual.tolist()) == {4, 5, 6, 7, 8}
     assert len(SPECIAL) == 5
 
 
-def test_a_batch_costs_few_milliseconds():
+def test_a_masked_batch_takes_few_milliseconds():
     for whole_words in (False, True):
         made = collator(32, 512, 30_000, 2, whole_words=whole_words)
         seconds = []

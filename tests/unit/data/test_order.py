@@ -15,7 +15,7 @@ def test_every_epoch_is_another_permutation():
     assert len({tuple(order) for order in orders}) == 4
 
 
-def test_a_key_depends_on_seed_stream_and_index_alone():
+def test_a_key_depends_only_on_seed_stream_and_index():
     assert random_keys(10, 7, 1).tolist() == random_keys(1000, 7, 1)[:10].tolist()
     assert epoch_order(10, 7, 1).tolist() == np.argsort(random_keys(1000, 7, 1)[:10]).tolist()
 
@@ -56,7 +56,7 @@ def test_dealing_gives_every_sample_once_and_equal_counts(lengths, data_world_si
     assert sorted(np.concatenate([batch for batches in ranks for batch in batches])) == sorted(indices)
     # In a round who has less gets more, so that two ranks differ by no more than two samples of one round do, and by
     # one sample of a last round that is not for all.
-    tokens = [sum(lengths[one - 100] for batch in batches for one in batch) for batches in ranks]
+    tokens = [sum(lengths[first - 100] for batch in batches for first in batch) for batches in ranks]
     assert max(tokens) - min(tokens) <= max(lengths, default=0)
 
 
@@ -72,12 +72,12 @@ def test_dealing_by_hand():
         deal(np.arange(9), np.ones(9, dtype=np.int64), data_rank=0, **options)
 
 
-def test_one_rank_takes_samples_as_they_come_and_equal_ones_are_dealt_in_turn():
-    one = {"micro_batch_size": 2, "num_micro_steps": 2, "data_rank": 0}
+def test_one_rank_keeps_the_order_and_equal_lengths_are_dealt_in_turn():
+    first = {"micro_batch_size": 2, "num_micro_steps": 2, "data_rank": 0}
     lengths = np.asarray([3, 9, 1, 4])
-    assert [list(part) for part in deal(np.arange(4), lengths, data_world_size=1, **one)] == [[0, 1], [2, 3]]
+    assert [list(part) for part in deal(np.arange(4), lengths, data_world_size=1, **first)] == [[0, 1], [2, 3]]
     alike = np.full(7, 512)
-    assert [list(part) for part in deal(np.arange(7), alike, data_world_size=2, **one)] == [[0, 2], [4, 6]]
+    assert [list(part) for part in deal(np.arange(7), alike, data_world_size=2, **first)] == [[0, 2], [4, 6]]
 
 
 def test_a_round_with_fewer_samples_than_ranks_comes_last():
@@ -89,7 +89,7 @@ def test_a_round_with_fewer_samples_than_ranks_comes_last():
     assert [list(part) for part in deal(np.arange(5), lengths, data_rank=1, **options)] == [[2, 4], []]
 
 
-def test_the_last_step_takes_what_is_left():
+def test_the_last_step_has_the_remaining_samples():
     assert [steps_per_epoch(samples, 32) for samples in (1, 32, 33)] == [1, 1, 2]
     with pytest.raises(ValueError, match="0 samples"):
         steps_per_epoch(0, 32)

@@ -1,4 +1,4 @@
-"""Questions, contexts and gold answers from tables, and what is wrong with them."""
+"""Questions, contexts and gold answers from tables, and errors for unusable rows."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from raised import raises_code
 
 from paratune.config.sections import Columns
 from paratune.data.columns import AnswerSpan, Samples
-from paratune.data.questions import answered_only, select_questions
+from paratune.data.questions import drop_unanswered, select_questions
 from paratune.errors import DataError
 
 COLUMNS = Columns(text="question", text_pair="context", label="answers", id="id")
@@ -20,13 +20,13 @@ CONTEXT = "O João vive em Évora 😀 desde 1999."
 
 def table(answers: Sequence[Any], **columns: Any) -> pa.Table:
     count = len(answers)
-    given = {
+    received = {
         "id": [f"q{number}" for number in range(count)],
         "question": [f"Question {number}?" for number in range(count)],
         "context": [CONTEXT] * count,
         "answers": list(answers),
     }
-    return pa.table({**given, **columns})
+    return pa.table({**received, **columns})
 
 
 def select(data: pa.Table, columns: Columns = COLUMNS, missing: Any = "refuse", **options: Any) -> Samples:
@@ -40,7 +40,7 @@ def select(data: pa.Table, columns: Columns = COLUMNS, missing: Any = "refuse", 
     )
 
 
-def said(data: pa.Table, columns: Columns = COLUMNS, **options: Any) -> str:
+def error_text(data: pa.Table, columns: Columns = COLUMNS, **options: Any) -> str:
     with pytest.raises(DataError) as caught:
         select(data, columns, **options)
     return str(caught.value)
@@ -71,23 +71,23 @@ def test_answers_come_in_several_forms(value: Any):
     assert select(table([value])).answers == [(AnswerSpan("João", 2), AnswerSpan("O João", 0))]
 
 
-def test_a_text_has_its_place_in_another_column():
+def test_the_position_of_an_answer_may_be_in_another_column():
     data = table([None] * 4, answer=["João", "", None, "Évora"], start=["2", "", None, " 15 "])
     assert select(data, PLACED).answers == [(AnswerSpan("João", 2),), (), (), (AnswerSpan("Évora", 15),)]
     data = table([None], answer=[["João", "O"]], start=[[2, 0]])
     assert select(data, PLACED).answers == [(AnswerSpan("João", 2), AnswerSpan("O", 0))]
 
 
-def test_an_id_that_is_absent_is_told_of():
+def test_an_absent_id_column_is_an_error():
     data = table([gold("João")] * 3, id=["a", None, " "])
-    assert "2 with no id (data.columns.id: null counts rows instead), rows 1, 2 " in said(data)
+    assert "2 with no id (data.columns.id: null counts rows instead), rows 1, 2 " in error_text(data)
     assert select(data, missing="drop").num_dropped == {"id": 2}
 
 
-def test_a_place_without_a_text_is_no_unanswerable_question():
+def test_a_position_without_a_text_is_not_an_unanswerable_question():
     data = table([None] * 5, answer=["João", "", None, "", ""], start=["2", "15", "0", "", "-1"])
-    assert "2 with answers without texts and their positions, rows 1, 2 " in said(data, PLACED)
-    assert "row 1: no text, and a place ('15')" in said(data, PLACED)
+    assert "2 with answers without texts and their positions, rows 1, 2 " in error_text(data, PLACED)
+    assert "a position ('15')" in error_text(data, PLACED)
     samples = select(data, PLACED, "drop")
     assert samples.answers == [(AnswerSpan("João", 2),), (), ()]
     assert samples.num_dropped == {"readable answers": 2}
@@ -103,15 +103,15 @@ def test_an_unanswerable_question_may_lack_its_answers():
 @pytest.mark.parametrize(
     ("answers", "others", "count", "expected"),
     [
-        (gold("João", 3), {}, "matching offset", "row 0: 'João' at 3, where 'oão ' stands, and it is at 2"),
+        (gold("João", 3), {}, "matching offset", "row 0: 'João' at 3, where the context has 'oão '; it is at 2"),
         # Counted in UTF-16, where the emoji is two units.
-        (gold("1999", 30), {}, "matching offset", "'1999' at 30, where '999.' stands, and it is at 29"),
-        (gold("2000", 29), {}, "matching offset", "and it is not in the context"),
+        (gold("1999", 30), {}, "matching offset", "'1999' at 30, where the context has '999.'; it is at 29"),
+        (gold("2000", 29), {}, "matching offset", "it is not in the context"),
         (gold("1999", 99), {}, "matching offset", "where the context has ended"),
         (gold("1999", -5), {}, "matching offset", "'1999' at -5"),
         (gold(" ", 1), {}, "matching offset", "an empty text at 1"),
         (None, {}, "answers", "1 with no gold answers, not even an empty list, row 0"),
-        ("João", {}, "readable answers", "'João' is no JSON; of a text alone, data.columns.answer_start must name"),
+        ("João", {}, "readable answers", "data.columns.answer_start"),
         ({"text": ["a", "b"], "answer_start": [1]}, {}, "readable answers", "as many `answer_start` as `text`"),
         (gold("a", "x"), {}, "readable answers", "'a' at 'x'"),
         (gold("1999"), {"is_impossible": True}, "matching is_impossible", "is_impossible is True with 1 answers"),
@@ -120,69 +120,65 @@ def test_an_unanswerable_question_may_lack_its_answers():
         (gold("1999"), {"question": "too long"}, "room for the context", "'too long'"),
     ],
 )
-def test_a_row_that_cannot_be_used_is_refused_or_counted(
-    answers: Any, others: dict[str, Any], count: str, expected: str
-):
+def test_an_unusable_row_is_an_error_or_counted(answers: Any, others: dict[str, Any], count: str, expected: str):
     good = {"question": "Who?", "context": CONTEXT, "answers": json.dumps(gold("João")), "is_impossible": False}
     answers = answers if answers is None or isinstance(answers, str) else json.dumps(answers)
     bad = {**good, "answers": answers, "is_impossible": None, **others}
     data = pa.Table.from_pylist([{"id": "bad", **bad}, {"id": "good", **good}])
-    message = said(data)
+    message = error_text(data)
     assert expected in message
     assert "1 of 2 questions cannot be used" in message
-    assert "leave them out with data.missing: drop" in message
+    assert "data.missing: drop" in message
     samples = select(data, missing="drop")
     assert samples.num_dropped == {count: 1}
     assert samples.ids == ["good"]
     assert samples.rows.tolist() == [1]
 
 
-def test_an_id_must_be_its_own():
+def test_repeated_ids_are_an_error():
     data = table([gold("João")] * 3, id=["a", "b", "a"])
-    assert "1 with the id of an earlier question, row 2 (counted from 0) (row 2: 'a')" in said(data)
+    assert "1 with the id of an earlier question, row 2 (counted from 0) (row 2: 'a')" in error_text(data)
     assert select(data, missing="drop").rows.tolist() == [0, 1]
 
 
-def test_of_many_problems_three_are_shown():
-    message = said(table([gold("João", 7)] * 9 + [gold("João")]))
-    assert "9 with an answer that does not stand at its place in the context" in message
-    assert message.count("and it is at 2") == 3
+def test_at_most_three_examples_are_shown():
+    message = error_text(table([gold("João", 7)] * 9 + [gold("João")]))
+    assert "9 with an answer that is not at its position" in message
+    assert message.count("it is at 2") == 3
     assert "rows 0, 1, 2, 3, 4 and 4 more" in message
 
 
-def test_a_question_without_an_answer_is_refused_where_all_must_have_one():
+def test_a_question_without_an_answer_is_an_error_where_answers_are_required():
     data = table([gold("João"), {"text": [], "answer_start": []}])
-    assert "1 with no answer, and task.unanswerable is false" in said(data, may_lack_answers=False)
+    assert "1 with no answer, and task.unanswerable is false" in error_text(data, may_lack_answers=False)
 
 
-def test_questions_that_were_read_without_answers_are_refused_or_left_out():
+def test_drop_unanswered_raises_or_drops():
     answered = select(table([gold("1999")]))
-    assert answered_only(answered, "refuse", source="x.json") is answered
+    assert drop_unanswered(answered, "refuse", source="x.json") is answered
     mixed = select(table([gold("1999"), {"text": [], "answer_start": []}, gold("1999")]))
     with raises_code("data.question_unusable", "x.json: 1 of 3", "row 1"):
-        answered_only(mixed, "refuse", source="x.json")
-    kept = answered_only(mixed, "drop", source="x.json")
-    assert (kept.ids, sum(kept.num_dropped.values())) == (["q0", "q2"], 1)
+        drop_unanswered(mixed, "refuse", source="x.json")
+    remaining = drop_unanswered(mixed, "drop", source="x.json")
+    assert (remaining.ids, sum(remaining.num_dropped.values())) == (["q0", "q2"], 1)
 
 
 def test_a_flag_must_be_true_or_false():
-    assert "column is_impossible holds 'maybe'; expected true or false" in said(
-        table([gold("João")], is_impossible=["maybe"])
-    )
+    assert "column is_impossible contains 'maybe'" in error_text(table([gold("João")], is_impossible=["maybe"]))
 
 
-def test_for_prediction_answers_are_not_looked_at():
+def test_prediction_does_not_read_answers():
     data = table([gold("João", 99)] * 2, id=["same", "same"])
     samples = select(data, missing="drop", require_labels=False)
     assert samples.answers is None
     assert samples.rows.tolist() == [0, 1]
 
 
-def test_nothing_left_is_an_error():
-    assert "no question is left: 1 with no context" in said(table([None], context=[""]), missing="drop")
+def test_no_question_left_is_an_error():
+    assert "no question is left: 1 with no context" in error_text(table([None], context=[""]), missing="drop")
 
 
-def test_a_missing_column_is_named():
-    assert "data.columns.text names question; did you mean questions?" in said(
+def test_a_missing_column_is_reported():
+    assert "data.columns.text names question; did you mean questions?" in error_text(
         pa.table({"questions": ["x"], "context": ["y"], "answers": ["z"], "id": ["1"]})
     )

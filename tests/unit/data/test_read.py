@@ -1,4 +1,4 @@
-"""Reading tables: every kind of file gives the same rows, and every kind of damage is named."""
+"""Reading tables: every kind of file gives the same rows, and damage is reported."""
 
 import gzip
 import json
@@ -72,7 +72,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, name, suffix):
     assert read_table(write(tmp_path, name + suffix, CONTENTS[name])).to_pylist() == ROWS
 
 
-def test_csv_is_read_as_pyarrow_reads_it(tmp_path):
+def test_csv_equals_the_result_of_pyarrow(tmp_path):
     source = write(tmp_path, "a.csv", CONTENTS["a.csv"])
     options = {
         "parse_options": pyarrow.csv.ParseOptions(newlines_in_values=True),
@@ -81,7 +81,7 @@ def test_csv_is_read_as_pyarrow_reads_it(tmp_path):
     assert read_table(source) == pyarrow.csv.read_csv(source, **options)
 
 
-def test_reading_csv_does_not_wait_for_pandas(tmp_path):
+def test_reading_csv_does_not_import_pandas(tmp_path):
     # pyarrow imports it, where it is installed, in every conversion of a list: half a second of each start.
     source = write(tmp_path, "data.csv", csv_text().encode())
     program = (
@@ -145,39 +145,39 @@ BAD = {
         (b"[1, 2]", "item 0: 1 is not an object"),
         (b'{\n "a": 1\n}', "line 1: not JSON"),
         (b'[{"a": 1, "a": 2}]', "the key a occurs more than once"),
-        (5000 * b"[" + 5000 * b"]", "not JSON"),
+        (5000 * b"[" + 5000 * b"]", "JSON"),
         (b'{"data": [{"paragraphs": [],\n "paragraphs": []}]}\n', "the key paragraphs occurs more than once"),
     ],
     "wide.csv": [
         (b",".join(b"c%d" % number for number in range(300_000)) + b"\n1\n", r"300000 \(c0, .*c19, and 299980 more\)")
     ],
     "a.parquet": [
-        (b"PAR1 is not all of it", "not a whole Parquet file"),
+        (b"PAR1 is not all of it", "damaged or not Parquet"),
         (parquet_bytes()[:-20], "Parquet"),
         (damaged_parquet(b"label"), "utf-8"),  # the name of a column
         (damaged_parquet(ROWS[-1]["text"].encode()), "UTF8"),
         (damaged_parquet(ROWS[-1]["text"].encode(), has_checksums=True), "checksum"),
     ],
-    "a.xlsx": [(b"PK", r".xlsx is not a kind of file .* \.csv, \.tsv, \.jsonl")],
+    "a.xlsx": [(b"PK", r".xlsx .* \.csv, \.tsv, \.jsonl")],
     "noname": [(b"a", "no suffix")],
 }
 
 
-@pytest.mark.parametrize(("name", "content", "said"), [(n, c, s) for n, cases in BAD.items() for c, s in cases])
-def test_bad_files_are_named_with_their_fault(tmp_path, name, content, said):
+@pytest.mark.parametrize(("name", "content", "expected"), [(n, c, s) for n, cases in BAD.items() for c, s in cases])
+def test_bad_files_are_reported_with_the_problem(tmp_path, name, content, expected):
     source = write(tmp_path, name, content)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=expected) as caught:
         read_table(source)
     assert source in str(caught.value)
 
 
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+def test_a_pipe_is_an_error_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "a.csv")
     with raises_code("data.unreadable", "a.csv"):
         read_table(str(tmp_path / "a.csv"))
 
 
-def test_a_gzip_bomb_is_given_up(tmp_path, monkeypatch):
+def test_a_gzip_bomb_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(read, "_CHUNK_BYTES", 1000)
     source = write(tmp_path, "a.csv.gz", b"text,label\n" + b"good film,1\n" * 10_000)
     num_packed, num_unpacked = (tmp_path / "a.csv.gz").stat().st_size, 11 + 12 * 10_000
@@ -203,7 +203,7 @@ def test_damaged_gzip(tmp_path):
             read_table(str(path))
 
 
-def test_absent_files_name_the_nearest(tmp_path):
+def test_absent_files_suggest_the_nearest_name(tmp_path):
     (tmp_path / "train.csv").write_text("text\na\n")
     with raises_code("data.not_found", "trian.csv", "train.csv"):
         read_table(str(tmp_path / "trian.csv"))
@@ -225,9 +225,9 @@ def test_embedded_sentences():
 
 
 @pytest.mark.parametrize("reason", ["HF_HUB_OFFLINE is set", "https://hub cannot be reached (no route)"])
-def test_only_the_cache_is_looked_at_when_the_hub_does_not_answer(monkeypatch, reason):
+def test_only_the_cache_is_used_when_the_hub_is_unreachable(monkeypatch, reason):
     datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr("paratune.hub.why_not", lambda: reason)
+    monkeypatch.setattr("paratune.hub.unreachable_reason", lambda: reason)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     asked = []
 
@@ -242,7 +242,7 @@ def test_only_the_cache_is_looked_at_when_the_hub_does_not_answer(monkeypatch, r
     assert read_table("hub:cached").num_rows == len(ROWS)
     with pytest.raises(DataError) as caught:
         read_table("hub:imdb")
-    assert f"hub:imdb is on the hub, it is not in the cache, and {reason}; save it" in str(caught.value)
+    assert f"hub:imdb is on the hub, it is not in the cache, and {reason}" in str(caught.value)
     assert asked == ["cached", "imdb"]
     assert not datasets.config.HF_HUB_OFFLINE
     # The cache of `datasets` gives the latest version, whatever is asked for.
@@ -251,9 +251,9 @@ def test_only_the_cache_is_looked_at_when_the_hub_does_not_answer(monkeypatch, r
     assert asked == ["cached", "imdb"]
 
 
-def test_hub_names_are_taken_apart(monkeypatch):
+def test_hub_names_are_parsed(monkeypatch):
     datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr("paratune.hub.why_not", lambda: None)
+    monkeypatch.setattr("paratune.hub.unreachable_reason", lambda: None)
     asked = []
 
     def load_dataset(name, config, revision):
@@ -274,17 +274,17 @@ def test_hub_names_are_taken_apart(monkeypatch):
 def test_folders_saved_by_datasets(tmp_path):
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
-    one = datasets.Dataset.from_list(ROWS)
-    one.select([2, 0]).save_to_disk(tmp_path / "one")
-    datasets.DatasetDict(train=one, test=one.select([1])).save_to_disk(tmp_path / "two")
-    assert read_table(str(tmp_path / "one")).to_pylist() == [ROWS[2], ROWS[0]]
+    first = datasets.Dataset.from_list(ROWS)
+    first.select([2, 0]).save_to_disk(tmp_path / "first")
+    datasets.DatasetDict(train=first, test=first.select([1])).save_to_disk(tmp_path / "two")
+    assert read_table(str(tmp_path / "first")).to_pylist() == [ROWS[2], ROWS[0]]
     assert read_table(f"{tmp_path}/two#test").to_pylist() == [ROWS[1]]
     with raises_code("data.split_unknown", "2 splits"):
         read_table(str(tmp_path / "two"))
     with raises_code("data.split_unknown", "tset"):
         read_table(f"{tmp_path}/two#tset")
     with raises_code("data.split_unknown", split="test"):
-        read_table(f"{tmp_path}/one#test")
+        read_table(f"{tmp_path}/first#test")
 
 
 TEXT = "first line\n\n  second line \r\n \n\nthird\nand fourth\n"
@@ -297,25 +297,25 @@ def test_a_line_of_a_text_file_is_a_document(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_paragraphs_of_a_text_file_are_documents_when_that_is_said(tmp_path, name):
+def test_paragraphs_are_documents_with_the_suffix_paragraphs(tmp_path, name):
     table = read_table(write(tmp_path, name, TEXT.encode("utf-8-sig")) + "#paragraphs")
     assert table.to_pydict() == {"text": ["first line", "  second line ", "third\nand fourth"]}
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n"])
-def test_a_text_file_without_text_is_refused(tmp_path, content):
+def test_a_text_file_without_text_is_an_error(tmp_path, content):
     with raises_code("data.empty", "a.txt"):
         read_table(write(tmp_path, "a.txt", content))
 
 
 @pytest.mark.parametrize(("name", "part"), [("a.txt", "sentences"), ("a.csv", "paragraphs")])
-def test_other_parts_of_a_file_are_refused(tmp_path, name, part):
+def test_other_suffixes_of_a_file_are_an_error(tmp_path, name, part):
     path = write(tmp_path, name, b"text\nx\n")
     with raises_code("data.split_unknown", part, "para"):
         read_table(f"{path}#{part}")
 
 
-def test_a_text_file_that_is_none_is_refused(tmp_path):
+def test_a_binary_text_file_is_an_error(tmp_path):
     with raises_code("data.encoding", "line 2", "0xe9", "4", "8"):
         read_table(write(tmp_path, "a.txt", b"abc\n\xe9t\xe9\n"))
     with raises_code("data.encoding"):

@@ -1,4 +1,4 @@
-"""Several training files as one, and rows whose label a model gave: counted, and never evaluated on."""
+"""Several training files as one, and pseudo-labelled rows: counted, and never used for evaluation."""
 
 import csv
 
@@ -12,9 +12,9 @@ from paratune.config.sections import Columns, Data
 from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.sources import is_pseudo, source_records
-from paratune.data.tokens import Tokenizing
-from paratune.tasks import recipe_of
-from paratune.tasks.further import load_further
+from paratune.data.tokens import TokenizeOptions
+from paratune.tasks import make_recipe
+from paratune.tasks.extra_splits import load_extra_splits
 
 TASK = ClassificationTask(kind="classification", labels=["bad", "good"])
 
@@ -27,10 +27,10 @@ def write(path, rows, header):
 
 @pytest.fixture
 def files(tmp_path):
-    given = [(f"film {number}", ("bad", "good")[number % 2], f"q{number % 10}") for number in range(40)]
+    received = [(f"film {number}", ("bad", "good")[number % 2], f"q{number % 10}") for number in range(40)]
     made = [(f"guess {number}", "good", f"q{number % 10}", "true", "0.9") for number in range(15)]
     return [
-        write(tmp_path / "given.csv", given, "text label question"),
+        write(tmp_path / "given.csv", received, "text label question"),
         write(tmp_path / "made.csv", made, "text label question pseudo confidence"),
     ]
 
@@ -40,7 +40,7 @@ def load(train, task=TASK, columns=None, **data):
     return {name: samples for name, (_, samples) in load_samples(section, task).items()}
 
 
-def test_files_are_read_in_their_order_and_rows_know_their_file(files):
+def test_files_are_read_in_order_and_rows_have_their_file(files):
     train = load(files)["train"]
     assert len(train) == 55
     assert train.texts[40] == "guess 0"
@@ -56,7 +56,7 @@ def test_files_are_read_in_their_order_and_rows_know_their_file(files):
     assert load(files[0])["train"].sources is None
 
 
-def test_pseudo_labelled_rows_are_in_no_part_but_train_and_change_no_other(files):
+def test_pseudo_labelled_rows_are_only_in_train_and_do_not_change_other_parts(files):
     split = {"validation": 0.2, "test": 0.1, "seed": 3, "stratify": True}
     alone, both = load(files[0], split=split), load(files, split=split)
     assert {name: len(part) for name, part in both.items()} == {"train": 28 + 15, "validation": 8, "test": 4}
@@ -66,7 +66,7 @@ def test_pseudo_labelled_rows_are_in_no_part_but_train_and_change_no_other(files
     assert both["train"].texts[:28] == alone["train"].texts
 
 
-def test_a_pseudo_labelled_row_of_a_held_out_group_is_left_out_and_counted(files):
+def test_pseudo_labelled_rows_of_held_out_groups_are_dropped_and_counted(files):
     parts = load(files, split={"validation": 0.2, "group_by": "question"})
     held_out = set(parts["validation"].groups)
     assert not held_out & set(parts["train"].groups)
@@ -76,14 +76,14 @@ def test_a_pseudo_labelled_row_of_a_held_out_group_is_left_out_and_counted(files
     assert parts["train"].pseudo.sum() == 15 - expected
 
 
-def test_nothing_is_evaluated_on_labels_that_a_model_gave(files):
+def test_pseudo_labels_in_an_evaluation_set_are_an_error(files):
     with raises_code("data.pseudo_labels", "15", "0"):
         load(files[0], validation=files[1])
     with raises_code("data.split_empty", key="data.split"):
         load(files[1], split={"validation": 0.2})
 
 
-def test_a_problem_is_that_of_the_file_that_has_it(files, tmp_path):
+def test_problems_name_the_file_with_the_problem(files, tmp_path):
     bad = write(tmp_path / "bad.csv", [("a film", "fine")], "text label")
     with raises_code("data.label_unseen", "1"):
         load([files[0], bad])
@@ -94,7 +94,7 @@ def test_a_problem_is_that_of_the_file_that_has_it(files, tmp_path):
     assert load([empty, files[0], empty.replace("empty", "given")], missing="drop")["train"].num_dropped == {"text": 1}
 
 
-def test_only_true_and_false_mark_rows(tmp_path):
+def test_only_true_and_false_mark_pseudo_labels(tmp_path):
     assert is_pseudo(pa.table({"pseudo": [True, False, None]})).tolist() == [True, False, False]
     assert is_pseudo(pa.table({"pseudo": ["TRUE", ""]})).tolist() == [True, False]
     # A column of the user's own, of names.
@@ -110,9 +110,9 @@ def test_targets_of_several_files_are_one_array(tmp_path):
     assert labels.tolist() == [1.0, 2.5]
 
 
-def test_a_further_set_with_labels_of_a_model_is_refused(files, tmp_path):
-    recipe = recipe_of(TASK)
+def test_an_extra_set_with_pseudo_labels_is_an_error(files, tmp_path):
+    recipe = make_recipe(TASK)
     data = Data(train=files[0], columns=Columns(text="text", label="label"), extra={"other": files[1]})
-    how = Tokenizing(tiny_tokenizer(), 16, need_token_type_ids=True, cache_dir=tmp_path / "cache")
+    how = TokenizeOptions(tiny_tokenizer(), 16, need_token_type_ids=True, cache_dir=tmp_path / "cache")
     with raises_code("data.pseudo_labels", "made.csv", "data.extra.other", "15"):
-        load_further(recipe, data, how)
+        load_extra_splits(recipe, data, how)

@@ -8,15 +8,15 @@ from raised import raises_code
 from sklearn.model_selection import train_test_split
 
 from paratune.config.sections import SplitOptions
-from paratune.data.splits import cut, largest_remainder
+from paratune.data.splits import largest_remainder, split_rows
 
 
 def assert_every_row_once(parts, num_rows):
     assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(num_rows))
 
 
-def test_sizes_are_the_shares():
-    parts = cut(1000, SplitOptions(validation=0.1, test=0.2), None, None)
+def test_sizes_follow_the_shares():
+    parts = split_rows(1000, SplitOptions(validation=0.1, test=0.2), None, None)
     assert {name: len(rows) for name, rows in parts.items()} == {"train": 700, "validation": 100, "test": 200}
     assert_every_row_once(parts, 1000)
 
@@ -29,21 +29,21 @@ def test_largest_remainder_by_hand():
     assert largest_remainder(0, [0.5, 0.5]) == [0, 0]
 
 
-def test_the_seed_decides_and_nothing_else():
+def test_a_cut_depends_only_on_the_seed():
     split = SplitOptions(validation=0.2, seed=3)
-    first = cut(50, split, None, None)["validation"]
-    assert np.array_equal(first, cut(50, split, None, None)["validation"])
-    assert not np.array_equal(first, cut(50, SplitOptions(validation=0.2, seed=4), None, None)["validation"])
+    first = split_rows(50, split, None, None)["validation"]
+    assert np.array_equal(first, split_rows(50, split, None, None)["validation"])
+    assert not np.array_equal(first, split_rows(50, SplitOptions(validation=0.2, seed=4), None, None)["validation"])
 
 
 def test_the_cut_of_a_seed_never_changes():
     # The words of Philox are fixed by NumPy's promise; these rows were written down when the function was made.
-    assert cut(20, SplitOptions(validation=0.2), None, None)["validation"].tolist() == [0, 3, 5, 9]
+    assert split_rows(20, SplitOptions(validation=0.2), None, None)["validation"].tolist() == [0, 3, 5, 9]
 
 
 def test_stratified_counts_are_exact_as_in_scikit_learn():
     labels = np.asarray([0] * 70 + [1] * 20 + [2] * 10)
-    parts = cut(100, SplitOptions(validation=0.1, test=0.1, stratify=True), labels, None)
+    parts = split_rows(100, SplitOptions(validation=0.1, test=0.1, stratify=True), labels, None)
     assert [np.bincount(labels[rows]).tolist() for rows in parts.values()] == [[56, 16, 8], [7, 2, 1], [7, 2, 1]]
     theirs, _ = train_test_split(np.arange(100), test_size=0.2, stratify=labels, random_state=0)
     assert np.bincount(labels[theirs]).tolist() == [56, 16, 8]
@@ -57,12 +57,12 @@ def test_stratified_counts_are_exact_as_in_scikit_learn():
     st.integers(0, 99),
     st.booleans(),
 )
-def test_groups_are_never_torn(numbers, validation, test, seed, stratify):
+def test_groups_are_never_divided(numbers, validation, test, seed, stratify):
     groups = [f"g{number}" for number in numbers]
     if len(set(groups)) < 3:
         return
     labels = np.asarray(numbers) % 2
-    parts = cut(
+    parts = split_rows(
         len(groups), SplitOptions(validation=validation, test=test, seed=seed, stratify=stratify), labels, groups
     )
     assert_every_row_once(parts, len(groups))
@@ -71,11 +71,11 @@ def test_groups_are_never_torn(numbers, validation, test, seed, stratify):
 
 
 @pytest.mark.parametrize("stratify", [False, True])
-def test_groups_come_near_to_the_shares(stratify):
+def test_group_cuts_are_close_to_the_shares(stratify):
     rng = np.random.default_rng(0)
     groups = [f"g{number}" for number in rng.integers(0, 200, 2000)]
     labels = (rng.random(2000) < 0.2).astype(np.int64)
-    parts = cut(2000, SplitOptions(validation=0.1, test=0.2, stratify=stratify), labels, groups)
+    parts = split_rows(2000, SplitOptions(validation=0.1, test=0.2, stratify=stratify), labels, groups)
     largest = max(groups.count(group) for group in set(groups))
     for name, share in (("train", 0.7), ("validation", 0.1), ("test", 0.2)):
         assert abs(len(parts[name]) - 2000 * share) <= largest
@@ -91,11 +91,11 @@ def test_groups_come_near_to_the_shares(stratify):
         (4, {"validation": 0.5}, ["a", "a", "a", "a"], ("data.split_empty", "4 rows", "1")),
     ],
 )
-def test_empty_parts_are_refused(num_rows, split, groups, refused):
+def test_empty_parts_are_an_error(num_rows, split, groups, refused):
     with raises_code(*refused):
-        cut(num_rows, SplitOptions(**split), None, groups)
+        split_rows(num_rows, SplitOptions(**split), None, groups)
 
 
 def test_stratifying_needs_classes():
     with raises_code("data.split_conflict", key="data.split.stratify"):
-        cut(4, SplitOptions(validation=0.5, stratify=True), np.zeros(4, dtype=np.float32), None)
+        split_rows(4, SplitOptions(validation=0.5, stratify=True), np.zeros(4, dtype=np.float32), None)

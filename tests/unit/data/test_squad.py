@@ -1,4 +1,4 @@
-"""SQuAD's own layout as a table, and what is wrong with it."""
+"""SQuAD's layout as a table, and errors for wrong parts."""
 
 import gzip
 import json
@@ -32,7 +32,7 @@ def read(tmp_path: Path, value: Any, name: str = "x.json", indent: int | None = 
     return read_table(str(tmp_path / name))
 
 
-def said(tmp_path: Path, value: Any) -> str:
+def error_text(tmp_path: Path, value: Any) -> str:
     with pytest.raises(DataError) as caught:
         read(tmp_path, value)
     return str(caught.value).replace(f"{tmp_path}/", "")
@@ -54,12 +54,12 @@ def test_each_question_is_a_row(tmp_path: Path, name: str, indent: int | None):
     assert {row["title"] for row in rows} == {"T"}
 
 
-def test_rows_may_stand_under_data_without_paragraphs(tmp_path: Path):
+def test_a_list_of_rows_may_be_the_value_of_data(tmp_path: Path):
     rows = read(tmp_path, {"version": "0.1", "data": [{"id": "1", "question": "Who?"}]}).to_pylist()
     assert rows == [{"id": "1", "question": "Who?"}]
 
 
-def test_objects_a_line_stay_rows(tmp_path: Path):
+def test_one_object_per_line_is_one_row(tmp_path: Path):
     assert read(tmp_path, '{"data": [1], "text": "x"}\n{"text": "y"}\n').num_rows == 2
     assert read(tmp_path, '{"data": [1], "text": "x"}').column_names == ["data", "text"]
 
@@ -69,26 +69,26 @@ def test_objects_a_line_stay_rows(tmp_path: Path):
     [
         (article(QUESTION | {"question": None}), "data[0].paragraphs[0].qas[0].question is None; expected str"),
         (article({"question": "Who?"}), "data[0].paragraphs[0].qas[0].id is absent; expected str or int"),
-        (article("Who?"), "data[0].paragraphs[0].qas[0] is 'Who?' and not an object with 'id'"),
+        (article("Who?"), "data[0].paragraphs[0].qas[0] is 'Who?', not an object with 'id'"),
         (article(QUESTION | {"is_impossible": "no"}), "qas[0].is_impossible is 'no'; expected bool"),
         (article(QUESTION | {"answers": [{"text": "Ana"}]}), "qas[0].answers[0].answer_start is absent; expected int"),
         (article(QUESTION | {"answers": {"text": "Ana"}}), "qas[0].answers is {'text': 'Ana'}; expected list"),
         ({"paragraphs": {}}, "data[0].paragraphs is {}; expected list"),
-        (article(), "x.json has SQuAD's layout and no question in it"),
+        (article(), "x.json has SQuAD's layout"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, value: Any, expected: str):
-    assert expected in said(tmp_path, {"data": [value]})
+def test_problems_are_reported_with_their_place(tmp_path: Path, value: Any, expected: str):
+    assert expected in error_text(tmp_path, {"data": [value]})
 
 
-def test_a_file_that_is_cut_off_is_named_as_such(tmp_path: Path):
+def test_an_incomplete_file_is_reported_as_damaged(tmp_path: Path):
     text = json.dumps({"data": [article(QUESTION)]}, indent=1)
-    message = said(tmp_path, text[:-20])
+    message = error_text(tmp_path, text[:-20])
     assert "x.json, line 2" in message
-    assert "it seems to have SQuAD's layout, and is damaged or cut off" in message
+    assert "SQuAD's layout" in message
 
 
-def test_half_a_character_is_no_text(tmp_path: Path):
-    assert "half of a surrogate pair" in said(
+def test_half_a_surrogate_pair_is_an_error(tmp_path: Path):
+    assert "half of a surrogate pair" in error_text(
         tmp_path, '{"data": [{"paragraphs": [{"context": "\\ud83d", "qas": [{"id": "1", "question": "x"}]}]}]}'
     )

@@ -1,4 +1,4 @@
-"""Texts of files, one after the other."""
+"""Iteration over the texts of files."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from raised import raises_code
 from paratune.data.texts import iterate_texts
 
 
-def test_files_of_several_kinds_follow_each_other(tmp_path: Path):
+def test_texts_of_several_kinds_of_files_are_iterated_in_order(tmp_path: Path):
     pq.write_table(pa.table({"text": ["um", None, " ", "dois"], "n": [1, 2, 3, 4]}), tmp_path / "a.parquet")
     (tmp_path / "b.txt").write_text("três\nquatro\n", encoding="utf-8")
     (tmp_path / "c.csv").write_text("text\ncinco\n", encoding="utf-8")
@@ -17,7 +17,7 @@ def test_files_of_several_kinds_follow_each_other(tmp_path: Path):
     assert list(iterate_texts(sources, "text")) == ["um", "dois", "três", "quatro", "cinco"]
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path):
+def test_unreadable_files_are_reported(tmp_path: Path):
     pq.write_table(pa.table({"body": ["um"]}), tmp_path / "a.parquet")
     with raises_code("data.column_missing", "a.parquet"):
         list(iterate_texts([str(tmp_path / "a.parquet")], "text"))

@@ -1,4 +1,4 @@
-"""Tokenizing: the same tokens as the tokenizer's own, cached whole or not at all, by one process of many."""
+"""Tokenizing: the tokens of the tokenizer, complete or absent in the cache, from one process of several."""
 
 import errno
 import hashlib
@@ -24,7 +24,7 @@ import paratune.data.tokens as tokens_module
 from paratune.data import token_store
 from paratune.data.columns import Samples
 from paratune.data.token_store import StoreWriter, open_store
-from paratune.data.tokens import Tokenizing, cache_folder, hash_texts, tokenizer_fingerprint
+from paratune.data.tokens import TokenizeOptions, cache_folder, hash_texts, tokenizer_fingerprint
 
 TEXTS = ["a good film", "bad", "the film was very very very very very bad and the book was good", "xyz!"]
 PAIRS = ["not really", "a poor story and an awful place, and never again this ugly phone", "bad", "one two three"]
@@ -35,11 +35,13 @@ def samples(texts=TEXTS, pairs=None) -> Samples:
 
 
 def tokenize(samples: Samples, tokenizer, *, source: str = "data", **options):
-    return tokens_module.tokenize(samples, Tokenizing(tokenizer, **options), source=source)
+    return tokens_module.tokenize(samples, TokenizeOptions(tokenizer, **options), source=source)
 
 
 def token_fingerprint(samples: Samples, tokenizer, max_length: int, truncation: str, need_token_type_ids: bool) -> str:
-    return tokens_module.token_fingerprint(samples, Tokenizing(tokenizer, max_length, truncation, need_token_type_ids))
+    return tokens_module.token_fingerprint(
+        samples, TokenizeOptions(tokenizer, max_length, truncation, need_token_type_ids)
+    )
 
 
 def rows_of(store, values="tokens"):
@@ -60,7 +62,7 @@ def rows_of(store, values="tokens"):
         (PAIRS, "only_second", 18),
     ],
 )
-def test_tokens_are_those_of_the_tokenizer_called_alone(tmp_path, monkeypatch, pairs, truncation, max_length):
+def test_tokens_equal_those_of_single_calls(tmp_path, monkeypatch, pairs, truncation, max_length):
     monkeypatch.setattr(tokens_module, "CHUNK_SIZE", 3)
     tokenizer = tiny_tokenizer()
     store = tokenize(
@@ -94,22 +96,48 @@ def test_slow_tokenizers_work_too(tmp_path):
     assert tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(transformers.ByT5Tokenizer(extra_ids=3))
 
 
-def test_the_second_time_tokens_are_found(tmp_path, monkeypatch):
-    told = []
-    first = tokenize(
-        samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, progress=lambda *at: told.append(at)
+@pytest.mark.parametrize(("head_tokens", "num_first"), [(None, 2), (3, 3), (0, 0), (8, 8)])
+def test_head_and_tail_of_a_long_text_are_kept(tmp_path, head_tokens, num_first):
+    # Sun et al. 2019: of 10 tokens, 2 are special; the head is a quarter of the other 8 where it is not given.
+    options = {"max_length": 10, "truncation": "head_tail", "head_tokens": head_tokens}
+    store = tokenize(samples(), tiny_tokenizer(), need_token_type_ids=True, cache_dir=tmp_path, **options)
+    for text, row, types in zip(TEXTS, rows_of(store), rows_of(store, "type_ids"), strict=True):
+        start, *inner, end = tiny_tokenizer()(text, verbose=False)["input_ids"]
+        kept = inner if len(inner) <= 8 else inner[:num_first] + inner[len(inner) - (8 - num_first) :]
+        assert row == [start, *kept, end]
+        assert types == [0] * len(row)
+    assert store.num_truncated == 1
+
+
+def test_a_tokenizer_with_an_end_token_only_keeps_it_behind_the_tail(tmp_path):
+    tokenizer = transformers.ByT5Tokenizer()
+    store = tokenize(
+        samples(["a long text"]), tokenizer, max_length=6, truncation="head_tail", head_tokens=2, cache_dir=tmp_path
     )
-    assert told == [(4, 4)]
+    assert rows_of(store) == [[byte + 3 for byte in b"a ext"] + [1]]
+
+
+def test_a_head_above_the_length_is_refused(tmp_path):
+    with raises_code("data.max_length_too_small", "data.head_tokens: 9", "8"):
+        tokenize(samples(), tiny_tokenizer(), max_length=10, truncation="head_tail", head_tokens=9, cache_dir=tmp_path)
+
+
+def test_the_second_call_uses_the_cache(tmp_path, monkeypatch):
+    progress_calls = []
+    first = tokenize(
+        samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, progress=lambda *at: progress_calls.append(at)
+    )
+    assert progress_calls == [(4, 4)]
     monkeypatch.setattr(tokens_module, "encode", None)
     again = tokenize(
-        samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, progress=lambda *at: told.append(at)
+        samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, progress=lambda *at: progress_calls.append(at)
     )
     assert rows_of(again) == rows_of(first)
-    assert told == [(4, 4)]
+    assert progress_calls == [(4, 4)]
     assert isinstance(again.tokens, np.memmap)
 
 
-def test_the_fingerprint_is_of_all_that_matters_and_nothing_else(tmp_path):
+def test_the_fingerprint_depends_on_texts_tokenizer_and_settings_only(tmp_path):
     tokenizer = tiny_tokenizer()
     first = token_fingerprint(samples(), tokenizer, 8, "longest_first", False)
     tokenizer(TEXTS, truncation=True, max_length=5, padding=True)  # leaves its settings in the Rust tokenizer
@@ -127,7 +155,7 @@ def test_the_fingerprint_is_of_all_that_matters_and_nothing_else(tmp_path):
     assert len({first, *others}) == len(others) + 1
 
 
-def test_the_tokenizer_is_left_as_it_was(tmp_path):
+def test_the_state_of_the_tokenizer_does_not_change(tmp_path):
     tokenizer = tiny_tokenizer()
     tokenize(samples(), tokenizer, max_length=8, cache_dir=tmp_path)
     assert (tokenizer.backend_tokenizer.truncation, tokenizer.backend_tokenizer.padding) == (None, None)
@@ -137,7 +165,7 @@ def test_the_tokenizer_is_left_as_it_was(tmp_path):
     assert tokenizer.backend_tokenizer.padding is not None
 
 
-def test_stopping_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_stopping_leaves_no_files(tmp_path, monkeypatch):
     monkeypatch.setattr(tokens_module, "CHUNK_SIZE", 2)
     asked = []
 
@@ -150,7 +178,7 @@ def test_stopping_leaves_nothing_behind(tmp_path, monkeypatch):
     assert [path for path in (tmp_path / "tokens").iterdir() if path.suffix != ".lock"] == []
 
 
-def test_what_a_killed_process_left_is_cleaned(tmp_path):
+def test_files_of_a_killed_process_are_deleted(tmp_path):
     fingerprint = token_fingerprint(samples(), tiny_tokenizer(), 8, "longest_first", False)
     torn = tmp_path / "tokens" / f"{fingerprint}.1234.tmp"
     torn.mkdir(parents=True)
@@ -174,7 +202,7 @@ def test_what_a_killed_process_left_is_cleaned(tmp_path):
         "flipped type_ids.bin",
     ],
 )
-def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
+def test_damaged_tokens_are_written_again_with_a_warning(tmp_path, caplog, fault):
     good = tokenize(samples(), tiny_tokenizer(), max_length=8, need_token_type_ids=True, cache_dir=tmp_path)
     expected = rows_of(good)
     folder = tmp_path / "tokens" / good.fingerprint
@@ -198,7 +226,7 @@ def test_damaged_tokens_are_made_again_and_named(tmp_path, caplog, fault):
     check_logged(caplog, "data.cache_damaged", folder)
 
 
-def test_tokens_that_could_not_be_read_are_not_called_damaged(tmp_path, monkeypatch):
+def test_errors_of_the_process_do_not_mean_damaged_tokens(tmp_path, monkeypatch):
     store = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
     folder = tmp_path / "tokens" / store.fingerprint
 
@@ -213,7 +241,7 @@ def test_tokens_that_could_not_be_read_are_not_called_damaged(tmp_path, monkeypa
     assert rows_of(open_store(folder)) == rows_of(store)
 
 
-def test_ids_with_gaps_are_kept_as_they_are(tmp_path):
+def test_ids_with_gaps_do_not_change(tmp_path):
     content = json.loads(tiny_tokenizer().backend_tokenizer.to_str())
     content["model"]["vocab"]["good"] = 1_000_000
     inner = tokenizers.Tokenizer.from_str(json.dumps(content))
@@ -222,22 +250,22 @@ def test_ids_with_gaps_are_kept_as_they_are(tmp_path):
     assert 1_000_000 in store.tokens.tolist()
 
 
-def test_progress_is_told_within_texts_of_megabytes(tmp_path, monkeypatch):
+def test_progress_is_called_between_long_texts(tmp_path, monkeypatch):
     monkeypatch.setattr(tokens_module, "CHUNK_CHARACTERS", 100)
-    told: list[tuple[int, int]] = []
+    progress_calls: list[tuple[int, int]] = []
     texts = ["a good film", "bad " * 25, "the film", "nice " * 12, "book " * 12, "ugly"]
 
     def note(done: int, total: int) -> None:
-        told.append((done, total))
+        progress_calls.append((done, total))
 
     store = tokenize(samples(texts), tiny_tokenizer(), max_length=8, cache_dir=tmp_path / "a", progress=note)
-    assert told == [(2, 6), (5, 6), (6, 6)]
+    assert progress_calls == [(2, 6), (5, 6), (6, 6)]
     monkeypatch.undo()
     whole = tokenize(samples(texts), tiny_tokenizer(), max_length=8, cache_dir=tmp_path / "b")
     assert rows_of(store) == rows_of(whole)
 
 
-def test_offsets_that_do_not_fit_are_refused(tmp_path):
+def test_inconsistent_offsets_are_an_error(tmp_path):
     store = tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
     folder = tmp_path / "tokens" / store.fingerprint
     np.save(folder / "offsets.npy", store.offsets[::-1].copy())
@@ -249,14 +277,15 @@ def test_offsets_that_do_not_fit_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("code", "said"), [(errno.ENOSPC, "GiB free"), (errno.EROFS, "read-only"), (errno.EACCES, "not yours")]
+    ("code", "expected_text"),
+    [(errno.ENOSPC, "GiB free"), (errno.EROFS, "read-only"), (errno.EACCES, "permission denied")],
 )
-def test_a_disk_that_takes_nothing_is_explained(tmp_path, monkeypatch, code, said):
+def test_a_disk_error_is_explained(tmp_path, monkeypatch, code, expected_text):
     def refuse(*_):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(StoreWriter, "add", refuse)
-    with raises_code("data.cache_not_writable", tmp_path, said, "data.cache_dir"):
+    with raises_code("data.cache_not_writable", tmp_path, expected_text, "data.cache_dir"):
         tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path)
     assert [path for path in (tmp_path / "tokens").iterdir() if path.suffix != ".lock"] == []
 
@@ -267,7 +296,7 @@ def test_a_cache_folder_that_is_a_file_is_explained(tmp_path):
         tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path / "file")
 
 
-def test_settings_that_cannot_work_are_refused(tmp_path):
+def test_impossible_settings_are_an_error(tmp_path):
     def run(made, **options):
         tokenize(made, tiny_tokenizer(), cache_dir=tmp_path, **options)
 
@@ -281,7 +310,7 @@ def test_settings_that_cannot_work_are_refused(tmp_path):
         run(samples([]), max_length=8)
 
 
-def test_a_text_without_tokens_is_named(tmp_path):
+def test_a_text_without_tokens_is_reported_with_its_row(tmp_path):
     tokenizer = tiny_tokenizer()
     tokenizer.backend_tokenizer.post_processor = None  # no special tokens, as in GPT-2
     with raises_code("data.no_tokens", "row 1"):
@@ -304,13 +333,13 @@ def slow(*arguments):
 tokens.encode = slow
 texts = json.loads(sys.argv[2])
 samples = Samples(texts, None, None, None, np.arange(len(texts)), None, {})
-store = tokens.tokenize(samples, tokens.Tokenizing(tiny_tokenizer(), max_length=8, cache_dir=Path(sys.argv[1])))
+store = tokens.tokenize(samples, tokens.TokenizeOptions(tiny_tokenizer(), max_length=8, cache_dir=Path(sys.argv[1])))
 print(json.dumps([len(made), [part.tolist() for part in np.split(store.tokens, store.offsets[1:-1])]]))
 """
 
 
 @pytest.mark.slow
-def test_of_several_processes_one_tokenizes(tmp_path):
+def test_only_one_of_several_processes_tokenizes(tmp_path):
     # Processes of their own: a fork of one in which threads run, as those of tokenizers do, may wait for ever.
     command = [sys.executable, "-c", TOKENIZE_SLOWLY, str(tmp_path), json.dumps(TEXTS)]
     environment = {**os.environ, "PYTHONPATH": str(Path(tiny.__file__).parent)}
@@ -331,7 +360,7 @@ def test_waiting_for_another_process_can_be_stopped(tmp_path):
         tokenize(samples(), tiny_tokenizer(), max_length=8, cache_dir=tmp_path, stop=lambda: True)
 
 
-def test_where_the_cache_is(monkeypatch):
+def test_the_cache_folder_is_the_option_the_variable_or_the_default(monkeypatch):
     monkeypatch.setenv("PARATUNE_CACHE", "/somewhere")
     assert cache_folder(None) == Path("/somewhere")
     assert cache_folder("/here") == Path("/here")
@@ -340,13 +369,13 @@ def test_where_the_cache_is(monkeypatch):
 
 
 @pytest.mark.parametrize("texts", [["a", "é 中", ""], [""], [], ["x" * 1000] * 50])
-def test_the_hash_of_texts_is_that_of_arrow_s_layout(texts: list[str]):
+def test_the_hash_of_texts_uses_the_layout_of_arrow(texts: list[str]):
     # Tokens that were made by earlier versions are found by it. Arrow's large_string: int64 offsets, then UTF-8.
-    expected, found = hashlib.sha256(len(texts).to_bytes(8, "little")), hashlib.sha256()
+    expected, actual = hashlib.sha256(len(texts).to_bytes(8, "little")), hashlib.sha256()
     for buffer in pa.array(texts, type=pa.large_string()).buffers()[1:]:
         expected.update(buffer or b"")
-    hash_texts(found, texts)
-    assert found.hexdigest() == expected.hexdigest()
+    hash_texts(actual, texts)
+    assert actual.hexdigest() == expected.hexdigest()
 
 
 def test_unknown_tokens_are_counted(tmp_path):
@@ -355,7 +384,7 @@ def test_unknown_tokens_are_counted(tmp_path):
     assert store.share_unknown == 0.25
 
 
-def test_text_that_the_vocabulary_lacks_is_refused_above_a_half(tmp_path):
+def test_more_than_half_unknown_tokens_are_an_error(tmp_path):
     tokenizer = tiny_tokenizer()
     half = tokenize(samples(["\u4e2d \u6587"] * 25), tokenizer, max_length=8, cache_dir=tmp_path)
     assert (half.num_unknown, half.num_tokens) == (50, 100)
@@ -369,7 +398,7 @@ def test_text_that_the_vocabulary_lacks_is_refused_above_a_half(tmp_path):
     assert (few.num_unknown, few.num_tokens) == (57, 95)
 
 
-def test_a_token_that_ends_texts_as_well_is_not_counted_as_unknown(tmp_path):
+def test_an_unknown_token_with_another_role_is_not_counted(tmp_path):
     tokenizer = tiny_tokenizer()
     tokenizer.unk_token = tokenizer.sep_token  # as in GPT-2, whose end of a text stands for unknown text too
     store = tokenize(samples(), tokenizer, max_length=8, cache_dir=tmp_path)

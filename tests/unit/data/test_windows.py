@@ -1,4 +1,4 @@
-"""Windows of contexts: what the tokenizer cuts, which characters tokens stand for, where answers are."""
+"""Windows of contexts: cuts, characters of tokens, and positions of answers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from paratune.data.columns import AnswerSpan, Samples
 from paratune.data.token_store import TokenStore
-from paratune.data.tokens import Tokenizing
+from paratune.data.tokens import TokenizeOptions
 from paratune.data.windows import (
     BOUNDS,
     CHAR_END,
@@ -21,9 +21,9 @@ from paratune.data.windows import (
     EXAMPLE,
     answer_tokens,
     are_too_long,
-    count_out_of_reach,
-    room,
+    count_unreachable_answers,
     tokenize_windows,
+    window_limits,
 )
 
 QUESTION = "the film is"
@@ -36,8 +36,8 @@ def samples(*pairs: tuple[str, str]) -> Samples:
 
 
 @pytest.fixture
-def how(tmp_path: Path) -> Tokenizing:
-    return Tokenizing(tiny_tokenizer(), 12, need_token_type_ids=True, cache_dir=tmp_path)
+def options(tmp_path: Path) -> TokenizeOptions:
+    return TokenizeOptions(tiny_tokenizer(), 12, need_token_type_ids=True, cache_dir=tmp_path)
 
 
 def tokens(store: TokenStore, window: int) -> list[str]:
@@ -46,42 +46,44 @@ def tokens(store: TokenStore, window: int) -> list[str]:
 
 def spans(store: TokenStore, window: int, context: str) -> list[str]:
     inside = slice(store.offsets[window], store.offsets[window + 1])
-    pairs = zip(store.of_tokens[CHAR_START][inside].tolist(), store.of_tokens[CHAR_END][inside].tolist(), strict=True)
+    pairs = zip(
+        store.token_values[CHAR_START][inside].tolist(), store.token_values[CHAR_END][inside].tolist(), strict=True
+    )
     return ["-" if start < 0 else context[start:end] for start, end in pairs]
 
 
-def test_windows_hold_the_question_and_share_the_stride(how: Tokenizing):
-    store = tokenize_windows(samples((QUESTION, CONTEXT), (QUESTION, "good")), how, 2)
+def test_windows_have_the_question_and_share_the_stride(options: TokenizeOptions):
+    store = tokenize_windows(samples((QUESTION, CONTEXT), (QUESTION, "good")), options, 2)
     # 12 tokens: [CLS], 3 of the question, [SEP], 6 of the context, [SEP]; the next window begins 2 before the end.
     assert [" ".join(tokens(store, window)) for window in range(3)] == [
         "[CLS] the film is [SEP] one two three four five six [SEP]",
         "[CLS] the film is [SEP] five six seven eight nine ten [SEP]",
         "[CLS] the film is [SEP] good [SEP]",
     ]
-    assert store.of_rows[EXAMPLE].tolist() == [0, 0, 1]
-    assert store.of_rows[BOUNDS].tolist() == [[0, 5, 11], [0, 5, 11], [0, 5, 6]]
+    assert store.row_values[EXAMPLE].tolist() == [0, 0, 1]
+    assert store.row_values[BOUNDS].tolist() == [[0, 5, 11], [0, 5, 11], [0, 5, 6]]
     assert store.lengths.tolist() == store.full_lengths.tolist() == [12, 12, 7]
     assert store.type_ids is not None
     assert store.type_ids[:12].tolist() == [0] * 5 + [1] * 7
     assert spans(store, 1, CONTEXT) == ["-"] * 5 + ["five", "six", "seven", "eight", "nine", "ten", "-"]
 
 
-def test_they_are_made_once(how: Tokenizing):
-    first = tokenize_windows(samples((QUESTION, CONTEXT)), how, 2)
-    again = tokenize_windows(samples((QUESTION, CONTEXT)), replace(how, tokenizer=tiny_tokenizer()), 2)
+def test_windows_are_tokenized_once(options: TokenizeOptions):
+    first = tokenize_windows(samples((QUESTION, CONTEXT)), options, 2)
+    again = tokenize_windows(samples((QUESTION, CONTEXT)), replace(options, tokenizer=tiny_tokenizer()), 2)
     assert again.fingerprint == first.fingerprint
-    assert again.of_rows[BOUNDS].tolist() == first.of_rows[BOUNDS].tolist()
-    assert tokenize_windows(samples((QUESTION, CONTEXT)), how, 3).fingerprint != first.fingerprint
+    assert again.row_values[BOUNDS].tolist() == first.row_values[BOUNDS].tolist()
+    assert tokenize_windows(samples((QUESTION, CONTEXT)), options, 3).fingerprint != first.fingerprint
 
 
-def test_the_tokenizer_is_left_as_it_was(how: Tokenizing):
-    tokenize_windows(samples((QUESTION, CONTEXT)), how, 2)
-    are_too_long([QUESTION], how, room(how, 2))
-    assert how.tokenizer.backend_tokenizer.truncation is None
+def test_the_state_of_the_tokenizer_does_not_change(options: TokenizeOptions):
+    tokenize_windows(samples((QUESTION, CONTEXT)), options, 2)
+    are_too_long([QUESTION], options, window_limits(options, 2))
+    assert options.tokenizer.backend_tokenizer.truncation is None
 
 
 @pytest.mark.parametrize(
-    ("answer", "found"),
+    ("answer", "actual"),
     [
         ("three", [[7, 7], [0, 0]]),
         ("two three four", [[6, 8], [0, 0]]),
@@ -93,23 +95,25 @@ def test_the_tokenizer_is_left_as_it_was(how: Tokenizing):
         ("four five six seven", [[0, 0], [0, 0]]),  # longer than what windows share
     ],
 )
-def test_an_answer_is_where_a_window_has_all_of_it(how: Tokenizing, answer: str, found: list[list[int]]):
-    store = tokenize_windows(samples((QUESTION, CONTEXT)), how, 2)
+def test_labels_are_the_answer_where_a_window_contains_it_whole(
+    options: TokenizeOptions, answer: str, actual: list[list[int]]
+):
+    store = tokenize_windows(samples((QUESTION, CONTEXT)), options, 2)
     answers = [(AnswerSpan(answer, CONTEXT.index(answer)), AnswerSpan("one", 0))]
     positions = answer_tokens(store, answers)
-    assert positions.tolist() == found
-    assert count_out_of_reach(store, positions, answers) == int(found == [[0, 0], [0, 0]])
+    assert positions.tolist() == actual
+    assert count_unreachable_answers(store, positions, answers) == int(actual == [[0, 0], [0, 0]])
 
 
-def test_a_question_without_an_answer_points_at_cls(how: Tokenizing):
-    store = tokenize_windows(samples((QUESTION, CONTEXT)), how, 2)
+def test_the_label_of_a_question_without_an_answer_is_cls(options: TokenizeOptions):
+    store = tokenize_windows(samples((QUESTION, CONTEXT)), options, 2)
     positions = answer_tokens(store, [()])
     assert positions.tolist() == [[0, 0], [0, 0]]
-    assert count_out_of_reach(store, positions, [()]) == 0
+    assert count_unreachable_answers(store, positions, [()]) == 0
 
 
 @pytest.mark.parametrize(
-    ("context", "answer", "found"),
+    ("context", "answer", "actual"),
     [
         ("o joa\u0303o e\u0301 bom 😀 good", "joa\u0303o", "joa\u0303o"),  # letters and combining marks
         ("É bom 😀 good", "good", "good"),
@@ -117,12 +121,14 @@ def test_a_question_without_an_answer_points_at_cls(how: Tokenizing):
         ("\u200bgood\u00a0\u3000 bad\n", "bad", "bad"),
     ],
 )
-def test_offsets_are_characters_of_the_text_as_it_is(how: Tokenizing, context: str, answer: str, found: str):
-    store = tokenize_windows(samples(("good", context)), replace(how, max_length=40), 8)
+def test_offsets_count_characters_of_the_unchanged_text(
+    options: TokenizeOptions, context: str, answer: str, actual: str
+):
+    store = tokenize_windows(samples(("good", context)), replace(options, max_length=40), 8)
     start = context.index(answer)
     ((first, last),) = answer_tokens(store, [(AnswerSpan(answer, start),)]).tolist()
-    assert first >= store.of_rows[BOUNDS][0, 1]
-    assert context[store.of_tokens[CHAR_START][first] : store.of_tokens[CHAR_END][last]] == found
+    assert first >= store.row_values[BOUNDS][0, 1]
+    assert context[store.token_values[CHAR_START][first] : store.token_values[CHAR_END][last]] == actual
 
 
 def byte_tokenizer(**special: Any) -> PreTrainedTokenizerFast:
@@ -136,12 +142,12 @@ def byte_tokenizer(**special: Any) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>", pad_token="<end>", **special)
 
 
-def test_without_cls_an_end_token_stands_for_no_answer(tmp_path: Path):
-    how = Tokenizing(byte_tokenizer(), 12, cache_dir=tmp_path)
+def test_without_cls_an_added_end_token_means_no_answer(tmp_path: Path):
+    options = TokenizeOptions(byte_tokenizer(), 12, cache_dir=tmp_path)
     context = "a two b😀  two"
-    store = tokenize_windows(samples(("q?", context)), how, 4)
+    store = tokenize_windows(samples(("q?", context)), options, 4)
     assert len(store) > 1
-    for window, (null, begin, end) in enumerate(store.of_rows[BOUNDS].tolist()):
+    for window, (null, begin, end) in enumerate(store.row_values[BOUNDS].tolist()):
         ids = store.tokens[store.offsets[window] : store.offsets[window + 1]].tolist()
         assert len(ids) <= 12
         assert (null, ids[null], begin, end) == (len(ids) - 1, 0, 3, len(ids) - 1)
@@ -151,17 +157,17 @@ def test_without_cls_an_end_token_stands_for_no_answer(tmp_path: Path):
     assert answer_tokens(store, answers)[0].tolist() == [7, 10]
 
 
-def test_without_cls_and_end_it_is_the_first_token(tmp_path: Path):
+def test_without_cls_and_end_token_the_first_token_means_no_answer(tmp_path: Path):
     tokenizer = byte_tokenizer()
     tokenizer.eos_token = None
-    store = tokenize_windows(samples(("q?", "two")), Tokenizing(tokenizer, 12, cache_dir=tmp_path), 4)
-    assert store.of_rows[BOUNDS].tolist() == [[0, 3, 5]]  # t, wo
+    store = tokenize_windows(samples(("q?", "two")), TokenizeOptions(tokenizer, 12, cache_dir=tmp_path), 4)
+    assert store.row_values[BOUNDS].tolist() == [[0, 3, 5]]  # t, wo
 
 
-def test_question_and_context_of_a_decoder_are_told_apart_by_a_line_break(tmp_path: Path):
+def test_question_and_context_of_a_decoder_are_separated_by_a_line_break(tmp_path: Path):
     tokenizer = tiny_decoder_tokenizer()
-    how = Tokenizing(tokenizer, 12, cache_dir=tmp_path)
-    store = tokenize_windows(samples(("who?", "Ana e Rui")), how, 2)
+    options = TokenizeOptions(tokenizer, 12, cache_dir=tmp_path)
+    store = tokenize_windows(samples(("who?", "Ana e Rui")), options, 2)
     windows = [
         tokenizer.decode(store.tokens[store.offsets[number] : store.offsets[number + 1]].tolist())
         for number in range(len(store))
@@ -169,37 +175,37 @@ def test_question_and_context_of_a_decoder_are_told_apart_by_a_line_break(tmp_pa
     assert windows == [f"who?\n{part}{END}" for part in ("Ana e ", "e Rui")]
     assert spans(store, 0, "Ana e Rui") == ["-"] * 5 + ["A", "n", "a", "", "e", "", "-"]
     # Of 12 tokens an end token, the line break, 2 that are shared and a new one leave 7 to the question.
-    left = room(how, 2)
-    assert are_too_long(["1234567", "12345678"], how, left) == [False, True]
+    limits = window_limits(options, 2)
+    assert are_too_long(["1234567", "12345678"], options, limits) == [False, True]
     with raises_code("task.stride", "9", "2", "8"):
-        room(how, 9)
-    assert are_too_long(["1", "12"], how, room(how, 8)) == [False, True]
+        window_limits(options, 9)
+    assert are_too_long(["1", "12"], options, window_limits(options, 8)) == [False, True]
 
 
-def test_a_question_is_too_long_when_no_new_token_of_the_context_fits(how: Tokenizing):
-    left = room(how, 2)
-    assert left.max_question == 12 - 3 - 2 - 1
-    at_most = " ".join(["one"] * left.max_question)
-    assert are_too_long([at_most, at_most + " two"], how, left) == [False, True]
-    store = tokenize_windows(samples((at_most, CONTEXT)), how, 2)
-    assert store.of_rows[BOUNDS][:, 2].max() - store.of_rows[BOUNDS][:, 1].max() == 3
-    assert are_too_long([], how, left) == []
+def test_a_question_is_too_long_when_no_new_token_of_the_context_fits(options: TokenizeOptions):
+    limits = window_limits(options, 2)
+    assert limits.max_question == 12 - 3 - 2 - 1
+    at_most = " ".join(["one"] * limits.max_question)
+    assert are_too_long([at_most, at_most + " two"], options, limits) == [False, True]
+    store = tokenize_windows(samples((at_most, CONTEXT)), options, 2)
+    assert store.row_values[BOUNDS][:, 2].max() - store.row_values[BOUNDS][:, 1].max() == 3
+    assert are_too_long([], options, limits) == []
 
 
-def test_a_stride_without_room_is_refused(how: Tokenizing):
+def test_a_stride_without_room_is_an_error(options: TokenizeOptions):
     with raises_code("task.stride", "task.stride: 8", "3", "12", "7"):
-        room(how, 8)
-    assert room(how, 7).max_question == 1
+        window_limits(options, 8)
+    assert window_limits(options, 7).max_question == 1
 
 
-def test_a_slow_tokenizer_is_refused(how: Tokenizing):
+def test_a_slow_tokenizer_is_an_error(options: TokenizeOptions):
     class Slow:
         is_fast = False
 
     with raises_code("tokenizer.slow", key="model"):
-        room(replace(how, tokenizer=Slow()), 2)
+        window_limits(replace(options, tokenizer=Slow()), 2)
 
 
-def test_a_context_without_tokens_is_named(how: Tokenizing):
+def test_a_context_without_tokens_is_reported_with_its_row(options: TokenizeOptions):
     with raises_code("data.no_tokens", "row 1"):
-        tokenize_windows(samples((QUESTION, CONTEXT), (QUESTION, "\u200b")), how, 2)
+        tokenize_windows(samples((QUESTION, CONTEXT), (QUESTION, "\u200b")), options, 2)

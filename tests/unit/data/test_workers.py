@@ -1,4 +1,4 @@
-"""Batches from worker processes are those that are made without any, and a worker that dies is named."""
+"""Batches from loader workers equal those without workers, and a dead worker is reported."""
 
 import pickle
 import signal
@@ -49,13 +49,13 @@ def assert_same(batches: list[Batch], expected: list[Batch]) -> None:
 
 
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE.keys())
-def test_a_step_crosses_the_border_whole(made: Any):
+def test_parcels_return_the_same_batches(made: Any):
     for step in range(5):
-        assert_same(_Parcel.of(made.step(step)).batches(), made.step(step))
+        assert_same(_Parcel.pack(made.step(step)).batches(), made.step(step))
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 3])
-def test_any_number_of_workers_makes_the_same_from_any_step_on(num_workers: int):
+def test_any_number_of_workers_makes_the_same_batches_from_any_step(num_workers: int):
     before = torch.random.get_rng_state()
     for name, made in MADE.items():
         last = len(made) if name == "evaluation" else 11
@@ -68,10 +68,10 @@ def test_any_number_of_workers_makes_the_same_from_any_step_on(num_workers: int)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_closing_ends_the_workers_and_drops_what_they_made():
+def test_closing_ends_the_workers_and_drops_their_batches():
     ahead = BatchesAhead(MADE["padded"].step, range(100), Workers(2, prefetch_factor=3))
     next(ahead)
-    processes = [psutil.Process(one.pid) for one in ahead._processes]
+    processes = [psutil.Process(first.pid) for first in ahead._processes]
     assert len(processes) == 2
     ahead.close()
     assert psutil.wait_procs(processes, PATIENCE_S)[1] == []
@@ -85,17 +85,18 @@ def new_server() -> None:
 
 
 @pytest.mark.usefixtures("new_server")
+@pytest.mark.usefixtures("default_sighup")
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_workers_and_their_server_do_not_hear_what_the_training_process_answers(number: signal.Signals):
+def test_workers_and_their_server_ignore_stop_signals(number: signal.Signals):
     ahead = BatchesAhead(MADE["padded"].step, range(20), Workers(2))
     next(ahead)
-    workers = [psutil.Process(one.pid) for one in ahead._processes]
+    workers = [psutil.Process(first.pid) for first in ahead._processes]
     for process in {workers[0].parent(), *workers}:
         process.send_signal(number)
     assert len(list(ahead)) == 19
 
 
-def test_a_worker_that_dies_is_named():
+def test_a_dead_worker_is_reported():
     ahead = BatchesAhead(MADE["padded"].step, range(10_000), Workers(2))
     next(ahead)
     victim = ahead._processes[1]
@@ -105,7 +106,7 @@ def test_a_worker_that_dies_is_named():
 
 
 @pytest.mark.parametrize("error", [EOFError("unexpected EOF"), ConnectionResetError(104, "reset")])
-def test_a_server_that_dies_while_workers_start_is_named(monkeypatch: pytest.MonkeyPatch, error: Exception):
+def test_a_dead_server_is_reported(monkeypatch: pytest.MonkeyPatch, error: Exception):
     """The server is killed between the request for a worker and its answer: the end of a pipe is read."""
 
     def read_signed(_: int) -> int:
@@ -116,7 +117,7 @@ def test_a_server_that_dies_while_workers_start_is_named(monkeypatch: pytest.Mon
         BatchesAhead(MADE["padded"].step, range(3), Workers(2))
 
 
-def test_what_goes_wrong_in_a_worker_goes_wrong_here():
+def test_errors_in_a_worker_are_raised_here():
     too_small = TrainBatches(tiny_collator(27), 3, 8, 2, 1, 0, 1)
     ahead = BatchesAhead(too_small.step, range(3), Workers(1))
     with pytest.raises(ValueError, match="8 samples do not fit into 1 micro-batches of 2"):
@@ -124,10 +125,10 @@ def test_what_goes_wrong_in_a_worker_goes_wrong_here():
     ahead.close()
 
 
-def test_of_a_mapped_file_only_the_name_is_sent(tmp_path):
+def test_memory_mapped_arrays_are_sent_as_file_names(tmp_path):
     folder = tmp_path / "store"
     ids = [[number] * 500 for number in range(1, 41)]
-    with StoreWriter(folder, "<u2", has_type_ids=False, of_tokens={"word_start": "<u1"}) as writer:
+    with StoreWriter(folder, "<u2", has_type_ids=False, token_values={"word_start": "<u1"}) as writer:
         writer.add(ids, None, [500] * 40, {"word_start": [[1] * 500] * 40})
         writer.finish(500, {"bounds": np.asfortranarray(np.arange(120, dtype=np.int32).reshape(40, 3))})
     store = open_store(folder)
@@ -137,7 +138,7 @@ def test_of_a_mapped_file_only_the_name_is_sent(tmp_path):
     assert isinstance(received.tokens, np.memmap)
     for name in ("tokens", "offsets", "full_lengths"):
         np.testing.assert_array_equal(getattr(received, name), getattr(store, name))
-    np.testing.assert_array_equal(received.of_rows["bounds"], np.arange(120).reshape(40, 3))
-    np.testing.assert_array_equal(received.of_tokens["word_start"], np.ones(20_000))
+    np.testing.assert_array_equal(received.row_values["bounds"], np.arange(120).reshape(40, 3))
+    np.testing.assert_array_equal(received.token_values["word_start"], np.ones(20_000))
     part = Collator(store, None, 0)(np.asarray([3]), 1.0)
     assert torch.equal(Collator(received, None, 0)(np.asarray([3]), 1.0).input_ids, part.input_ids)

@@ -3,7 +3,7 @@
 import pytest
 from set_ups import in_slurm
 
-from paratune.doctor.batch_script import ScriptFacts, look_into, read_called
+from paratune.doctor.batch_script import ScriptFacts, find_start, read_called
 from paratune.doctor.shell_commands import MAX_LINE_CHARACTERS, commands
 
 TRAIN = "paratune train x.yaml"
@@ -11,8 +11,8 @@ TRAIN = "paratune train x.yaml"
 
 def plain(script):
     """Return the first command that starts training, without its place."""
-    found = look_into(script, {}).plain
-    return found and found[2]
+    result = find_start(script, {}).plain
+    return result and result[2]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def plain(script):
         "uv",
     ],
 )
-def test_what_starts_no_training_or_does_so_on_all_nodes_is_not_taken_for_it(line):
+def test_other_commands_are_not_mistaken_for_a_start_of_training(line):
     assert plain(line) is None
 
 
@@ -81,7 +81,7 @@ def test_what_starts_no_training_or_does_so_on_all_nodes_is_not_taken_for_it(lin
         "deepspeed --num_gpus 4 train.py",
     ],
 )
-def test_what_starts_training_on_this_node_is_shown_from_its_program_on(before, command):
+def test_the_start_of_training_is_shown_without_assignments(before, command):
     assert plain(f"{before} {command}") == command
 
 
@@ -90,8 +90,8 @@ def test_secrets_before_the_program_are_not_shown(set_up):
     for name in ("SLURM_STEP_ID", "SLURM_PROCID"):
         del set_up.environ[name]
     set_up.probes["batch_script"] = "#!/bin/bash\nWANDB_API_KEY=abcdef env HF_TOKEN='gh ij' paratune train x.yaml\n"
-    (finding,) = [one for one in set_up.alarms() if one.code == "srun_forgotten"]
-    assert finding.what.endswith("on the first alone: paratune train x.yaml")
+    (finding,) = [item for item in set_up.alarms() if item.code == "srun_forgotten"]
+    assert finding.fact.endswith(": paratune train x.yaml")
     assert "abcdef" not in str(finding)
     assert "gh ij" not in str(finding)
 
@@ -112,24 +112,24 @@ def test_secrets_before_the_program_are_not_shown(set_up):
         "cat << 'A' <<B\nx\nA\nx\nB",
     ],
 )
-def test_a_script_goes_on_behind_what_is_no_here_document_and_behind_its_end(line):
+def test_commands_after_here_documents_are_found(line):
     assert plain(f"{line}\n{TRAIN}") == TRAIN
 
 
-def test_text_of_a_here_document_and_in_quotes_is_no_command():
+def test_quoted_text_and_here_documents_are_no_commands():
     for script in ("cat <<'E O'\n{0}\nE O", "cat <<A << B\nA\n{0}\nB", "cat 'x'<<EOF\n{0}\nEOF", "echo '; {0}"):
         assert plain(script.format(TRAIN)) is None
 
 
 @pytest.mark.parametrize("piece", ["a/", '\\"', '"\\', "((", "a=(", "<<a ", "nice ", "{ "])
-def test_lines_that_hold_data_are_not_read(piece):
+def test_long_lines_are_not_parsed(piece):
     padding = MAX_LINE_CHARACTERS - len(TRAIN) - 3
     longest = f"{TRAIN} # {piece * padding}"[:MAX_LINE_CHARACTERS]
     assert plain(longest) == TRAIN
     assert plain(f"{longest}a") is None
     assert list(commands(piece * 2**17)) == []
     assert list(commands((piece * 2**10 + "\\\n") * 2**6)) == []  # continued lines are one
-    assert look_into(f"{piece * 2**17}\nsrun x", {}).names_srun
+    assert find_start(f"{piece * 2**17}\nsrun x", {}).names_srun
 
 
 @pytest.mark.parametrize(
@@ -148,15 +148,15 @@ def test_lines_that_hold_data_are_not_read(piece):
         ('"""', "source launch.py", True),
     ],
 )
-def test_of_called_files_those_for_a_shell_are_read(tmp_path, first, name, is_read):
+def test_only_called_shell_scripts_are_read(tmp_path, first, name, is_read):
     (tmp_path / name.removeprefix("./").rpartition(" ")[2]).write_text(f"{first}\ntorchrun x\nsrun {TRAIN}\n")
     called = read_called(name, {}, tmp_path)
     assert bool(called) == is_read
-    seen = look_into(name, called)
+    seen = find_start(name, called)
     assert (seen.names_srun, seen.plain is not None) == (is_read, is_read)
 
 
-def test_a_file_that_is_run_and_read_by_a_shell_is_read(tmp_path):
+def test_a_file_that_is_both_run_and_sourced_is_read(tmp_path):
     (tmp_path / "a.py").write_text(f"{TRAIN}\n")
     assert list(read_called("./a.py\nbash ./a.py", {}, tmp_path)) == ["./a.py"]
     assert list(read_called("bash ./a.py\n./a.py", {}, tmp_path)) == ["./a.py"]
@@ -167,7 +167,7 @@ def test_a_file_that_is_run_and_read_by_a_shell_is_read(tmp_path):
 
 @pytest.mark.parametrize("line", ['LAUNCHER="srun"', "LAUNCHER='srun'", "LAUNCHER=srun", "sh -c 'srun x'"])
 def test_srun_in_a_variable_or_in_quotes_is_named(line):
-    assert look_into(f"{line}\n$LAUNCHER {TRAIN}", {}).names_srun
+    assert find_start(f"{line}\n$LAUNCHER {TRAIN}", {}).names_srun
 
 
 @pytest.mark.parametrize(
@@ -190,4 +190,4 @@ def test_srun_in_a_variable_or_in_quotes_is_named(line):
     ],
 )
 def test_scripts_of_a_shell_that_cannot_be_read_are_named(script, unread):
-    assert look_into(script, {}) == ScriptFacts(False, None, unread)
+    assert find_start(script, {}) == ScriptFacts(False, None, unread)

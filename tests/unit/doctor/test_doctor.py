@@ -53,7 +53,7 @@ def levels(findings):
 # ---- examine
 
 
-def test_examine_says_something_of_everything_and_writes_nothing(tmp_path, monkeypatch):
+def test_examine_covers_every_check_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
     findings = doctor.examine(tmp_path / "runs")
     codes = {finding.code for finding in findings}
@@ -72,7 +72,7 @@ def test_a_check_that_fails_does_not_hide_the_others(machine, monkeypatch):
     monkeypatch.setattr(checkup, "CHECKS", (check_broken, lambda _: [Finding("last", "ok", "x")]))
     first, last = checkup.judge(machine)
     assert (first.level, last.code) == ("warning", "last")
-    assert "broken could not be looked at: OSError: sensor gone" in first.what
+    assert "broken could not be checked: OSError: sensor gone" in first.fact
 
 
 @pytest.mark.parametrize(("level", "code"), [("ok", 0), ("note", 0), ("warning", 0), ("problem", 1)])
@@ -96,7 +96,8 @@ def test_run_fails_only_when_there_is_a_problem(machine, monkeypatch, capsys, le
 
 def test_the_page_lists_every_code():
     page = (Path(__file__).parents[3] / "docs" / "howto" / "doctor.md").read_text()
-    documented = set(re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE))
+    tables = page.partition("## Of a machine")[2]  # before it is the table of the fields of a finding
+    documented = set(re.findall(r"^\| `([\w.]+)` \|", tables, re.MULTILINE))
     folder = Path(doctor.__file__).parent
     sources = "".join(path.read_text() for path in folder.glob("*.py"))
     used = set(re.findall(r'Finding\(\s*"(\w+)"', sources)) | {"torch", "transformers", "run_disk", "cache_disk"}
@@ -150,22 +151,22 @@ def test_packages_that_are_missing_or_old_are_problems(machine, monkeypatch):
     monkeypatch.setattr(installation, "_installed", {"torch": "2.13.0", "transformers": "4.57.0"}.get)
     findings = list(installation.check_packages(machine))
     assert levels(findings) == [("python", "ok"), ("torch", "ok"), ("packages", "problem"), ("packages", "problem")]
-    assert findings[2].what == "transformers 4.57.0 is installed; transformers>=5 is needed"
-    assert findings[3].what == "rich is not installed"
+    assert findings[2].fact == "transformers 4.57.0 is installed; transformers>=5 is needed"
+    assert findings[3].fact == "rich is not installed"
     assert findings[3].line == "pip install 'rich>=14'"
 
 
-def test_extras_say_how_to_install_them(machine, monkeypatch):
+def test_missing_extras_have_a_command_to_install_them(machine, monkeypatch):
     wanted = [("torch", ">=2", None), ("a", "", "plots"), ("b", ">=2", "plots"), ("c", "", "demo"), ("d", "", "dev")]
     monkeypatch.setattr(installation, "requirements", lambda: wanted)
     monkeypatch.setattr(installation, "_installed", {"a": "1", "b": "1", "c": "1"}.get)
     plots, demo = installation.check_extras(machine)
     assert (plots.level, demo.level) == ("note", "ok")
-    assert "b>=2" in plots.what
+    assert "b>=2" in plots.fact
     assert plots.line == "pip install 'paratune[plots]'"
 
 
-def test_the_demo_model_is_looked_for_as_a_file(machine, tmp_path, monkeypatch):
+def test_the_demo_model_needs_its_file(machine, tmp_path, monkeypatch):
     (tmp_path / "demo_model" / "weights").mkdir(parents=True)
     (tmp_path / "demo_model" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
@@ -180,17 +181,17 @@ def test_the_demo_model_is_looked_for_as_a_file(machine, tmp_path, monkeypatch):
 def test_the_hub_offline_with_and_without_models(machine, tmp_path):
     (online,) = installation.check_hub(machine)
     assert online.level == "ok"
-    assert str(tmp_path / ".cache" / "huggingface" / "hub") in online.what
+    assert str(tmp_path / ".cache" / "huggingface" / "hub") in online.fact
     offline = replace(machine, environ={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")})
     (empty,) = installation.check_hub(offline)
     assert empty.level == "note"
-    assert "will not work" in empty.why
+    assert "do not work" in empty.why
     (tmp_path / "hf" / "hub" / "models--bert-base-uncased").mkdir(parents=True)
     (filled,) = installation.check_hub(offline)
-    assert "1 model" in filled.what
+    assert "1 model" in filled.fact
 
 
-def test_a_lock_that_a_killed_build_left_is_told_from_one_in_use(machine, tmp_path):
+def test_stale_locks_are_distinguished_from_active_locks(machine, tmp_path):
     locks = [tmp_path / "ext" / "py311_cpu" / name / "lock" for name in ("killed_op", "new_op")]
     for lock in locks:
         lock.parent.mkdir(parents=True)
@@ -201,30 +202,30 @@ def test_a_lock_that_a_killed_build_left_is_told_from_one_in_use(machine, tmp_pa
         killed, in_use = installation.check_extension_locks(
             replace(machine, environ={"TORCH_EXTENSIONS_DIR": str(tmp_path / "ext")})
         )
-    assert (killed.level, killed.what) == ("warning", f"{locks[0]} is 7200 s old, and no process has it open")
+    assert (killed.level, killed.fact) == ("warning", f"{locks[0]} is 7200 s old, and no process has it open")
     assert killed.line == f"rm {locks[0]}"
-    assert (in_use.level, in_use.what) == ("note", f"{locks[1]} is 7200 s old, and process {os.getpid()} has it open")
+    assert (in_use.level, in_use.fact) == ("note", f"{locks[1]} is 7200 s old, and process {os.getpid()} has it open")
     assert list(installation.check_extension_locks(machine)) == []
 
 
-def test_deepspeed_is_told_with_what_is_compiled(machine, tmp_path):
+def test_deepspeed_is_shown_with_its_compiled_parts(machine, tmp_path):
     assert list(installation.check_deepspeed(replace(machine, versions={"deepspeed": None}))) == []
     there = replace(machine, versions={"deepspeed": "0.19.8"}, environ={"TORCH_EXTENSIONS_DIR": str(tmp_path / "ext")})
     (finding,) = installation.check_deepspeed(there)
-    assert finding.what == "DeepSpeed 0.19.8; its cpu_adam is not compiled; only strategy.cpu_adam needs it"
+    assert finding.fact == "DeepSpeed 0.19.8; its cpu_adam is not compiled; only strategy.cpu_adam needs it"
     (tmp_path / "ext" / "cpu_adam").mkdir(parents=True)
     (tmp_path / "ext" / "cpu_adam" / "cpu_adam.so").touch()
     (finding,) = installation.check_deepspeed(there)
-    assert finding.what == "DeepSpeed 0.19.8; its cpu_adam is compiled"
+    assert finding.fact == "DeepSpeed 0.19.8; its cpu_adam is compiled"
 
 
 # ---- devices
 
 
-def test_a_quota_below_the_cores_asks_for_a_number_of_threads(machine):
+def test_a_quota_below_the_cores_suggests_omp_num_threads(machine):
     (finding,) = devices.check_cores(with_node(machine, num_usable_cores=2.5))
     assert finding.level == "warning"
-    assert "2.5 of 8" in finding.what
+    assert "2.5 of 8" in finding.fact
     assert finding.line == "export OMP_NUM_THREADS=2"
 
 
@@ -248,13 +249,13 @@ def test_number_of_threads(machine, threads, usable, level):
     described = replace(with_node(machine, num_usable_cores=usable), environ={"OMP_NUM_THREADS": threads})
     finding = list(devices.check_cores(described))[-1]
     assert (finding.code, finding.level) == ("threads", level)
-    assert f"OMP_NUM_THREADS={threads}" in finding.what
+    assert f"OMP_NUM_THREADS={threads}" in finding.fact
 
 
 def test_a_small_container_has_little_memory(machine):
     (finding,) = devices.check_memory(with_node(machine, ram_limit_bytes=2**30))
     assert finding.level == "warning"
-    assert "may use 1 GiB" in finding.what
+    assert "may use 1 GiB" in finding.fact
 
 
 def test_small_shared_memory(machine, monkeypatch):
@@ -269,7 +270,7 @@ def test_gpus_and_their_links(machine):
     slow = {**GPU, "link": "SYS+NV18"}
     findings = list(devices.check_gpus(with_node(machine, gpus=[fast, slow])))
     assert levels(findings) == [("gpu", "ok"), ("gpu", "ok"), ("gpu_link", "note")]
-    assert findings[0].what == "GPU 0: H200, 128 GiB, capability 9.0, link NV18"
+    assert findings[0].fact == "GPU 0: H200, 128 GiB, capability 9.0, link NV18"
 
 
 def test_torch_that_cannot_be_imported_is_a_problem(machine):
@@ -285,10 +286,10 @@ def test_a_driver_without_a_gpu_is_a_problem_unless_gpus_are_hidden(machine, tmp
     (tmp_path / "version").touch()
     (finding,) = devices.check_gpus(machine)
     assert finding.level == "problem"
-    assert "torch 2.13.0 sees no GPU" in finding.what
+    assert "torch 2.13.0 finds no GPU" in finding.fact
     (hidden,) = devices.check_gpus(replace(machine, environ={"CUDA_VISIBLE_DEVICES": "-1"}))
     assert hidden.level == "note"
-    assert "CUDA_VISIBLE_DEVICES=-1" in hidden.what
+    assert "CUDA_VISIBLE_DEVICES=-1" in hidden.fact
 
 
 @pytest.mark.parametrize(
@@ -322,21 +323,21 @@ def test_several_gpus_need_nccl(machine, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("addresses", "level", "said"),
+    ("addresses", "level", "message"),
     [
         ([], "warning", "node7, does not resolve"),
         (["192.0.2.1"], "warning", "192.0.2.1, which is not this machine"),  # RFC 5737: never anyone's own
         (["192.0.2.1", "127.0.0.1"], "ok", "node7"),
     ],
 )
-def test_the_name_of_the_machine(machine, monkeypatch, addresses, level, said):
+def test_the_host_name_must_resolve_to_this_machine(machine, monkeypatch, addresses, level, message):
     monkeypatch.setattr(processes, "resolve", lambda _name: addresses)
     (finding,) = processes.check_hostname(machine)
     assert finding.level == level
-    assert said in finding.what
+    assert message in finding.fact
 
 
-def test_resolving_gives_up_in_time(monkeypatch):
+def test_resolving_a_name_has_a_timeout(monkeypatch):
     is_over = threading.Event()
 
     def slow(*_arguments):
@@ -356,7 +357,7 @@ def test_a_name_that_does_not_resolve_has_no_address(monkeypatch):
     assert processes.resolve("node7") == []
 
 
-def test_loopback_that_is_shut_is_a_problem(machine, monkeypatch):
+def test_a_blocked_loopback_is_a_problem(machine, monkeypatch):
     assert levels(processes.check_loopback(machine)) == [("loopback", "ok")]
 
     def refuse(*_arguments, **_options):
@@ -372,7 +373,7 @@ ROOMY = {"filesystem": "ext4", "kind": "ssd", "free_bytes": 2**40, "total_bytes"
 
 
 @pytest.mark.parametrize(
-    ("code", "found", "bytes_per_s", "level", "said"),
+    ("code", "facts", "bytes_per_s", "level", "message"),
     [
         ("run_disk", {}, 500e6, "ok", "1 TiB free on ssd, writes 500 MB/s"),
         ("run_disk", {"free_bytes": 2**29}, 500e6, "problem", "512 MiB free"),
@@ -386,20 +387,20 @@ ROOMY = {"filesystem": "ext4", "kind": "ssd", "free_bytes": 2**40, "total_bytes"
         ("run_disk", {"free_bytes": None}, 500e6, "ok", "n/a free"),
     ],
 )
-def test_disks(code, found, bytes_per_s, level, said):
-    finding = storage.judge_disk(code, Path("/data/x"), {**ROOMY, **found}, bytes_per_s)
+def test_disks(code, facts, bytes_per_s, level, message):
+    finding = storage.judge_disk(code, Path("/data/x"), {**ROOMY, **facts}, bytes_per_s)
     assert (finding.code, finding.level) == (code, level)
-    assert said in finding.what
-    assert "/data/x" in finding.what
+    assert message in finding.fact
+    assert "/data/x" in finding.fact
     assert bool(finding.remedy) == (level != "ok")
 
 
-def test_the_time_of_a_checkpoint_is_said_for_a_slow_disk():
+def test_a_slow_disk_gives_the_time_of_a_checkpoint():
     # 1.3e9 bytes at 5e6 a second.
     assert "260 s" in storage.judge_disk("run_disk", Path("x"), ROOMY, 5e6).why
 
 
-def test_the_probe_leaves_nothing_and_says_why_it_cannot(tmp_path, monkeypatch):
+def test_the_disk_probe_leaves_no_file_and_returns_its_error(tmp_path, monkeypatch):
     assert storage.probe_write(tmp_path / "not" / "there", 2**20) > 0
     assert list(tmp_path.iterdir()) == []
 

@@ -20,10 +20,10 @@ CASES = [*options.CASES, *data.CASES, *model.CASES, *start.CASES, *machine.CASES
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.code}: {case.source}" for case in CASES])
 def test_each_broken_set_up_is_caught_and_its_line_repairs_it(set_up, case):
     case.break_it(set_up)
-    found = [finding for finding in set_up.alarms() if finding.code == case.code]
-    assert found, [(finding.code, finding.what) for finding in set_up.alarms()]
-    finding = found[0]
-    assert finding.what
+    result = [finding for finding in set_up.alarms() if finding.code == case.code]
+    assert result, [(finding.code, finding.fact) for finding in set_up.alarms()]
+    finding = result[0]
+    assert finding.fact
     assert finding.where
     assert finding.why
     assert finding.line or finding.remedy
@@ -52,7 +52,7 @@ def test_the_gallery_is_large_enough():
     assert len(CASES) >= 40
 
 
-def test_a_cache_that_a_broken_download_left_is_named(set_up, tmp_path):
+def test_an_incomplete_download_in_the_cache_is_found(set_up, tmp_path):
     snapshot = tmp_path / "hub" / "models--someone--model" / "snapshots" / "abc"
     shutil.copytree(set_up.model, snapshot)
     (snapshot.parents[1] / "refs").mkdir()
@@ -64,11 +64,11 @@ def test_a_cache_that_a_broken_download_left_is_named(set_up, tmp_path):
     (snapshot / "model.safetensors").symlink_to(tmp_path / "blobs" / "gone")
     (finding,) = set_up.alarms()
     assert (finding.code, finding.level) == ("cache_incomplete", "problem")
-    assert "model.safetensors" in finding.what
+    assert "model.safetensors" in finding.fact
     assert finding.line == "hf download someone/model"
 
 
-def test_a_port_is_tried_for_real():
+def test_a_port_in_use_is_not_free():
     with socket.create_server(("", 0)) as server:
         assert not port_is_free(server.getsockname()[1])
 
@@ -82,5 +82,5 @@ def test_the_size_of_a_model_is_read_from_the_header_alone(set_up):
         }
     ).encode()
     (set_up.model / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(40))
-    (finding,) = [one for one in set_up.findings() if one.code == "model"]
-    assert "10 parameters" in finding.what
+    (finding,) = [item for item in set_up.findings() if item.code == "model"]
+    assert "10 parameters" in finding.fact

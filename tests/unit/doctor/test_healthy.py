@@ -13,7 +13,7 @@ from tiny import tiny_model
 
 from paratune.config.load import load_config
 from paratune.config.strategy_sections import strategy_options
-from paratune.config.traits import traits_of
+from paratune.config.traits import strategy_traits
 from paratune.doctor import processes
 
 NVLINK_TOPOLOGY = """\
@@ -146,10 +146,10 @@ HEALTHY = {
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_set_up_raises_no_alarm(set_up, name):
     HEALTHY[name](set_up)
-    assert [(finding.code, finding.what) for finding in set_up.alarms()] == []
+    assert [(finding.code, finding.fact) for finding in set_up.alarms()] == []
 
 
-def test_libraries_of_torch_compile_that_are_whole_or_at_work_raise_no_alarm(set_up):
+def test_intact_libraries_of_torch_compile_raise_no_alarm(set_up):
     whole_compilation(set_up)
     codes = [finding.code for finding in set_up.findings()]  # other alarms may be this machine's own
     assert "extras" in codes
@@ -173,7 +173,7 @@ def test_our_own_configurations_raise_no_alarm(set_up, path, monkeypatch):
     loaded = load_config(path)
     make_files(loaded.config, set_up.folder)
     strategy = loaded.config.strategy
-    traits = traits_of(strategy.kind, strategy_options(strategy))
+    traits = strategy_traits(strategy.kind, strategy_options(strategy))
     if (
         loaded.config.precision in ("bf16", "fp16", "tf32")
         or loaded.config.device == "cuda"
@@ -184,10 +184,10 @@ def test_our_own_configurations_raise_no_alarm(set_up, path, monkeypatch):
         set_up.nproc = traits.min_world_size
     set_up.versions["deepspeed"] = "0.19.8"
     overrides = [f"model.name={set_up.model}", "model.tokenizer=null", "model.overrides={}", "model.revision=null"]
-    assert [(finding.code, finding.what) for finding in set_up.alarms_of(path, overrides)] == []
+    assert [(finding.code, finding.fact) for finding in set_up.alarms_of(path, overrides)] == []
 
 
-def test_a_site_is_judged_without_what_its_login_node_lacks(set_up, monkeypatch):
+def test_resources_of_the_login_node_do_not_matter_for_a_site(set_up, monkeypatch):
     """A login node: no GPU, little memory, no name of its own, and limits on cores."""
     on_site(set_up)
     set_up.machine_checks = True
@@ -213,8 +213,8 @@ def test_gradients_of_a_gpu_that_may_differ_are_noted(set_up, key, value, line):
     with_gpus(set_up, 1)
     if key is not None:
         set_up.set(key, value)
-    found = [finding for finding in set_up.findings() if finding.code == "order_of_sums"]
-    assert [(finding.level, finding.line) for finding in found] == ([] if line is None else [("note", line)])
+    result = [finding for finding in set_up.findings() if finding.code == "order_of_sums"]
+    assert [(finding.level, finding.line) for finding in result] == ([] if line is None else [("note", line)])
 
 
 def test_fp16_on_gpus_without_bf16_is_no_alarm_of_the_machine(set_up):

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from paratune.doctor import probe
-from paratune.doctor.batch_script import ScriptFacts, look_into, read_called, read_in_tasks, wrong_rank_line
+from paratune.doctor.batch_script import ScriptFacts, find_start, read_called, read_in_tasks, wrong_rank_line
 from paratune.doctor.torch_builds import build_for
 from paratune.doctor.versions import linked_groups, numa_nodes
 from paratune.hardware import gpus
@@ -78,7 +78,7 @@ def test_the_number_of_an_nccl(code, version):
     assert gpus.nccl_version(code) == version
 
 
-def test_the_nccl_that_is_loaded_says_its_version(tmp_path, monkeypatch):
+def test_the_loaded_nccl_returns_its_version(tmp_path, monkeypatch):
     class Library:
         def __init__(self, path):
             assert path == "/opt/nccl/lib/libnccl.so.2.18.3"
@@ -157,13 +157,13 @@ VIRTUAL = "\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-7\t\tN
     ],
     ids=["eight H100", "pairs of A100", "spaces", "oldest", "virtual", "nothing"],
 )
-def test_how_gpus_reach_each_other(text, links, groups, nodes):
+def test_links_of_gpus_are_parsed(text, links, groups, nodes):
     assert gpu_links(text) == links
     assert linked_groups(text) == groups
     assert list(numa_nodes(text).values()) == nodes
 
 
-def test_what_a_batch_script_starts():
+def test_the_start_in_a_batch_script_is_found():
     for with_srun in (
         "srun paratune train x.yaml",
         "time srun \\\n --ntasks-per-node=1 x",
@@ -173,7 +173,7 @@ def test_what_a_batch_script_starts():
         'LAUNCHER="srun --ntasks-per-node=4"\n$LAUNCHER paratune train x.yaml',
         "case $SLURM_NNODES in 1) paratune train x.yaml;; *) srun paratune train x.yaml;; esac",
     ):
-        assert look_into(f"#!/bin/bash\n{with_srun}\n", {}).names_srun
+        assert find_start(f"#!/bin/bash\n{with_srun}\n", {}).names_srun
     wrong = "#!/bin/bash\n\nsrun torchrun \\\n  --node_rank=${SLURM_NODEID} x\n"
     assert wrong_rank_line(wrong) == (3, "srun torchrun --node_rank=${SLURM_NODEID} x")
     for right in (
@@ -195,15 +195,11 @@ def test_what_a_batch_script_starts():
             "/opt/venv/bin/paratune train x.yaml 2>&1",
         ),
         ("if true; then\n  A=1 torchrun \\\n    --nnodes=2 x; fi", 2, "torchrun --nnodes=2 x"),
-        (
-            "apptainer exec a.sif python -m paratune train x.yaml &",
-            1,
-            "python -m paratune train x.yaml",
-        ),
+        ("apptainer exec a.sif python -m paratune train x.yaml &", 1, "python -m paratune train x.yaml"),
     ],
 )
 def test_a_batch_script_that_trains_on_its_own_node(script, number, command):
-    seen = look_into(script, {})
+    seen = find_start(script, {})
     assert not seen.names_srun
     assert seen.plain == ("batch script", number, command)
 
@@ -223,8 +219,8 @@ def test_a_batch_script_that_trains_on_its_own_node(script, number, command):
         ("bash -c 'paratune train x.yaml'", ()),
     ],
 )
-def test_a_batch_script_that_does_not_show_what_trains(script, unread):
-    assert look_into(script, {}) == ScriptFacts(False, None, unread)
+def test_a_batch_script_without_a_visible_start(script, unread):
+    assert find_start(script, {}) == ScriptFacts(False, None, unread)
 
 
 def test_scripts_that_a_batch_script_calls_are_read(tmp_path):
@@ -234,10 +230,10 @@ def test_scripts_that_a_batch_script_calls_are_read(tmp_path):
     script = "bash a.sh; bash c.sh; . none.sh; bash ."
     called = read_called(script, {"WHERE": str(tmp_path)}, tmp_path)
     assert list(called) == ["a.sh", "$WHERE/b.sh"]
-    assert look_into(script, called) == ScriptFacts(True, None, ("c.sh", "none.sh", "."))
+    assert find_start(script, called) == ScriptFacts(True, None, ("c.sh", "none.sh", "."))
     (tmp_path / "b.sh").write_text("\nparatune train x.yaml\n")
     called = read_called(script, {"WHERE": str(tmp_path)}, tmp_path)
-    assert look_into(script, called).plain == ("$WHERE/b.sh", 2, "paratune train x.yaml")
+    assert find_start(script, called).plain == ("$WHERE/b.sh", 2, "paratune train x.yaml")
     assert "$WHERE/b.sh" not in read_called(script, {}, tmp_path)
 
 
@@ -265,11 +261,11 @@ def test_scripts_that_a_batch_script_calls_are_read(tmp_path):
         ("", None),
     ],
 )
-def test_what_a_quota_leaves(text, left):
+def test_free_bytes_of_a_quota(text, left):
     assert probe.parse_quota(text) == left
 
 
-def test_a_quota_is_read_from_who_is_over_it(tmp_path, monkeypatch):
+def test_a_quota_is_read_despite_exit_code_1(tmp_path, monkeypatch):
     # quota(1): "If quota exits with a non-zero status, one or more file systems are over quota."
     program = tmp_path / "quota"
     program.write_text("#!/bin/sh\necho '      /dev/sda1 20500000* 20000000 25000000   6days  12  0  0'\nexit 1\n")
@@ -287,10 +283,10 @@ def test_a_quota_is_read_from_who_is_over_it(tmp_path, monkeypatch):
         ("srun $LAUNCHER --node_rank=$N", "srun bash -c '...'"),
     ],
 )
-def test_options_of_srun_stay_its_own(command, line):
+def test_options_of_srun_stay_before_the_program(command, line):
     assert read_in_tasks(command) == line
 
 
-def test_a_command_with_quotes_of_its_own_is_quoted_whole():
+def test_a_command_with_quotes_is_quoted_again():
     line = read_in_tasks("""srun torchrun --set "x='a b'" --node_rank=$N""")
     assert shlex.split(line) == ["srun", "bash", "-c", """torchrun --set "x='a b'" --node_rank=$N"""]

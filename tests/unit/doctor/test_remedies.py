@@ -8,14 +8,14 @@ import pytest
 from broken_setups import data, machine, model, options, start
 from set_ups import GPU, with_gpus
 
-from paratune.config.options import kinds, options_of
+from paratune.config.options import kinds, section_options
 from paratune.config.section import Section
 from paratune.config.sections import Config
 from paratune.config.traits import TRAITS
 from paratune.doctor.finding import Finding
 
 CASES = [*options.CASES, *data.CASES, *model.CASES, *start.CASES, *machine.CASES]
-SECTIONS = "|".join(key for key, option in options_of(Config).items() if option.sections)
+SECTIONS = "|".join(key for key, option in section_options(Config).items() if option.sections)
 OPTION = re.compile(rf"\b((?:{SECTIONS})\.[a-z0-9_]+(?:\.[a-z0-9_]+)*)")
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "hsdp": [{"shard_size": 2}, {}],
@@ -38,7 +38,7 @@ def _exists(key: str, strategy: str, task: str) -> bool:
     section: type[Section] = Config
     names = key.split(".")
     for number, name in enumerate(names):
-        known = options_of(section)
+        known = section_options(section)
         if name not in known:
             return False
         option = known[name]
@@ -78,11 +78,11 @@ def test_advised_options_exist_under_every_strategy(set_up, kind, given, memory_
         assert unknown_options(finding, set_up.config) == [], finding
         if finding.level != "ok" and finding.line.startswith("strategy.") and "kind" not in finding.line:
             set_up.apply(finding.line)
-            assert "config" not in {each.code for each in set_up.alarms()}
+            assert "config" not in {entry.code for entry in set_up.alarms()}
             set_up.config["strategy"] = {"kind": kind, **given}
 
 
-def test_an_option_of_another_strategy_is_seen():
+def test_options_of_other_strategies_are_detected():
     finding = Finding("states_too_large", "problem", "", remedy="offload (strategy.cpu_offload: true)")
     task = {"task": {"kind": "classification"}}
     assert unknown_options(finding, {**task, "strategy": {"kind": "ddp"}}) == ["strategy.cpu_offload"]

@@ -34,7 +34,7 @@ def prepared(num_labels: int, kind: str) -> tuple[TaskModel, SingleStrategy]:
 
 @pytest.mark.parametrize("batch_size", [1, 4, 23, 100])
 @pytest.mark.parametrize(("num_classes", "kind"), [(3, "classification"), (0, "regression")])
-def test_outputs_and_loss_are_those_of_each_sample_alone(batch_size: int, num_classes: int, kind: str):
+def test_outputs_and_loss_equal_those_of_single_samples(batch_size: int, num_classes: int, kind: str):
     collator = tiny_collator(23, num_classes=num_classes)
     model, strategy = prepared(max(1, num_classes), kind)
     done: list[int] = []
@@ -59,7 +59,7 @@ def test_outputs_and_loss_are_those_of_each_sample_alone(batch_size: int, num_cl
     [(100, 2**20, 2), (1, 2**20, 2 * 8), (100, 100, 2 * 3)],
     ids=["at the end", "each batch", "bytes"],
 )
-def test_outputs_come_to_the_host_together(
+def test_outputs_of_many_batches_are_copied_to_the_host_together(
     monkeypatch: pytest.MonkeyPatch, flush_batches: int, flush_bytes: int, num_waits: int
 ):
     collator = tiny_collator(23, num_classes=3)
@@ -74,12 +74,12 @@ def test_outputs_come_to_the_host_together(
     ]
     monkeypatch.setattr(module, "FLUSH_BATCHES", flush_batches)
     monkeypatch.setattr(module, "FLUSH_BYTES", flush_bytes)
-    monkeypatch.setattr(module, "_bring_together", lambda *found: found)
+    monkeypatch.setattr(module, "_gather", lambda *arguments: arguments)
     with watched_for_waits() as seen:
         _, _, outputs, loss = evaluate(strategy, model, batches, device=torch.device("cpu", 0), should_stop=never)
     assert torch.equal(outputs, torch.cat(parts))
     assert torch.equal(loss, sum(losses[1:], start=losses[0]))
-    assert [each for each in seen.found if "cpu" in each] == ["to('cpu')", "cpu()"] * (num_waits // 2)
+    assert [call for call in seen.found if "cpu" in call] == ["to('cpu')", "cpu()"] * (num_waits // 2)
 
 
 def test_a_split_without_labels_has_outputs_and_no_loss():
@@ -91,7 +91,7 @@ def test_a_split_without_labels_has_outputs_and_no_loss():
     assert result.outputs.shape == (5, 2)
 
 
-def test_a_signal_ends_it_between_batches():
+def test_a_signal_stops_an_evaluation_between_batches():
     collator = tiny_collator(9)
     model, strategy = prepared(2, "classification")
     asked = iter([False, False, True])
@@ -133,7 +133,7 @@ class Rank:
 
 
 @pytest.mark.parametrize("data_world_size", [2, 1], ids=["data parallel", "two ranks of one replica"])
-def test_shares_of_ranks_are_brought_together_by_row(data_world_size: int):
+def test_the_shares_of_all_ranks_are_combined_by_row(data_world_size: int):
     collator = tiny_collator(5)
     meeting, sent = threading.Barrier(2), {}
 

@@ -36,14 +36,14 @@ from paratune.strategies.single import SingleStrategy
 
 
 @given(share=st.integers(1, 600), largest=st.integers(0, 700))
-def test_the_search_finds_the_largest_and_asks_few(share: int, largest: int):
-    asked: list[int] = []
+def test_the_search_finds_the_largest_size_with_few_trials(share: int, largest: int):
+    tried: list[int] = []
     sizes = divisors(share)
-    found = search(sizes, lambda size: asked.append(size) or size <= largest)
-    assert found == max((size for size in sizes if size <= largest), default=None)
-    assert len(asked) == len(set(asked))
-    # No size is asked for that is more than twice what fitted, unless no other is left between.
-    for before, after in itertools.pairwise(asked):
+    result = search(sizes, lambda size: tried.append(size) or size <= largest)
+    assert result == max((size for size in sizes if size <= largest), default=None)
+    assert len(tried) == len(set(tried))
+    # No size is tried that is more than twice a size that fits, unless there is none in between.
+    for before, after in itertools.pairwise(tried):
         if after > before and before <= largest:
             assert not [size for size in sizes if 2 * before <= size < after]
 
@@ -57,7 +57,7 @@ class Meter:
     per_row: int = 100
     rows: int = 0
     passes: int = 0
-    counted_on: float = 1.0
+    usable_share: float = 1.0
 
     def begin(self) -> None:
         self.rows = 0
@@ -125,24 +125,24 @@ def find(strategy: Any, meter: Meter, *, most: int = 10**6, share: int = 32) -> 
         model=model,
         precision=POLICIES["fp32"],
         device=CPU,
-        worst=lambda size: row_batch(range(size), 32),
+        longest=lambda size: row_batch(range(size), 32),
         share=share,
         meter=meter,
     )
     return find_micro_batch_size(prober, divisors(share)), model
 
 
-def test_memory_that_runs_out_is_caught_and_said():
-    found, model = find(single(), Meter(10**9), most=12)
-    assert found is not None
-    assert (found.size, found.reason) == (8, "8 fits (1.76 KiB of 954 MiB), 16 does not: it ran out of memory")
+def test_an_out_of_memory_error_is_caught_and_given_as_reason():
+    fitting, model = find(single(), Meter(10**9), most=12)
+    assert fitting is not None
+    assert (fitting.size, fitting.reason) == (8, "8 fits (1.76 KiB of 954 MiB), 16 does not: it ran out of memory")
     # One step of one sample for the optimizer states; then each size once; then twice in a step those that fitted: the
     # second time there are gradients.
     assert model.passes == [1, 1, 2, 4, 8, 16, 1, 1, 2, 2, 4, 4, 8, 8]
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_optimizer_states_exist_before_sizes_are_tried_also_when_fp16_overflows_at_first():
+def test_optimizer_states_exist_before_trials_even_if_fp16_overflows_first():
     strategy = SingleStrategy(device=CPU, precision=replace(POLICIES["fp32"], scales_loss=True), rank=0, world_size=1)
     assert strategy.loss_scale == 65536
     norms = iter([math.inf, math.nan])  # of the first two steps; the third is what it is
@@ -167,67 +167,70 @@ class Accumulated(Meter):
 
 @pytest.mark.parametrize("room", [1800, 1900])
 @pytest.mark.parametrize("strategy", [single, Together])
-def test_all_of_the_share_fits_where_parts_of_it_do_not(strategy: Any, room: int):
+def test_the_whole_share_can_fit_although_parts_of_it_do_not(strategy: Any, room: int):
     # 8 rows at once need 1000 + 8 x 100 = 1800 bytes; 1 row with accumulated gradients 2000.
-    found, _ = find(strategy(), Accumulated(room), share=8)
-    assert found is not None
-    assert (found.size, found.reason) == (8, f"8 fits (1.76 KiB of {room / 1024:.3g} KiB) and is all of a rank's share")
+    fitting, _ = find(strategy(), Accumulated(room), share=8)
+    assert fitting is not None
+    assert (fitting.size, fitting.reason) == (
+        8,
+        f"8 fits (1.76 KiB of {room / 1024:.3g} KiB) and is all of a rank's share",
+    )
 
 
-def test_the_share_at_once_and_parts_of_it_do_not_fit():
+def test_neither_the_share_nor_larger_parts_fit():
     assert find(Together(), Accumulated(1799), share=8)[0] is None
 
 
 def test_parts_of_the_share_are_tried_with_accumulated_gradients():
     # 8 rows at once need 1800 bytes, 16 would need 2600; accumulating, 4 rows would need 2300, 2 need 2100.
-    found, _ = find(single(), Accumulated(2200), share=32)
-    assert found is not None
-    assert found.size == 2
+    fitting, _ = find(single(), Accumulated(2200), share=32)
+    assert fitting is not None
+    assert fitting.size == 2
 
 
-def test_a_host_is_never_asked_for_more_than_it_has():
+def test_on_a_host_no_size_beyond_the_memory_is_tried():
     # 1000 + 100 a row: 8 rows need 1800 bytes, 16 would need 2600.
-    found, model = find(single(), Meter(2500))
-    assert found is not None
-    assert found.reason == "8 fits (1.76 KiB of 2.44 KiB), 16 does not: it would need 2.54 KiB, and 2.44 KiB can be had"
+    fitting, model = find(single(), Meter(2500))
+    assert fitting is not None
+    assert fitting.reason == "8 fits (1.76 KiB of 2.44 KiB), 16 does not: it would need 2.54 KiB of 2.44 KiB"
     assert max(model.passes) == 8
 
 
-def test_a_prediction_leaves_room_for_fragments():
+def test_a_prediction_leaves_room_for_fragmentation():
     # 8 rows need 1800 bytes: 90% of 2000.
-    found, _ = find(single(), Meter(2000, counted_on=0.9))
-    assert found is not None
-    assert found.reason == "8 fits (1.76 KiB of 1.95 KiB), 16 does not: it would need 2.54 KiB, and 1.76 KiB can be had"
-    found, _ = find(single(), Meter(2000, counted_on=0.89))
-    assert found is not None
-    assert found.size == 4
+    fitting, _ = find(single(), Meter(2000, usable_share=0.9))
+    assert fitting is not None
+    assert fitting.reason == "8 fits (1.76 KiB of 1.95 KiB), 16 does not: it would need 2.54 KiB of 1.76 KiB"
+    fitting, _ = find(single(), Meter(2000, usable_share=0.89))
+    assert fitting is not None
+    assert fitting.size == 4
 
 
-def test_where_nothing_can_run_out_the_share_is_the_end():
-    found, model = find(single(), Meter(10**9))
-    assert found is not None
-    assert found.reason == "32 fits (4.1 KiB of 954 MiB) and is all of a rank's share"
+def test_without_a_memory_limit_the_whole_share_fits():
+    fitting, model = find(single(), Meter(10**9))
+    assert fitting is not None
+    assert fitting.reason == "32 fits (4.1 KiB of 954 MiB) and is all of a rank's share"
     assert model.passes[-1] == 32  # all of it: there is no second micro-batch
 
 
-def test_not_even_one_sample():
+def test_no_size_fits():
     assert find(single(), Meter(900))[0] is not None  # the first size has nothing to predict it from, and is tried
     with pytest.raises(torch.OutOfMemoryError):
         find(single(), Meter(10**9), most=0)
 
 
-def test_the_rank_that_is_worst_off_decides_for_all():
+def test_the_rank_with_the_least_memory_decides_for_all():
     # 1000 + 100 a row here, 600 more there, 2500 for each: 8 rows need 1800 and 2400, 16 would need 2600.
-    found, _ = find(Together(other=600), Meter(2500))
-    assert found is not None
-    assert found.reason.startswith("8 fits (2.34 KiB of 2.44 KiB), 16 does not")
+    fitting, _ = find(Together(other=600), Meter(2500))
+    assert fitting is not None
+    assert fitting.reason.startswith("8 fits (2.34 KiB of 2.44 KiB), 16 does not")
     # 800 more there: 8 rows need 2600, 4 need 2200.
-    found, _ = find(Together(other=800), Meter(2500))
-    assert found is not None
-    assert found.size == 4
+    fitting, _ = find(Together(other=800), Meter(2500))
+    assert fitting is not None
+    assert fitting.size == 4
 
 
-def test_a_rank_that_runs_out_while_others_wait_ends_and_says_what_fitted():
+def test_a_rank_that_runs_out_in_a_collective_names_the_size_that_fitted():
     with pytest.raises(RanOutInCollective) as caught:
         find(Together(), Meter(10**9), most=12)
     assert (caught.value.size, caught.value.smaller) == (16, 8)
@@ -240,13 +243,13 @@ def test_a_pipeline_is_tried_with_all_its_micro_batches():
     assert model.passes == [1, 1, 1, 1, 1, 1, 2, 2, 4]
 
 
-def test_what_was_not_tried_is_not_claimed():
+def test_the_reason_does_not_mention_sizes_that_were_not_tried():
     probes = [ProbedSize(2, True, 500, 1000)]
     assert explain(2, probes, 8) == "2 fits (500 B of 1000 B), larger ones were not tried"
     assert explain(2, probes, 2) == "2 fits (500 B of 1000 B) and is all of a rank's share"
 
 
-def test_random_numbers_are_as_before():
+def test_trials_do_not_change_random_numbers():
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -260,7 +263,7 @@ def test_on_a_host_resident_memory_decides():
     # In a process of its own: what earlier tests left to the allocator would be in the way.
     script = Path(__file__).parents[2] / "heavy_rows.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert found["size"] == 8  # 16 rows would be 32 while they are made, and there is room for 24
-    assert "16 does not: it would need" in found["reason"]
-    assert found["peak_bytes"] <= found["room_bytes"]
+    printed = json.loads(done.stdout)
+    assert printed["size"] == 8  # 16 rows would be 32 while they are made, and there is room for 24
+    assert "16 does not: it would need" in printed["reason"]
+    assert printed["peak_bytes"] <= printed["room_bytes"]

@@ -44,14 +44,15 @@ class Kept(Bench):
             model=self.model,
             device=CPU,
             checkpoints=self.folder / "checkpoints",
-            batches_of=lambda split: (2, iter([row_batch(range(4), 7), row_batch(range(4, 7), 7)])),
+            split_batches=lambda split: (2, iter([row_batch(range(4), 7), row_batch(range(4, 7), 7)])),
             score=lambda split, evaluation: {self.name: next(self.values), "loss": evaluation.loss},
             is_better=is_better,
             recorder=self.recorder,
             stop=self.stop,
             display=Display(speaks=False),
+            num_steps=self.num_steps,
             steps_per_epoch=self.steps_per_epoch,
-            begins=self.begun.append,
+            set_activity=self.begun.append,
         )
         self.keeper = keeper
         return type(built)(**{**vars(built), "keeper": keeper})
@@ -74,7 +75,7 @@ def evaluations(bench: Bench) -> list[dict[str, Any]]:
         ("accuracy", [None, 0.1, math.nan, 0.2, 0.1], [2, 4]),
     ],
 )
-def test_the_best_is_the_first_of_the_highest_or_lowest_by_its_metric(
+def test_the_best_evaluation_is_the_first_with_the_best_value_of_the_metric(
     bench: Kept, metric: str, values: list[float | None], best_steps: list[int]
 ):
     settings = tiny_run_config("accuracy")
@@ -100,7 +101,15 @@ def test_scorers_are_imported_before_an_evaluation_and_count_as_start(bench: Kep
     assert progress.seconds["startup"] >= 0.05
 
 
-def test_what_memory_would_have_run_out_in_is_told(bench: Kept):
+def test_evaluation_time_is_the_sum_over_evaluations(bench: Kept):
+    progress = Progress()
+    bench.with_scores([0.5, 0.4, 0.3, 0.2, 0.1], tiny_run_config(None)).run(progress)
+    # `time_s` of an event is rounded to 0.1 ms: five are off by at most 0.25 ms together.
+    total = sum(event["time_s"] for event in evaluations(bench))
+    assert progress.seconds["evaluate"] == pytest.approx(total, abs=2.6e-4)
+
+
+def test_a_rank_out_of_memory_in_a_collective_is_reported(bench: Kept):
     bench.checkpoint_due = lambda step: step == 2
     bench.num_steps = 2
     bench.with_scores([0.5, 0.4], tiny_run_config("accuracy")).run(Progress())
@@ -109,7 +118,7 @@ def test_what_memory_would_have_run_out_in_is_told(bench: Kept):
     assert [doing for doing, _ in groupby(bench.begun)] == ["evaluating", "writing a checkpoint"] * 2
 
 
-def test_min_delta_renews_the_patience_and_does_not_choose_the_best(bench: Kept):
+def test_min_delta_resets_the_patience_but_does_not_choose_the_best(bench: Kept):
     progress = Progress()
     bench.with_scores([0.5, 0.55, 0.62, 0.63, 0.9], tiny_run_config(min_delta=0.06, patience=2)).run(progress)
     # Gains over the best so far: 0.05 is none, 0.07 is one, 0.01 is none, 0.27 is one. The best is the highest of all.
@@ -133,7 +142,7 @@ def test_patience_counts_evaluations_without_gain(bench: Kept):
     assert (progress.step, progress.is_stopped_early) == (2, True)
 
 
-def test_without_a_best_metric_nothing_is_kept_and_nothing_stops(bench: Kept):
+def test_without_a_metric_no_model_is_kept_and_no_run_stops_early(bench: Kept):
     progress = Progress()
     bench.with_scores([0.5, 0.4, 0.3, 0.2, 0.1], tiny_run_config(None)).run(progress)
     assert (progress.best, progress.is_stopped_early, progress.step) == (None, False, 5)
@@ -150,7 +159,16 @@ def test_an_evaluation_is_logged_with_its_scores_and_loss(bench: Kept):
     assert first["time_s"] >= 0
 
 
-def test_the_best_weights_come_back_at_the_end(bench: Kept):
+def test_each_evaluation_is_a_line_of_the_log(bench: Kept, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("INFO", logger="paratune.engine.keeper"):
+        bench.with_scores([0.5, 0.75, 0.4, 0.3, 0.2], tiny_run_config()).run()
+    lines = [record.getMessage() for record in caplog.records if "accuracy" in record.getMessage()]
+    assert [f"step {step}/5" in line for step, line in enumerate(lines, start=1)] == [True] * 5
+    assert ["not kept" not in line for line in lines] == [True, True, False, False, False]
+    assert ["accuracy 0.75 at step 2" in line for line in lines] == [False, False, True, True, True]
+
+
+def test_the_best_weights_are_loaded_at_the_end(bench: Kept):
     kept: dict[int, torch.Tensor] = {}
 
     def values() -> Iterable[float]:
@@ -165,7 +183,7 @@ def test_the_best_weights_come_back_at_the_end(bench: Kept):
     assert torch.equal(bench.model.head.weight, kept[2])
 
 
-def test_when_the_last_is_the_best_or_none_is_kept_nothing_is_loaded(bench: Kept):
+def test_nothing_is_loaded_if_the_last_step_is_best_or_no_metric_is_set(bench: Kept):
     progress = Progress()
     bench.with_scores([0.1, 0.2, 0.3, 0.4, 0.5], tiny_run_config()).run(progress)
     assert bench.keeper.load_best(progress) == 5
@@ -186,7 +204,7 @@ def damage_best(bench: Kept, step: int, *, is_missing: bool) -> None:
 
 
 @pytest.mark.parametrize("is_missing", [False, True])
-def test_without_a_whole_snapshot_of_the_best_the_last_model_is_kept_and_it_is_logged(bench: Kept, is_missing: bool):
+def test_without_a_snapshot_of_the_best_step_the_last_model_is_kept_with_a_warning(bench: Kept, is_missing: bool):
     progress = Progress()
     bench.with_scores([0.5, 0.9, 0.4, 0.3, 0.2], tiny_run_config()).run(progress)
     damage_best(bench, 2, is_missing=is_missing)
@@ -202,7 +220,7 @@ def test_without_a_whole_snapshot_of_the_best_the_last_model_is_kept_and_it_is_l
     assert "best_000002" in event["reasons"][0]
 
 
-def test_the_checkpoint_of_the_best_step_stands_in_for_its_snapshot(bench: Kept):
+def test_the_checkpoint_of_the_best_step_replaces_a_missing_snapshot(bench: Kept):
     progress = Progress()
     bench.checkpoint_due = lambda step: step == 2
     weights: dict[int, torch.Tensor] = {}
@@ -227,7 +245,7 @@ def test_a_snapshot_that_a_checkpoint_refers_to_stays(bench: Kept):
     assert names == ["best_000001", "best_000005", "step_000003"]
 
 
-def test_checkpoints_are_logged_and_old_ones_go(bench: Kept):
+def test_checkpoints_are_logged_and_old_ones_are_deleted(bench: Kept):
     bench.checkpoint_due = lambda step: step > 0
     progress = Progress()
     bench.with_scores([0.5] * 5, tiny_run_config(None, keep=2)).run(progress)
@@ -258,7 +276,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_is_not_counted(
     assert list((bench.folder / "checkpoints").iterdir()) == []
 
 
-def test_another_rank_hears_that_the_writer_failed(bench: Kept, monkeypatch: pytest.MonkeyPatch):
+def test_all_ranks_fail_if_the_writer_fails(bench: Kept, monkeypatch: pytest.MonkeyPatch):
     bench.with_scores([0.5], tiny_run_config(None)).build(Progress())
     bench.events.close()
     bench.keeper._is_writer = False
@@ -289,7 +307,7 @@ def test_a_signal_during_an_evaluation_saves_the_step_before_it(bench: Kept):
     assert evaluations(bench) == []
 
 
-def test_models_of_any_kind_are_kept(tmp_path: Path):
+def test_a_model_of_any_class_is_saved(tmp_path: Path):
     bench = Kept(tmp_path, num_steps=2, model=RowModel(tied=True), checkpoint_due=lambda step: step == 2)
     bench.with_scores([], tiny_run_config(None)).run()
     reader = checkpoint.CheckpointReader(tmp_path / "checkpoints" / "step_000002")
@@ -297,7 +315,7 @@ def test_models_of_any_kind_are_kept(tmp_path: Path):
     assert torch.equal(reader.read("model/seen"), bench.model.seen)
 
 
-def test_a_best_snapshot_that_cannot_be_read_just_now_is_not_given_up(bench: Kept, monkeypatch: pytest.MonkeyPatch):
+def test_a_best_snapshot_that_is_temporarily_unreadable_is_an_error(bench: Kept, monkeypatch: pytest.MonkeyPatch):
     progress = Progress()
     bench.with_scores([0.5, 0.9, 0.4, 0.3, 0.2], tiny_run_config()).run(progress)
 
@@ -317,7 +335,7 @@ def test_a_best_snapshot_that_cannot_be_read_just_now_is_not_given_up(bench: Kep
     ['{"best": {"step": "x"}}', '{"best": {"step": [1]}}', '{"best": {}}', '{"best": 3}', "[]", '{"best'],
     ids=str,
 )
-def test_damaged_progress_of_an_older_checkpoint_is_passed_over(tmp_path: Path, progress: str):
+def test_damaged_progress_of_an_older_checkpoint_is_ignored(tmp_path: Path, progress: str):
     checkpoints = tmp_path / "checkpoints"
     for name in ("step_000001", "best_000001", "best_000002", "best_mine"):
         (checkpoints / name).mkdir(parents=True)

@@ -38,7 +38,7 @@ def test_one_step_by_hand():
 
 @pytest.mark.parametrize("num_steps", [1, 2, 5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_steps_are_those_of_the_paper(dtype: torch.dtype, num_steps: int):
+def test_steps_follow_the_formula_of_the_paper(dtype: torch.dtype, num_steps: int):
     draw = np.random.default_rng(0)
     shapes = {"weight": (3, 4), "other.weight": (2, 5), "norm.weight": (4,), "bias": (4,)}
     begin = {name: draw.normal(size=shape) for name, shape in shapes.items()}
@@ -60,7 +60,7 @@ def test_steps_are_those_of_the_paper(dtype: torch.dtype, num_steps: int):
 
 
 @pytest.mark.parametrize(("value", "gradient"), [(0.0, 1.0), (2.0, 0.0)])
-def test_the_ratio_is_1_where_a_norm_is_0(value: float, gradient: float):
+def test_the_trust_ratio_is_1_if_a_norm_is_0(value: float, gradient: float):
     weight = nn.Parameter(torch.full((2, 2), value, dtype=torch.float64))
     weight.grad = torch.full((2, 2), gradient, dtype=torch.float64)
     Lamb([weight], lr=0.25, eps=1e-6, weight_decay=0.0).step()
@@ -69,7 +69,7 @@ def test_the_ratio_is_1_where_a_norm_is_0(value: float, gradient: float):
     torch.testing.assert_close(weight.data, torch.full((2, 2), expected, dtype=torch.float64))
 
 
-def test_a_parameter_without_gradient_is_left_as_it_is():
+def test_a_parameter_without_gradient_does_not_change():
     used, unused = (nn.Parameter(torch.ones(2, 2)) for _ in range(2))
     optimizer = Lamb([used, unused], lr=0.1)
     used.grad = torch.ones(2, 2)
@@ -84,7 +84,7 @@ def test_a_parameter_without_gradient_is_left_as_it_is():
     np.testing.assert_allclose(unused.detach().numpy(), expected, rtol=1e-6)
 
 
-def test_parts_change_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_updates_in_parts_give_the_same_weights(monkeypatch: pytest.MonkeyPatch):
     def trained() -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(1)
         parameters = [nn.Parameter(torch.randn(3, size, generator=generator)) for size in (1, 5, 9, 2, 2)]
@@ -97,7 +97,7 @@ def test_parts_change_nothing(monkeypatch: pytest.MonkeyPatch):
 
     together = trained()
     monkeypatch.setattr(lamb, "PART_NUMBERS", 7)
-    assert all(torch.equal(one, other) for one, other in zip(together, trained(), strict=True))
+    assert all(torch.equal(result, expected) for result, expected in zip(together, trained(), strict=True))
 
 
 def test_a_closure_is_called_with_gradients_on():
@@ -113,12 +113,12 @@ def test_a_closure_is_called_with_gradients_on():
     assert float(weight.detach().max()) < 1.0
 
 
-def test_norms_are_those_of_each_tensor():
+def test_each_tensor_has_its_own_norm():
     norms = whole_norms([torch.tensor([3.0, 4.0]), torch.zeros(0), torch.tensor([[1.0], [1.0]])])
     torch.testing.assert_close(norms, torch.tensor([5.0, 0.0, math.sqrt(2)]))
 
 
-def test_a_count_of_steps_that_was_loaded_onto_another_device_comes_back_to_the_host():
+def test_a_loaded_step_count_moves_to_the_host():
     weight = nn.Parameter(torch.ones(2, 2))
     optimizer = Lamb([weight], lr=0.1)
     weight.grad = torch.ones(2, 2)

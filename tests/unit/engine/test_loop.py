@@ -92,7 +92,7 @@ def test_evaluations_and_checkpoints_come_at_their_steps_and_never_before_the_fi
     ]
 
 
-def test_the_log_says_what_each_step_was(tmp_path: Path):
+def test_the_log_has_the_values_of_each_step(tmp_path: Path):
     bench = Bench(tmp_path, num_steps=5, steps_per_epoch=2, log_every=2, warmup_steps=3)
     bench.run()
     steps = bench.steps()
@@ -108,7 +108,7 @@ def test_the_log_says_what_each_step_was(tmp_path: Path):
 
 
 @pytest.mark.parametrize("log_every", [1, 3, 100])
-def test_how_often_is_logged_changes_no_number(tmp_path: Path, log_every: int):
+def test_log_every_changes_no_number(tmp_path: Path, log_every: int):
     def figures(every: int) -> list[tuple[float, float]]:
         folder = tmp_path / str(every)
         folder.mkdir(exist_ok=True)
@@ -127,10 +127,10 @@ def test_the_loss_of_a_step_is_the_sum_of_its_micro_batches(tmp_path: Path):
     ):
         folder.mkdir()
         Bench(folder, num_steps=1, batches=batches).run()
-    (one,), (other,) = Bench(whole).steps(), Bench(cut).steps()
-    assert other["loss"] == pytest.approx(one["loss"], rel=1e-6)
-    assert other["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-5)
-    assert (other["num_samples"], other["num_tokens"]) == (one["num_samples"], one["num_tokens"])
+    (whole_step,), (cut_step,) = Bench(whole).steps(), Bench(cut).steps()
+    assert cut_step["loss"] == pytest.approx(whole_step["loss"], rel=1e-6)
+    assert cut_step["grad_norm"] == pytest.approx(whole_step["grad_norm"], rel=1e-5)
+    assert (cut_step["num_samples"], cut_step["num_tokens"]) == (whole_step["num_samples"], whole_step["num_tokens"])
 
 
 def test_early_stopping_ends_the_loop_after_the_checkpoint_that_is_due(tmp_path: Path):
@@ -182,7 +182,7 @@ def test_a_signal_in_the_last_step_saves_too(tmp_path: Path):
     assert bench.calls == [("save", 3, "signal")]
 
 
-def test_a_signal_before_the_first_step_lets_one_step_be(tmp_path: Path):
+def test_a_signal_before_the_first_step_stops_after_it(tmp_path: Path):
     bench = Bench(tmp_path)
     bench.stop._note(signal.SIGTERM, None)
     with raises_code("stopped.signal", "step 1"):
@@ -219,14 +219,14 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_first(tmp
     ]
 
 
-def test_a_signal_in_the_evaluation_of_a_resumed_run_does_not_touch_the_checkpoint(tmp_path: Path):
+def test_a_signal_in_the_evaluation_of_a_resumed_run_keeps_the_checkpoint(tmp_path: Path):
     bench = Bench(tmp_path, evaluation_due=lambda step: step % 2 == 0, keeper=NotedKeeper([], on_evaluate=interrupt))
     with raises_code("stopped.signal", "step 2"):
         bench.run(loop.Progress(step=2, saved_step=2))
     assert bench.keeper.calls == [("evaluate", 2)]
 
 
-def test_a_resumed_run_that_had_all_its_steps_only_evaluates(tmp_path: Path):
+def test_a_resumed_run_with_all_steps_done_only_evaluates(tmp_path: Path):
     bench = Bench(tmp_path, num_steps=4, evaluation_due=lambda step: step == 4)
     assert bench.run(loop.Progress(step=4, saved_step=4)) == []
     assert bench.calls == [("evaluate", 4)]
@@ -273,7 +273,7 @@ def test_a_loss_that_is_not_finite_is_not_saved_by_a_signal_either(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("log_every", "num_logged"), [(1, 22), (4, 24), (100, 40)])
-def test_a_loss_scale_that_is_used_up_ends_the_run_with_all_steps_before_it_in_the_log(
+def test_an_overflow_at_the_smallest_loss_scale_ends_the_run_with_a_complete_log(
     tmp_path: Path, log_every: int, num_logged: int
 ):
     scaled = SingleStrategy(
@@ -295,7 +295,7 @@ def test_a_loss_scale_that_is_used_up_ends_the_run_with_all_steps_before_it_in_t
     assert bench.calls == []
 
 
-def test_what_the_loop_knows_goes_through_json_and_back():
+def test_progress_survives_json():
     progress = loop.Progress(step=5, best={"step": 3, "metric": "f1", "value": 0.5}, num_without_gain=2, saved_step=4)
     again = loop.Progress(**json.loads(json.dumps(progress.as_dict())))
     assert replace(again, seconds=progress.seconds) == progress

@@ -34,11 +34,11 @@ CPU_ALLOCATOR = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can'
         (KeyboardInterrupt(), False),
     ],
 )
-def test_what_counts_as_out_of_memory(error: BaseException, is_one: bool):
+def test_errors_that_mean_out_of_memory(error: BaseException, is_one: bool):
     assert is_out_of_memory(error) is is_one
 
 
-def test_an_error_made_of_one_that_ran_out_of_memory_counts():
+def test_an_error_caused_by_out_of_memory_counts():
     # As torch.distributed.pipelining's forward_one_chunk does.
     error = RuntimeError("[Stage 1] failed to run forward")
     error.__cause__ = torch.OutOfMemoryError(CUDA)
@@ -47,14 +47,14 @@ def test_an_error_made_of_one_that_ran_out_of_memory_counts():
     assert not is_out_of_memory(error)
 
 
-def test_the_allocator_of_this_pytorch_is_known():
+def test_the_allocator_message_of_this_pytorch_is_recognised():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**50, dtype=torch.uint8)  # a pebibyte
     assert is_out_of_memory(caught.value)
     assert memory_use(None, CPU, caught.value).asked_bytes == 2**50
 
 
-def test_owners_are_counted_from_their_tensors():
+def test_memory_is_counted_from_tensors():
     model = nn.Sequential(nn.Linear(100, 50), nn.Linear(50, 10, dtype=torch.float64))
     model.register_buffer("mean", torch.zeros(7))
     optimizer = AdamW(model.parameters())
@@ -75,7 +75,7 @@ def test_owners_are_counted_from_their_tensors():
     assert after.total_bytes > (after.free_bytes or 0) > 0
 
 
-def test_own_copies_of_an_optimizer_are_its_states():
+def test_an_optimizers_own_copies_count_as_its_states():
     model = nn.Linear(10, 10, dtype=torch.bfloat16)
     before = memory_use(model, CPU).optimizer_bytes
     master = [nn.Parameter(p.detach().float()) for p in model.parameters()]
@@ -84,7 +84,7 @@ def test_own_copies_of_an_optimizer_are_its_states():
     assert optimizer.param_groups
 
 
-def test_a_gpus_figures_are_those_of_the_moment_that_the_message_tells(monkeypatch: pytest.MonkeyPatch):
+def test_a_gpus_figures_come_from_the_error_message(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 2))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 3)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 4)
@@ -103,7 +103,7 @@ def test_a_gpus_figures_are_those_of_the_moment_that_the_message_tells(monkeypat
         assert part in use.text()
 
 
-def test_without_a_message_the_allocator_is_asked(monkeypatch: pytest.MonkeyPatch):
+def test_without_a_message_figures_come_from_the_allocator(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 1000))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 300)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 450)
@@ -120,7 +120,7 @@ def test_without_a_message_the_allocator_is_asked(monkeypatch: pytest.MonkeyPatc
         (None, None, None),
     ],
 )
-def test_on_a_host_the_rest_of_the_machine_is_what_is_neither_free_nor_this_process(
+def test_on_a_host_the_rest_is_neither_free_nor_of_this_process(
     monkeypatch: pytest.MonkeyPatch, resident: int | None, rest: int | None, others: int | None
 ):
     monkeypatch.setattr(hardware, "total_memory_bytes", lambda: 1000)

@@ -29,7 +29,9 @@ def by_hand(micro_batches: list[Batch]) -> dict[str, float]:
     parts = []
     for batch in micro_batches:
         loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
-        parts.append(torch.cat([each.flatten() for each in torch.autograd.grad(loss, list(model.parameters()))]))
+        parts.append(
+            torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, list(model.parameters()))])
+        )
     whole, own = float(sum(parts).square().sum()), float(sum(part.square().sum() for part in parts))
     s = (1 / 4) ** 2 + (3 / 4) ** 2
     return {"trace": 4 * (own - s * whole) / (1 - s), "squared_norm": (whole - own) / (1 - s)}
@@ -56,7 +58,7 @@ def test_an_event_has_the_estimates_of_its_step(tmp_path: Path):
     assert step["noise_scale"] == pytest.approx(by_hand(steps(1)[0]), rel=1e-4)
 
 
-def test_a_step_of_one_micro_batch_tells_nothing(tmp_path: Path):
+def test_a_step_with_one_micro_batch_gives_no_estimate(tmp_path: Path):
     bench = Bench(tmp_path, num_steps=1, batches=[[row_batch(range(4), 4), row_batch([], 4, filler=True)]])
     bench.noise_scale_every = 1
     bench.run()
@@ -78,26 +80,27 @@ class Quadratic(torch.nn.Module):
         return 0.5 * (outputs[:, 0] - batch.labels).square().sum()
 
 
-def test_the_known_noise_of_a_quadratic_is_found_by_the_loop(tmp_path: Path):
+def test_the_loop_measures_the_known_noise_of_a_quadratic(tmp_path: Path):
     random = torch.Generator().manual_seed(5)
     # x ~ N(0, 4), theta = 1: G = 1, tr(Sigma) = 4. Micro-batches of 2 and 6.
     sizes = [[row_batch(range(2), 8, num_outputs=1), row_batch(range(6), 8, num_outputs=1)]] * 1000
     batches = [
-        [replace(each, labels=2 * torch.randn(each.num_samples, generator=random)) for each in step] for step in sizes
+        [replace(batch, labels=2 * torch.randn(batch.num_samples, generator=random)) for batch in step]
+        for step in sizes
     ]
     bench = Bench(tmp_path, num_steps=1000, model=Quadratic(), batches=batches, log_every=100, noise_scale_every=1)
     bench.train = Train(learning_rate=1e-12)
     bench.run()
-    found = noise_summary(bench.steps(), global_batch_size=8, reason=None)
+    noise = noise_summary(bench.steps(), global_batch_size=8, reason=None)
     # One degree of freedom a step: the trace is known to sqrt(2 / 1000) = 4.5%. |G|^2 is the product of both means, of
     # variances 2 and 2/3: to sqrt((2 + 2/3 + 4/3) / 1000) = 6.3%. So their ratio to at most 11% of 4.
-    assert found["trace"] == pytest.approx(4.0, rel=0.14)
-    assert found["squared_norm"] == pytest.approx(1.0, rel=0.2)
-    assert found["value"] == pytest.approx(4.0, abs=3 * found["standard_error"])
-    assert 0.2 < found["standard_error"] < 0.8
+    assert noise["trace"] == pytest.approx(4.0, rel=0.14)
+    assert noise["squared_norm"] == pytest.approx(1.0, rel=0.2)
+    assert noise["value"] == pytest.approx(4.0, abs=3 * noise["standard_error"])
+    assert 0.2 < noise["standard_error"] < 0.8
 
 
-def test_hooks_go_with_the_step_also_when_it_fails():
+def test_hooks_are_removed_after_a_step_even_if_it_fails():
     strategy = prepared()
     meter = NoiseMeter(strategy, 1)
     with pytest.raises(ZeroDivisionError), meter.watching(1, []):
@@ -122,7 +125,7 @@ def test_ranks_of_one_replica_count_their_samples_once():
     assert (weights, samples) == (0.625 / 2, 4 / 2)
 
 
-def test_why_there_is_none():
+def test_reasons_why_the_noise_scale_is_not_measured():
     strategy = prepared()
     assert NoiseMeter(strategy, 5).reason is None
     assert NoiseMeter(strategy, None).reason == "measure.noise_scale_every is null"
@@ -144,7 +147,7 @@ def test_why_there_is_none():
     assert meter.take() is None
 
 
-def test_a_skipped_step_tells_nothing():
+def test_a_skipped_step_gives_no_estimate():
     assert noise_event([3.5, 0.5, 4.0], math.inf) is None
     assert noise_event([math.inf, 0.5, 4.0], 2.0) is None
     assert noise_event([3.5, 0.5, 4.0], math.sqrt(5)) == pytest.approx({"trace": 8.0, "squared_norm": 3.0})

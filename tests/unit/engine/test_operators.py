@@ -10,7 +10,7 @@ from looping import Bench, row_steps
 from raised import check_logged
 
 from paratune.engine import operators
-from paratune.engine.operators import NUM_ROWS, Total, operator_values, profile_summary, totals_of, write_trace
+from paratune.engine.operators import NUM_ROWS, Total, operator_totals, operator_values, profile_summary, write_trace
 from paratune.records import profile_file
 
 TOTALS = [
@@ -23,8 +23,8 @@ TOTALS = [
 ]
 
 
-def test_a_gpu_by_hand():
-    found = operator_values(
+def test_values_of_a_gpu_match_arithmetic_by_hand():
+    values = operator_values(
         TOTALS,
         window=[(1000.0, 11_000.0)],
         host=[(0.0, 4000.0), (3000.0, 6000.0)],
@@ -32,16 +32,16 @@ def test_a_gpu_by_hand():
         has_device=True,
     )
     # 1000 to 6000; 2000 to 4500 and 10900 to 11000. Copies keep the device busy and are no kernels.
-    assert (found["host_ms"], found["device_ms"], found["num_kernels"]) == (5.0, pytest.approx(2.6), 8)
-    assert [each["name"] for each in found["operators"]] == ["aten::addmm", "cudaLaunchKernel", "aten::linear"]
-    assert found["operators"][0] == {
+    assert (values["host_ms"], values["device_ms"], values["num_kernels"]) == (5.0, pytest.approx(2.6), 8)
+    assert [row["name"] for row in values["operators"]] == ["aten::addmm", "cudaLaunchKernel", "aten::linear"]
+    assert values["operators"][0] == {
         "name": "aten::addmm",
         "calls": 4,
         "self_host_ms": 0.9,
         "host_ms": 0.99,
         "self_device_ms": 3.0,
     }
-    assert [(each["name"], each["calls"], each["device_ms"]) for each in found["kernels"]] == [
+    assert [(row["name"], row["calls"], row["device_ms"]) for row in values["kernels"]] == [
         ("sgemm<float, 128>", 4, 2.5),
         ("elementwise", 4, 0.5),
         ("Memcpy HtoD (Pinned -> Device)", 2, 0.1),
@@ -49,20 +49,20 @@ def test_a_gpu_by_hand():
 
 
 @pytest.mark.parametrize(("totals", "has_device"), [(TOTALS[:3], True), (TOTALS[:3], False)])
-def test_a_device_that_is_not_seen_is_unknown_and_not_idle(totals: list[Total], has_device: bool):
-    found = operator_values(totals, window=[(0.0, 10.0)], host=[], kernels=[], has_device=has_device)
-    assert (found["device_ms"], found["num_kernels"], found["kernels"]) == (None, None, [])
-    assert {each["self_device_ms"] for each in found["operators"]} == {None}
+def test_a_device_without_visible_kernels_is_unknown_and_not_idle(totals: list[Total], has_device: bool):
+    values = operator_values(totals, window=[(0.0, 10.0)], host=[], kernels=[], has_device=has_device)
+    assert (values["device_ms"], values["num_kernels"], values["kernels"]) == (None, None, [])
+    assert {row["self_device_ms"] for row in values["operators"]} == {None}
 
 
-def test_an_operator_of_long_kernels_is_shown_whatever_the_host_takes():
+def test_an_operator_with_long_kernels_is_listed():
     many = [Total(f"aten::op{number}", 1, 100.0 + number, 100.0, 0.0) for number in range(2 * NUM_ROWS)]
     long = Total("aten::mm", 1, 1.0, 1.0, 9e6)
     kernel = Total("gemm" + "<int>" * 1000, 1, 0.0, 0.0, 9e6, on_device=True)
-    found = operator_values([*many, long, kernel], window=[], host=[], kernels=[], has_device=True)
-    assert len(found["operators"]) == NUM_ROWS + 1
-    assert found["operators"][-1]["name"] == "aten::mm"
-    assert len(found["kernels"][0]["name"]) == 160
+    values = operator_values([*many, long, kernel], window=[], host=[], kernels=[], has_device=True)
+    assert len(values["operators"]) == NUM_ROWS + 1
+    assert values["operators"][-1]["name"] == "aten::mm"
+    assert len(values["kernels"][0]["name"]) == 160
 
 
 def profiled(tmp_path: Path, **options: Any) -> dict[str, Any]:
@@ -76,30 +76,30 @@ def profiled(tmp_path: Path, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("exchanges", [False, True])
-def test_operators_of_one_process_are_counted(tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch):
+def test_calls_of_operators_are_counted(tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(operators, "NUM_ROWS", 1000)  # of so small a model any operator may be among the first 20
     event = profiled(tmp_path, exchanges=exchanges)
-    calls = {each["name"]: each["calls"] for each in event["operators"]}
+    calls = {operator["name"]: operator["calls"] for operator in event["operators"]}
     # Two steps of two micro-batches through two linear layers.
     assert calls["aten::linear"] == 2 * 2 * 2
     assert calls["aten::native_layer_norm"] == 2 * 2
-    times = [each["self_host_ms"] for each in event["operators"]]
+    times = [operator["self_host_ms"] for operator in event["operators"]]
     assert times == sorted(times, reverse=True)
-    assert all(0 < each["self_host_ms"] <= each["host_ms"] for each in event["operators"])
+    assert all(0 < operator["self_host_ms"] <= operator["host_ms"] for operator in event["operators"])
     assert not any("paratune" in name or "AdamW.step" in name for name in calls)
     assert 0 < event["host_ms"] <= event["wall_ms"]
     assert (event["device_ms"], event["num_kernels"], event["kernels"]) == (None, None, [])
     assert (event["kind"], event["communication_ms"]) == (("gloo", 0.0) if exchanges else (None, None))
 
 
-def test_the_trace_is_one_that_a_browser_reads(tmp_path: Path):
+def test_the_trace_is_readable_by_a_browser(tmp_path: Path):
     event = profiled(tmp_path)
     assert event["trace"] == profile_file(0) == "profile.rank0000.json.gz"
     with gzip.open(tmp_path / event["trace"]) as file:
         trace = json.load(file)
-    linear = [each for each in trace["traceEvents"] if each.get("name") == "aten::linear"]
+    linear = [trace_event for trace_event in trace["traceEvents"] if trace_event.get("name") == "aten::linear"]
     assert len(linear) == 8
-    assert {each["ph"] for each in linear} == {"X"}
+    assert {trace_event["ph"] for trace_event in linear} == {"X"}
     assert not list(tmp_path.glob(".*"))
 
 
@@ -108,13 +108,13 @@ class Unwritable:
         raise RuntimeError("the profiler kept nothing")
 
 
-def test_a_trace_that_cannot_be_written_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     assert write_trace(Unwritable(), tmp_path, 3) is None  # type: ignore[arg-type]
     check_logged(caplog, "run.file_lost", "profile.rank0003.json.gz")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_summary_adds_the_ranks_and_shows_the_first():
+def test_a_summary_sums_over_ranks_and_lists_operators_of_the_first():
     first = {"num_steps": 2, "wall_ms": 10.0, "host_ms": 8.0, "device_ms": 4.0, "num_kernels": 20}
     first |= {"operators": [{"name": "a"}], "kernels": [{"name": "k"}], "trace": "t"}
     second = first | {
@@ -141,16 +141,16 @@ def test_a_summary_adds_the_ranks_and_shows_the_first():
     assert profile_summary([first, blind], None)["idle_share"] is None
 
 
-def test_without_a_profile_the_reason_is_there():
+def test_without_a_profile_the_summary_has_a_reason():
     # An event of before operators were written down.
     old = {"wall_ms": 10.0, "num_steps": 2, "kind": "gloo"}
     assert profile_summary([], "not asked for")["reason"] == "not asked for"
-    found = profile_summary([old], None)
-    assert str(found["reason"]).startswith("the session ended before")
-    assert (found["operators"], found["idle_share"]) == ([], None)
+    summary = profile_summary([old], None)
+    assert str(summary["reason"]).startswith("the session ended before")
+    assert (summary["operators"], summary["idle_share"]) == ([], None)
 
 
-def test_marks_are_no_operators():
+def test_marks_are_not_operators():
     class Kind:
         name = "CPU"
 
@@ -165,4 +165,4 @@ def test_marks_are_no_operators():
         def key_averages(self) -> list[Any]:
             return [Event, Mark]
 
-    assert totals_of(Profile()) == [Total("a", 1, 2.0, 3.0, 0.0)]  # type: ignore[arg-type]
+    assert operator_totals(Profile()) == [Total("a", 1, 2.0, 3.0, 0.0)]  # type: ignore[arg-type]

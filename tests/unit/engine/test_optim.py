@@ -1,36 +1,15 @@
-import math
 import random
 
 import pytest
 import torch
 from tiny import tiny_model
 from torch import nn
-from transformers import (
-    get_constant_schedule_with_warmup,
-    get_cosine_schedule_with_warmup,
-    get_linear_schedule_with_warmup,
-)
 
 from paratune.config.sections import Train
-from paratune.engine.optim import OptimizerFactory, schedule_factor, seed_step, warmup_steps
+from paratune.engine.optim import OptimizerFactory, seed_step
 
 
-@pytest.mark.parametrize("num_warmup_steps", [0, 1, 7, 40])
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
-def test_schedules_are_those_of_transformers_step_by_step(schedule: str, num_warmup_steps: int):
-    num_steps = 40
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-    theirs = {
-        "linear": lambda: get_linear_schedule_with_warmup(optimizer, num_warmup_steps, num_steps),
-        "cosine": lambda: get_cosine_schedule_with_warmup(optimizer, num_warmup_steps, num_steps),
-        "constant": lambda: get_constant_schedule_with_warmup(optimizer, num_warmup_steps),
-    }[schedule]().lr_lambdas[0]
-    for step in range(num_steps):
-        ours = schedule_factor(schedule, step, num_steps=num_steps, num_warmup_steps=num_warmup_steps)
-        assert ours == pytest.approx(theirs(step), rel=1e-12, abs=1e-12), step
-
-
-def test_the_rate_goes_to_every_group_of_every_optimizer_and_is_told():
+def test_the_rate_is_set_in_all_groups_of_all_optimizers():
     factory = OptimizerFactory(Train(learning_rate=2e-3, warmup_steps=4), 12)
     parameters = [("weight", nn.Parameter(torch.zeros(2, 2))), ("bias", nn.Parameter(torch.zeros(2)))]
     optimizers = [factory(parameters), factory(parameters)]
@@ -40,20 +19,7 @@ def test_the_rate_goes_to_every_group_of_every_optimizer_and_is_told():
         assert [group["lr"] for group in groups] == pytest.approx([rate] * 4)
 
 
-@pytest.mark.parametrize(
-    ("train", "expected"),
-    [
-        (Train(), 0),
-        (Train(warmup_steps=7), 7),
-        (Train(warmup_ratio=0.1), 11),  # 10.1, rounded up as the Trainer does
-        (Train(warmup_ratio=0.0), 0),
-    ],
-)
-def test_warmup_is_said_in_steps_or_as_a_share(train: Train, expected: int):
-    assert warmup_steps(train, 101) == expected
-
-
-def test_what_decays_is_what_decays_in_the_trainer():
+def test_the_same_parameters_decay_as_in_the_trainer():
     from transformers import Trainer
 
     model = tiny_model()
@@ -65,7 +31,7 @@ def test_what_decays_is_what_decays_in_the_trainer():
     assert 0 < len(decayed) < len(ours)
 
 
-def test_frozen_parameters_are_left_out_and_a_group_that_would_be_empty_too():
+def test_frozen_parameters_and_empty_groups_are_left_out():
     weight, bias = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
     weight.requires_grad_(False)
     optimizer = OptimizerFactory(Train(), 10)([("head.weight", weight), ("head.bias", bias)])
@@ -73,7 +39,7 @@ def test_frozen_parameters_are_left_out_and_a_group_that_would_be_empty_too():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_update_is_that_of_the_adamw_paper(dtype: torch.dtype):
+def test_the_update_follows_the_adamw_paper(dtype: torch.dtype):
     # Loshchilov & Hutter, Decoupled Weight Decay Regularization, ICLR 2019, algorithm 2, written out for one matrix.
     beta1, beta2, eps, decay = 0.8, 0.95, 1e-6, 0.1
     train = Train(learning_rate=0.01, betas=[beta1, beta2], eps=eps, weight_decay=decay, warmup_steps=2)
@@ -110,7 +76,7 @@ def test_dropout_is_a_function_of_seed_step_and_rank():
         assert drop(*place) == first[place]
 
 
-def test_seeds_differ_where_the_generator_looks():
+def test_seeds_differ_in_the_bits_that_the_generator_uses():
     # PyTorch's generator on the CPU (mt19937) starts from the lowest 32 bits of the seed; neighbours must differ there.
     seeds = set()
     for step in range(200):
@@ -120,7 +86,7 @@ def test_seeds_differ_where_the_generator_looks():
     assert len(seeds) == 200 * 20
 
 
-def test_seeding_leaves_other_generators_alone():
+def test_seeding_does_not_change_other_generators():
     random.seed(1)
     expected = random.random()
     random.seed(1)
@@ -128,8 +94,11 @@ def test_seeding_leaves_other_generators_alone():
     assert random.random() == expected
 
 
-def test_a_cosine_ends_at_nothing_and_never_below():
-    values = [schedule_factor("cosine", step, num_steps=9, num_warmup_steps=0) for step in range(12)]
-    assert values[9] == pytest.approx(0.0, abs=1e-15)
-    assert min(values) >= 0.0
-    assert values[3] == pytest.approx(0.5 * (1 + math.cos(math.pi / 3)))
+def test_factors_of_the_rate_have_groups_of_their_own():
+    weights = [("a.weight", torch.zeros(2, 2)), ("a.bias", torch.zeros(2)), ("b.weight", torch.zeros(3, 2))]
+    parameters = [(name, nn.Parameter(value)) for name, value in weights]
+    factory = OptimizerFactory(Train(learning_rate=0.1, weight_decay=0.3, schedule="constant"), 10, {"b.weight": 0.5})
+    optimizer = factory(parameters)
+    assert factory.set_learning_rate(3) == pytest.approx(0.1)
+    found = [(group["lr"], group["weight_decay"], len(group["params"])) for group in optimizer.param_groups]
+    assert found == [(pytest.approx(0.1), 0.3, 1), (pytest.approx(0.1), 0.0, 1), (pytest.approx(0.05), 0.3, 1)]

@@ -19,7 +19,7 @@ from paratune.batch import Batch
 from paratune.engine import phases
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import CudaClock, HostPhaseClock, WatchedClock, make_clock
-from paratune.hangs.pulse import Pulse
+from paratune.hangs.progress import RankProgress
 from paratune.records import PHASES
 
 PAUSE_MS = 50.0
@@ -127,7 +127,7 @@ CASES: dict[str, dict[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("slow", PHASES)
-def test_a_pause_shows_up_in_its_phase_and_nowhere_else(tmp_path: Path, slow: str, timeline: Timeline):
+def test_a_pause_counts_only_in_its_phase(tmp_path: Path, slow: str, timeline: Timeline):
     bench = Bench(tmp_path, num_steps=NUM_STEPS, **{key: make() for key, make in CASES[slow].items()})
     bench.run()
     steps = bench.steps()
@@ -140,7 +140,7 @@ def test_a_pause_shows_up_in_its_phase_and_nowhere_else(tmp_path: Path, slow: st
     assert len(steps) * PAUSE_MS == pytest.approx(timeline.host)
 
 
-def test_what_is_between_the_phases_is_other(tmp_path: Path, timeline: Timeline):
+def test_time_between_the_phases_is_other(tmp_path: Path, timeline: Timeline):
     bench = Bench(tmp_path, num_steps=NUM_STEPS, on_log=lambda event: pause())
     bench.run()
     # The log of a step is written after it ended: its time is in the next one.
@@ -148,7 +148,7 @@ def test_what_is_between_the_phases_is_other(tmp_path: Path, timeline: Timeline)
     assert other == pytest.approx([0.0, *[PAUSE_MS] * (NUM_STEPS - 1)])
 
 
-def test_an_evaluation_is_in_no_step(tmp_path: Path, timeline: Timeline):
+def test_the_time_of_an_evaluation_is_in_no_step(tmp_path: Path, timeline: Timeline):
     keeper = NotedKeeper([], on_evaluate=lambda progress: pause())
     bench = Bench(tmp_path, num_steps=NUM_STEPS, keeper=keeper, evaluation_due=lambda step: step > 0)
     bench.run()
@@ -157,7 +157,7 @@ def test_an_evaluation_is_in_no_step(tmp_path: Path, timeline: Timeline):
     assert [step["wall_ms"] for step in bench.steps()] == pytest.approx([0.0] * NUM_STEPS)
 
 
-def test_phases_add_up_over_micro_batches():
+def test_phases_are_summed_over_micro_batches():
     clock = HostPhaseClock()
     for _ in range(3):
         with clock("forward"):
@@ -169,7 +169,7 @@ def test_phases_add_up_over_micro_batches():
     assert clock.take() == []
 
 
-def test_the_bubble_of_a_schedule_is_what_is_between_its_passes(timeline: Timeline):
+def test_the_bubble_is_the_time_between_the_passes_of_a_schedule(timeline: Timeline):
     clock = HostPhaseClock()
     timeline.works_on_host(5.0)
     with clock("schedule"):
@@ -190,7 +190,7 @@ def test_the_bubble_of_a_schedule_is_what_is_between_its_passes(timeline: Timeli
     assert (without.schedule_ms, without.bubble_ms) == (None, None)
 
 
-def test_cuda_the_bubble_of_a_schedule_is_what_is_between_its_passes(timeline: Timeline):
+def test_cuda_the_bubble_is_the_time_between_the_passes_of_a_schedule(timeline: Timeline):
     clock = CudaClock()
     with clock("schedule"):
         timeline.launches(2.0)
@@ -207,7 +207,7 @@ def test_cuda_the_bubble_of_a_schedule_is_what_is_between_its_passes(timeline: T
     assert step.phases_ms["backward"] == 24.0
 
 
-def test_a_restart_forgets_what_was_begun(timeline: Timeline):
+def test_a_restart_discards_the_current_step(timeline: Timeline):
     clock = HostPhaseClock()
     with clock("forward"):
         pause()
@@ -267,7 +267,7 @@ def test_cuda_a_batch_that_is_made_while_the_device_works_costs_nothing(timeline
     assert step.get_batch_host_ms == pytest.approx(8.0)
 
 
-def test_cuda_a_batch_that_is_hidden_in_part_counts_in_part(timeline: Timeline):
+def test_cuda_only_the_part_of_get_batch_that_is_not_overlapped_counts(timeline: Timeline):
     clock = CudaClock()
     one_step(clock, timeline, get_batch=0.0, forward=2.0, backward=3.0)
     one_step(clock, timeline, get_batch=8.0, forward=2.0, backward=3.0)
@@ -276,7 +276,7 @@ def test_cuda_a_batch_that_is_hidden_in_part_counts_in_part(timeline: Timeline):
     assert step.wall_ms == pytest.approx(8.0)
 
 
-def test_cuda_idle_time_that_is_not_the_batch_is_other(timeline: Timeline):
+def test_cuda_idle_time_outside_get_batch_is_other(timeline: Timeline):
     clock = CudaClock()
     one_step(clock, timeline, get_batch=8.0, before_forward=4.0, forward=10.0, backward=20.0)
     (step,) = clock.take()
@@ -285,7 +285,7 @@ def test_cuda_idle_time_that_is_not_the_batch_is_other(timeline: Timeline):
     assert sum(step.phases_ms.values()) == step.wall_ms == 43.0
 
 
-def test_cuda_micro_batches_add_up(timeline: Timeline):
+def test_cuda_phases_are_summed_over_micro_batches(timeline: Timeline):
     clock = CudaClock()
     for _ in range(3):
         with clock("forward"):
@@ -297,7 +297,7 @@ def test_cuda_micro_batches_add_up(timeline: Timeline):
     assert (step.phases_ms["forward"], step.phases_ms["backward"], step.wall_ms) == (12.0, 15.0, 27.0)
 
 
-def test_cuda_an_evaluation_is_in_no_step(timeline: Timeline):
+def test_cuda_the_time_of_an_evaluation_is_in_no_step(timeline: Timeline):
     clock = CudaClock()
     one_step(clock, timeline, get_batch=1.0, forward=2.0, backward=3.0)
     timeline.works_on_host(1000.0)
@@ -322,16 +322,16 @@ def test_a_cpu_gets_the_host_clock():
     assert isinstance(make_clock(torch.device("cpu")), HostPhaseClock)
 
 
-def test_the_pulse_is_in_the_phase_that_the_clock_times_also_after_an_error():
-    pulse = Pulse()
-    clock = WatchedClock(HostPhaseClock(), pulse)
+def test_the_reported_phase_is_correct_even_after_an_error():
+    rank_progress = RankProgress()
+    clock = WatchedClock(HostPhaseClock(), rank_progress)
     with clock("schedule"):
         with suppress(ZeroDivisionError), clock("forward"):
-            assert pulse.phase == "forward"
+            assert rank_progress.phase == "forward"
             raise ZeroDivisionError
-        assert pulse.phase == "schedule"
-    assert pulse.phase is None
-    assert pulse.num_beats == 4
+        assert rank_progress.phase == "schedule"
+    assert rank_progress.phase is None
+    assert rank_progress.num_beats == 4
     clock.end_step()
     (times,) = clock.take()
     assert times.phases_ms["forward"] > 0

@@ -75,19 +75,19 @@ def test_a_gpu_is_read_in_units_of_the_record():
     assert (probe.energy_source, probe.reasons) == ("nvml counter", [])
 
 
-def test_power_stands_in_for_an_energy_counter_that_is_not_there():
+def test_power_is_used_if_there_is_no_energy_counter():
     probe = NvmlProbe(FakeNvml(failing={"energy": "Not Supported"}), UUID)
     assert probe.energy_source == "nvml power"
     assert probe.read().energy_j is None
     assert probe.reasons == ["energy counter: Not Supported"]
 
 
-def test_a_counter_that_is_not_supported_is_not_asked_again():
+def test_an_unsupported_counter_is_not_read_again():
     nvml = FakeNvml(failing={"utilisation": "Not Supported"})
     probe = NvmlProbe(nvml, UUID)
     readings = [probe.read() for _ in range(3)]
     assert nvml.asked.count("utilisation") == 1
-    assert [(one.utilisation, one.power_w) for one in readings] == [(None, 250.0)] * 3
+    assert [(reading.utilisation, reading.power_w) for reading in readings] == [(None, 250.0)] * 3
     assert probe.reasons == ["utilisation: Not Supported"]
 
 
@@ -105,7 +105,7 @@ def test_a_device_that_vanishes_is_given_up_after_three_readings():
     ]
 
 
-def test_a_counter_that_fails_once_is_asked_again():
+def test_a_counter_that_fails_once_is_read_again():
     nvml = FakeNvml()
     probe = NvmlProbe(nvml, UUID)
     probe.read()
@@ -117,14 +117,14 @@ def test_a_counter_that_fails_once_is_asked_again():
 
 
 @pytest.mark.parametrize("nvml", [FakeNvml(known=f"MIG-{UUID}"), FakeNvml(mig=True)])
-def test_of_a_slice_of_a_gpu_only_the_memory_is_told(nvml):
+def test_only_the_memory_of_a_mig_slice_is_read(nvml):
     probe = NvmlProbe(nvml, UUID)
     assert probe.read() == probes.Reading(memory_bytes=5 * 2**30)
     assert probe.energy_source is None
     assert "MIG" in probe.reasons[0]
 
 
-def test_gpus_that_know_no_slices_are_no_slices():
+def test_a_gpu_without_mig_is_not_a_slice():
     assert NvmlProbe(FakeNvml(failing={"mig mode": "Not Supported"}), UUID).read().utilisation == 0.8
 
 
@@ -135,18 +135,18 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> torch.device:
 
 
 @pytest.mark.parametrize(
-    ("nvml", "said"),
+    ("nvml", "expected"),
     [
         (FakeNvml(failing={"init": "Driver Not Loaded"}), "Driver Not Loaded"),
         (FakeNvml(failing={"init": "Insufficient Permissions"}), "Insufficient Permissions"),
         (FakeNvml(known="GPU-another"), "Not Found"),
     ],
 )
-def test_what_nvml_refuses_is_a_reason_and_no_error(monkeypatch, cuda, nvml, said):
+def test_an_error_of_nvml_becomes_a_reason(monkeypatch, cuda, nvml, expected):
     monkeypatch.setattr(probes, "require", lambda module, extra: nvml)
     probe, reason = make_probe(cuda, Place(1, 1, 2))
     assert probe is None
-    assert said in str(reason)
+    assert expected in str(reason)
 
 
 def test_without_the_package_the_reason_names_the_extra(monkeypatch, cuda):
@@ -177,7 +177,7 @@ def domain(folder: Path, name: str, uj: int, most: int = 1_000_000_000) -> Path:
     return folder
 
 
-def test_energy_of_a_machine_is_that_of_packages_and_memory(tmp_path):
+def test_the_energy_of_a_machine_is_the_sum_of_packages_and_memory(tmp_path):
     domain(tmp_path / "intel-rapl:0", "package-0", 7_000_000)
     domain(tmp_path / "intel-rapl:0:0", "core", 5_000_000)
     domain(tmp_path / "intel-rapl:0:1", "dram", 2_000_000)
@@ -191,7 +191,7 @@ def test_energy_of_a_machine_is_that_of_packages_and_memory(tmp_path):
     assert CpuProbe(num_cores=2, is_first=False, powercap=tmp_path).read().energy_j is None
 
 
-def test_a_counter_that_turns_goes_on(tmp_path):
+def test_an_overflow_of_an_energy_counter_is_corrected(tmp_path):
     folder = domain(tmp_path / "intel-rapl:0", "package-0", 999_000_000)
     counter = RaplCounter(folder)
     begin = counter.read_j()
@@ -212,7 +212,7 @@ def test_energy_that_only_root_may_read_is_unknown(tmp_path, monkeypatch):
     assert "Permission denied" in probe.reasons[0]
 
 
-def test_busy_time_is_that_of_the_process_over_its_cores(tmp_path):
+def test_busy_time_is_divided_by_the_cores_of_the_rank(tmp_path):
     probe = CpuProbe(num_cores=4, is_first=True, powercap=tmp_path)
     outer_begin, before, inner_begin = time.process_time(), probe.read(), time.process_time()
     while time.process_time() - inner_begin < 0.2:
@@ -228,7 +228,7 @@ def test_busy_time_is_that_of_the_process_over_its_cores(tmp_path):
     assert str(tmp_path) in probe.reasons[0]
 
 
-def test_children_count_and_do_not_count_less_when_they_end(tmp_path):
+def test_the_time_of_children_counts_even_after_they_end(tmp_path):
     probe = CpuProbe(num_cores=1, is_first=False, powercap=tmp_path)
     with busy_child() as child:
         own, before = time.process_time(), probe.read().busy_s
@@ -244,7 +244,7 @@ def test_children_count_and_do_not_count_less_when_they_end(tmp_path):
     assert after >= with_child
 
 
-def test_a_child_that_is_found_late_does_not_bring_its_whole_life(tmp_path, monkeypatch):
+def test_a_child_counts_only_from_the_time_when_it_is_found(tmp_path, monkeypatch):
     now = 0.0
     monkeypatch.setattr(probes.time, "monotonic", lambda: now)
     probe = CpuProbe(num_cores=1, is_first=False, powercap=tmp_path)
@@ -253,16 +253,16 @@ def test_a_child_that_is_found_late_does_not_bring_its_whole_life(tmp_path, monk
         let_it_work(child)
         own, before = time.process_time(), probe.read().busy_s
         now = 1.5  # children are looked for after 1 s, then after 2, and so on
-        found = probe.read().busy_s
+        busy_s = probe.read().busy_s
         own = time.process_time() - own
         let_it_work(child)
         after = probe.read().busy_s
         child.communicate()
     assert before is not None
-    assert found is not None
+    assert busy_s is not None
     assert after is not None
-    assert found - before < own + 0.1, "0.3 s of before it was found are not in the sample in which it was"
-    assert after - found > 0.25
+    assert busy_s - before < own + 0.1, "0.3 s of before it was found are not in the sample in which it was"
+    assert after - busy_s > 0.25
 
 
 def busy_child() -> subprocess.Popen[bytes]:
@@ -285,7 +285,7 @@ def let_it_work(child: subprocess.Popen[bytes]) -> None:
     assert child.stdout.readline() == b"done\n"
 
 
-def test_each_rank_has_its_part_of_the_cores(monkeypatch):
+def test_the_cores_of_a_machine_are_divided_among_its_ranks(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setattr(probes.hardware, "usable_cores", lambda: 8)
     probe, reason = make_probe(torch.device("cpu"), Place(1, 1, 4))

@@ -20,7 +20,7 @@ def kernel(name: str, begin: float, end: float, *, is_mark: bool = False) -> Pro
     return ProfiledOperation(name, begin, end, on_device=True, is_mark=is_mark)
 
 
-def test_gloo_by_hand():
+def test_gloo_times_match_arithmetic_by_hand():
     spans = [
         WINDOW,
         host("aten::mm", 1000, 4000),
@@ -37,7 +37,7 @@ def test_gloo_by_hand():
     assert exchanged(spans, "gloo") == expected
 
 
-def test_nccl_by_hand():
+def test_nccl_times_match_arithmetic_by_hand():
     spans = [
         WINDOW,
         kernel("paratune.profiled", 1000, 11_000, is_mark=True),
@@ -51,7 +51,7 @@ def test_nccl_by_hand():
     assert exchanged(spans, "nccl") == {"wall_ms": 10.0, "communication_ms": 4.0, "exposed_ms": 2.0}
 
 
-def test_a_summary_is_totals_over_totals_of_all_ranks():
+def test_a_summary_has_ratios_of_totals_over_all_ranks():
     profiles = [
         {"wall_ms": 100.0, "communication_ms": 20.0, "exposed_ms": 10.0, "num_steps": 4, "kind": "gloo"},
         {"wall_ms": 60.0, "communication_ms": 4.0, "exposed_ms": 6.0, "num_steps": 2, "kind": "gloo"},
@@ -70,19 +70,19 @@ def test_a_gpu_whose_kernels_the_profiler_does_not_see_is_unknown():
     blind = exchanged([WINDOW, host("aten::mm", 1000, 11_000)], "nccl")
     assert blind == {"wall_ms": 10.0, "communication_ms": None, "exposed_ms": None}
     seen = {"wall_ms": 10.0, "communication_ms": 4.0, "exposed_ms": 2.0}
-    of_ranks = [{**each, "num_steps": 2, "kind": "nccl"} for each in (seen, blind)]
-    found = communication(of_ranks, None)
-    assert (found["share"], found["reason"]) == (None, "the profiler saw no kernel of a GPU on some ranks")
+    of_ranks = [{**values, "num_steps": 2, "kind": "nccl"} for values in (seen, blind)]
+    summary = communication(of_ranks, None)
+    assert (summary["share"], summary["reason"]) == (None, "the profiler saw no kernel of a GPU on some ranks")
 
 
-@pytest.mark.parametrize(("reason", "said"), [("one process", "one process"), (None, "the session ended before")])
-def test_without_a_profile_all_is_unknown(reason: str | None, said: str):
-    found = communication([], reason)
-    assert found.pop("reason").startswith(said)
-    assert set(found.values()) == {None}
+@pytest.mark.parametrize(("reason", "expected"), [("one process", "one process"), (None, "the session ended before")])
+def test_without_a_profile_all_is_unknown(reason: str | None, expected: str):
+    summary = communication([], reason)
+    assert summary.pop("reason").startswith(expected)
+    assert set(summary.values()) == {None}
 
 
-def test_steps_behind_the_warm_up_are_profiled_and_marked(tmp_path: Path):
+def test_steps_after_the_warm_up_are_profiled_and_marked(tmp_path: Path):
     bench = Bench(tmp_path, num_steps=6, warmup_steps=2, profile_steps=2, log_every=4)
     bench.run()
     steps = bench.steps()
@@ -94,7 +94,7 @@ def test_steps_behind_the_warm_up_are_profiled_and_marked(tmp_path: Path):
     assert event["wall_ms"] > 0.99 * sum(step["wall_ms"] for step in steps[2:4])
 
 
-def test_what_the_profiler_takes_at_its_ends_is_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_start_and_the_end_of_the_profiler_are_in_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     calls: list[str] = []
     for owner, name in ((Recorder, "pause"), (Recorder, "resume"), (StepProfiler, "end_step"), (StepProfiler, "stop")):
         real = getattr(owner, name)

@@ -66,7 +66,7 @@ def step(recorder: Recorder, counted: Counted, number: int, loss: float = 0.25, 
     )
 
 
-def test_ranks_meet_once_for_many_steps(tmp_path: Path, events: EventLog):
+def test_ranks_reduce_once_for_many_steps(tmp_path: Path, events: EventLog):
     counted = Counted()
     recorder = make(events, counted)
     for number in range(1, 8):
@@ -134,7 +134,7 @@ def test_an_overflow_with_a_scale_of_1_ends_the_run(events: EventLog, scale: flo
         step(recorder, counted, 1, grad_norm=math.inf)
 
 
-def test_a_step_without_loss_scale_says_nothing_of_one(tmp_path: Path, events: EventLog):
+def test_a_step_without_loss_scale_has_no_field_for_it(tmp_path: Path, events: EventLog):
     counted = Scaled()
     recorder = make(events, counted, log_every=1)
     step(recorder, counted, 1)
@@ -146,7 +146,7 @@ def test_a_step_without_loss_scale_says_nothing_of_one(tmp_path: Path, events: E
 
 
 @pytest.mark.parametrize("loss", [0.25, math.inf, math.nan])
-def test_a_skipped_step_is_marked_and_ends_no_run(tmp_path: Path, events: EventLog, loss: float):
+def test_a_skipped_step_is_marked_and_does_not_end_the_run(tmp_path: Path, events: EventLog, loss: float):
     counted = Scaled()
     recorder = make(events, counted, log_every=2)
     step(recorder, counted, 1, loss, grad_norm=math.inf)
@@ -158,7 +158,7 @@ def test_a_skipped_step_is_marked_and_ends_no_run(tmp_path: Path, events: EventL
     assert (taken["loss_scale"], taken["skipped"], taken["grad_norm"]) == (512.0, False, 1.5)
 
 
-def test_a_loss_that_is_not_finite_in_a_step_that_was_taken_ends_the_run(events: EventLog):
+def test_a_loss_that_is_not_finite_ends_the_run_unless_its_step_is_skipped(events: EventLog):
     counted = Scaled()
     recorder = make(events, counted, log_every=1)
     with raises_code("train.not_finite", "step 1", "inf", "1.5"):

@@ -52,7 +52,7 @@ class Whole(Bench):
             model=self.model,
             device=CPU,
             checkpoints=self.folder / "checkpoints",
-            batches_of=lambda split: (3, eval_batches(validation, batch_size=3)),
+            split_batches=lambda split: (3, eval_batches(validation, batch_size=3)),
             score=lambda split, evaluation: {
                 **scores("classification", evaluation.outputs, validation.labels),
                 "loss": evaluation.loss,
@@ -61,6 +61,7 @@ class Whole(Bench):
             recorder=self.recorder,
             stop=self.stop,
             display=Display(speaks=False),
+            num_steps=self.num_steps,
             steps_per_epoch=7,
         )
         return type(built)(**{**vars(built), "keeper": keeper})
@@ -123,13 +124,13 @@ def interrupted(bench: Bench, accumulation: int, steps: range, stop_at: int | No
         yield batches.step(step)
 
 
-def assert_identical(one: Outcome, other: Outcome) -> None:
-    assert list(one.states) == list(other.states)
-    for key, value in one.states.items():
-        assert torch.equal(other.states[key], value), key
-    assert other.losses[-len(one.losses) :] == one.losses[-len(other.losses) :]
-    assert other.progress.best == one.progress.best
-    assert other.progress.step == one.progress.step
+def assert_identical(first: Outcome, second: Outcome) -> None:
+    assert list(first.states) == list(second.states)
+    for key, value in first.states.items():
+        assert torch.equal(second.states[key], value), key
+    assert second.losses[-len(first.losses) :] == first.losses[-len(second.losses) :]
+    assert second.progress.best == first.progress.best
+    assert second.progress.step == first.progress.step
 
 
 @pytest.mark.parametrize(
@@ -148,9 +149,7 @@ def assert_identical(one: Outcome, other: Outcome) -> None:
     ],
     ids=str,
 )
-def test_a_resumed_run_is_bit_for_bit_the_one_that_was_not_stopped(
-    tmp_path: Path, stop_at: int, options: dict[str, Any]
-):
+def test_a_resumed_run_equals_an_undisturbed_run_bit_for_bit(tmp_path: Path, stop_at: int, options: dict[str, Any]):
     straight, parts = tmp_path / "straight", tmp_path / "parts"
     straight.mkdir()
     parts.mkdir()
@@ -163,7 +162,7 @@ def test_a_resumed_run_is_bit_for_bit_the_one_that_was_not_stopped(
     assert any(key.startswith("optimizer/") for key in whole.states)
 
 
-def test_a_run_that_is_stopped_again_and_again_is_still_the_same(tmp_path: Path):
+def test_a_run_that_is_stopped_many_times_equals_an_undisturbed_run(tmp_path: Path):
     straight, parts = tmp_path / "straight", tmp_path / "parts"
     straight.mkdir()
     parts.mkdir()
@@ -183,7 +182,7 @@ def test_dropout_was_on_and_depends_on_the_step(tmp_path: Path):
         assert go(tmp_path / "b").losses[0] != whole.losses[0]
 
 
-def test_a_checkpoint_without_the_optimizer_states_would_show(tmp_path: Path):
+def test_a_checkpoint_without_optimizer_states_gives_other_losses(tmp_path: Path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     whole = go(tmp_path / "a")

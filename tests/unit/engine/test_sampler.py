@@ -46,7 +46,7 @@ class Turned:
     def tick(self, seconds: float = 1.0, **values: float) -> None:
         self.pass_s(seconds, **values)
         with self.sampler._lock:
-            if self.sampler._began is not None:
+            if self.sampler._begin_s is not None:
                 self.sampler._sample(self.sampler._step)
 
 
@@ -57,7 +57,7 @@ def turned(monkeypatch) -> Iterator[Turned]:
     made.sampler.close()
 
 
-def test_evaluations_are_in_no_sample(turned):
+def test_evaluations_are_not_sampled(turned):
     turned.sampler.resume()
     turned.tick(2.0)
     turned.pass_s(0.5)
@@ -68,12 +68,12 @@ def test_evaluations_are_in_no_sample(turned):
     turned.pass_s(0.25)
     turned.sampler.pause()
     samples = turned.sampler.take()
-    assert [one["seconds"] for one in samples] == [2.0, 0.5, 2.0, 0.25]
-    assert sum(one["energy_j"] for one in samples) == pytest.approx(100 * 4.75)
+    assert [sample["seconds"] for sample in samples] == [2.0, 0.5, 2.0, 0.25]
+    assert sum(sample["energy_j"] for sample in samples) == pytest.approx(100 * 4.75)
     assert turned.sampler.take() == []
 
 
-def test_what_nvml_looks_back_on_lies_within_the_steps(turned):
+def test_utilisation_covers_only_time_within_steps(turned):
     turned.sampler.resume()
     turned.tick(0.75, utilisation=0.1)  # of the last second, which began before the steps
     turned.tick(0.5, utilisation=0.9)
@@ -91,23 +91,23 @@ def test_no_sample_has_warm_up_and_measured_steps(turned):
     turned.tick(0.5)
     turned.tick(1.0)
     samples = turned.sampler.take()
-    assert [(one["step"], one["warmup"], one["seconds"]) for one in samples] == [
+    assert [(sample["step"], sample["warmup"], sample["seconds"]) for sample in samples] == [
         (1, True, 2.0),
         (2, True, 0.5),
         (3, False, 0.5),
         (3, False, 1.0),
     ]
-    assert ["utilisation" in one for one in samples] == [True, True, False, True], "the window begins anew"
+    assert ["utilisation" in sample for sample in samples] == [True, True, False, True], "the window begins anew"
 
 
-def test_what_a_checkpoint_brings_back_is_kept(turned):
+def test_the_last_sample_belongs_to_the_step_of_the_checkpoint(turned):
     # Read back after a resume from step 3, which drops what came behind it: the last sample ends with that step.
     turned.sampler.resume()
     for step in (2, 3, 4):
         turned.pass_s(1.0)
         turned.sampler.next_step(step, is_warmup=True)
     turned.sampler.pause()
-    assert [(one["step"], one["seconds"]) for one in turned.sampler.take()] == [(3, 3.0)]
+    assert [(sample["step"], sample["seconds"]) for sample in turned.sampler.take()] == [(3, 3.0)]
 
 
 def test_busy_time_becomes_a_share(turned):
@@ -122,7 +122,7 @@ def test_busy_time_becomes_a_share(turned):
     assert sample == {"step": 1, "warmup": True, "seconds": 2.0, "utilisation": 0.75, "machine": 1.0}
 
 
-def test_a_rank_that_takes_the_cores_of_others_is_busy_all_the_time(turned):
+def test_utilisation_is_at_most_1(turned):
     turned.probe.window_s = 0.0
     turned.probe.reading = Reading(busy_s=10.0)
     turned.sampler.resume()
@@ -137,10 +137,10 @@ def test_samples_under_the_profiler_are_marked(turned):
         turned.sampler.resume(is_profiled=is_profiled)
         turned.pass_s(2.0)
         turned.sampler.pause()
-    assert [one.get("profiled", False) for one in turned.sampler.take()] == [False, True, False]
+    assert [sample.get("profiled", False) for sample in turned.sampler.take()] == [False, True, False]
 
 
-def test_power_is_summed_where_there_is_no_counter(turned):
+def test_without_a_counter_energy_is_computed_from_power(turned):
     turned.probe.energy_source = "nvml power"
     turned.probe.reading = Reading(power_w=100.0)
     turned.sampler.resume()
@@ -151,7 +151,7 @@ def test_power_is_summed_where_there_is_no_counter(turned):
     assert turned.sampler.take()[0]["energy_j"] == 400.0
 
 
-def test_what_is_too_short_says_nothing(turned):
+def test_a_sample_that_is_too_short_has_no_utilisation(turned):
     turned.probe.reading = Reading(busy_s=10.0, memory_bytes=7)
     turned.sampler.resume()
     turned.now += 0.1
@@ -183,7 +183,7 @@ def test_the_thread_samples_by_itself_and_ends():
     assert "paratune-sampler" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_switched_off_it_has_neither_thread_nor_facts():
+def test_a_sampler_that_is_off_has_neither_thread_nor_facts():
     probe = SetProbe()
     sampler = Sampler(probe, name="GPU", interval_s=None)
     sampler.resume()
@@ -193,7 +193,7 @@ def test_switched_off_it_has_neither_thread_nor_facts():
     assert (sampler.take(), sampler.facts(), sampler._thread) == ([], None, None)
 
 
-def test_without_a_probe_the_reason_is_told():
+def test_without_a_probe_the_facts_have_a_reason():
     sampler = Sampler(None, name="GPU", interval_s=1.0, reason="pynvml is not installed")
     sampler.resume()
     sampler.pause()

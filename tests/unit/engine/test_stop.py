@@ -29,10 +29,9 @@ def stop() -> Iterator[StopRequest]:
         signal.signal(number, handler)
 
 
+@pytest.mark.usefixtures("default_sighup")
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_a_signal_is_noted_and_nothing_else_happens(
-    stop: StopRequest, number: signal.Signals, capfd: pytest.CaptureFixture[str]
-):
+def test_a_signal_is_only_recorded(stop: StopRequest, number: signal.Signals, capfd: pytest.CaptureFixture[str]):
     assert not stop.came()
     assert not stop.agreed(single())
     stop.raise_if_came("tokenizing")
@@ -40,9 +39,9 @@ def test_a_signal_is_noted_and_nothing_else_happens(
     assert stop.came()
     assert stop.signal == number.name
     assert stop.agreed(single())
-    said = capfd.readouterr().err
-    assert f"{number.name}: stopping as soon as it can" in said
-    assert ("a second Ctrl-C" in said) == (number == signal.SIGINT)
+    printed = capfd.readouterr().err
+    assert f"{number.name}: stopping as soon as possible" in printed
+    assert ("a second Ctrl-C" in printed) == (number == signal.SIGINT)
     with raises_code("stopped.signal", number.name, "tokenizing") as caught:
         stop.raise_if_came("tokenizing")
     assert caught.value.exit_code == EXIT_STOPPED == 75
@@ -54,7 +53,7 @@ def test_a_second_interrupt_ends_at_once(stop: StopRequest):
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_signal_that_a_launcher_held_back_is_delivered():
+def test_a_signal_that_a_launcher_blocked_is_delivered():
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
@@ -68,7 +67,7 @@ def test_a_signal_that_a_launcher_held_back_is_delivered():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
-def test_what_one_rank_was_told_all_ranks_know():
+def test_a_signal_of_one_rank_reaches_all_ranks():
     strategy = single()
     strategy.layout = Layout(rank=1, world_size=2, data_rank=1, data_world_size=2)
     asked = []
@@ -105,7 +104,7 @@ class Ranks:
         self.calls.append(("waited for", float(self._flag)))
 
 
-def test_a_flag_that_runs_beside_a_step_is_read_one_call_later(monkeypatch: pytest.MonkeyPatch):
+def test_the_result_of_an_asynchronous_flag_is_read_one_call_later(monkeypatch: pytest.MonkeyPatch):
     ranks, stop = Ranks(monkeypatch), StopRequest()
     assert not stop.was_agreed(ranks.strategy)
     assert ranks.calls == [("begun", 0.0)], "nothing is waited for in the first call"
@@ -124,7 +123,7 @@ def test_a_flag_that_runs_beside_a_step_is_read_one_call_later(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("came", [False, True])
-def test_what_is_under_way_at_the_end_is_settled_once(monkeypatch: pytest.MonkeyPatch, came: bool):
+def test_a_pending_reduction_is_settled_once(monkeypatch: pytest.MonkeyPatch, came: bool):
     ranks, stop = Ranks(monkeypatch), StopRequest()
     assert not stop.settle()
     ranks.other_came = came
@@ -135,7 +134,7 @@ def test_what_is_under_way_at_the_end_is_settled_once(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("signal_in", "ends_after", "num_steps"), [(3, 4, 9), (8, 9, 9), (9, 9, 9)])
-def test_the_loop_of_several_ranks_stops_one_step_later_and_leaves_nothing_under_way(
+def test_the_loop_of_several_ranks_stops_one_step_later_without_a_pending_reduction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_in: int, ends_after: int, num_steps: int
 ):
     ranks = Ranks(monkeypatch)
@@ -154,7 +153,7 @@ def test_the_loop_of_several_ranks_stops_one_step_later_and_leaves_nothing_under
     assert names.count("begun") == names.count("waited for") == signal_in
 
 
-def test_in_one_process_no_tensor_is_made(monkeypatch: pytest.MonkeyPatch):
+def test_one_process_needs_no_reduction(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch, "tensor", lambda *_: pytest.fail("a tensor"))
     stop = StopRequest()
     assert not stop.was_agreed(single())
@@ -163,7 +162,7 @@ def test_in_one_process_no_tensor_is_made(monkeypatch: pytest.MonkeyPatch):
     assert stop.agreed(single())
 
 
-def test_a_signal_that_came_before_a_wait_stops_there(stop: StopRequest):
+def test_a_signal_before_a_wait_stops_the_run_at_the_wait(stop: StopRequest):
     with stop.ends_at_once("meeting"):
         pass
     os.kill(os.getpid(), signal.SIGTERM)  # after the wait it is noted, as ever
@@ -186,6 +185,7 @@ with stop.ends_at_once("meeting"):
 """
 
 
+@pytest.mark.usefixtures("default_sighup")
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_signal_ends_a_process_that_waits_in_native_code(number: signal.Signals):
     process = subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -193,8 +193,8 @@ def test_a_signal_ends_a_process_that_waits_in_native_code(number: signal.Signal
     try:
         assert process.stdout.readline() == "waits\n"
         process.send_signal(number)
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, printed = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
     assert process.returncode == EXIT_STOPPED
-    assert f"stopped by {number.name} while meeting, before the first step: there was nothing to save" in said
+    assert f"stopped by {number.name} while meeting, before the first step: there was nothing to save" in printed

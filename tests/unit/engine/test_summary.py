@@ -26,7 +26,7 @@ def write(folder: Path, rank: int, num_steps: int, first: int = 1) -> None:
             wall_ms=8.0 + rank,
             warmup=step == 1,
         )
-    log.add("evaluation", step=num_steps)
+    log.add("evaluation", step=num_steps, epoch=num_steps / 2, split="validation", scores={"f1": 0.5}, is_best=True)
     log.close()
 
 
@@ -35,6 +35,7 @@ def summary(folder: Path, progress: Progress, peaks: list[int | None], **options
         folder,
         run_id="a",
         progress=progress,
+        kept_step=4,
         world_size=2,
         num_steps=6,
         steps_per_epoch=2,
@@ -65,7 +66,10 @@ def test_the_figures_of_a_whole_run(tmp_path: Path):
     }
     assert result["memory"] == {"kind": "rss", "largest_bytes": 300, "sum_bytes": 400}
     assert result["loss"] == {"first": 9.0, "last": 4.0, "mean_last_epoch": 4.5}
-    assert result["best"]["step"] == 4
+    assert (result["best"]["step"], result["kept_step"]) == (4, 4)
+    assert result["evaluations"] == [
+        {"step": 6, "epoch": 3.0, "split": "validation", "scores": {"f1": 0.5}, "is_best": True}
+    ]
     assert result["num_skipped_steps"] == 0
     assert [rank["phases_total_s"]["other"] for rank in result["ranks"]] == pytest.approx([0.006, 0.012])
     # 5 steps without warm-up: 2 x 5 x 4 samples over 5 x 9 ms of the slower rank.
@@ -85,14 +89,14 @@ def test_ranks_of_a_larger_world_before_a_resume_count(tmp_path: Path):
     assert [rank["rank"] for rank in result["ranks"]] == [0, 1]
 
 
-def test_early_stopping_is_said(tmp_path: Path):
+def test_early_stopping_is_recorded(tmp_path: Path):
     for rank in range(2):
         write(tmp_path, rank, 4)
     assert summary(tmp_path, Progress(step=4), [1, 1])["stop_reason"] == "early_stopping"
     assert summary(tmp_path, Progress(step=6), [1, 1])["stop_reason"] == "completed"
 
 
-def test_what_is_not_known_is_none(tmp_path: Path):
+def test_unknown_values_are_none(tmp_path: Path):
     for rank in range(2):
         EventLog(tmp_path, rank).close()
     result = summary(tmp_path, Progress(), [None, None])
@@ -101,7 +105,7 @@ def test_what_is_not_known_is_none(tmp_path: Path):
     assert summary(tmp_path, Progress(), [None, 7])["memory"]["sum_bytes"] == 7
 
 
-def test_steps_that_were_skipped_are_counted_and_unknown_losses_left_out_of_the_mean(tmp_path: Path):
+def test_skipped_steps_are_counted_and_unknown_losses_are_not_in_the_mean(tmp_path: Path):
     for rank in range(2):
         write(tmp_path, rank, 2)
         log = EventLog(tmp_path, rank)
@@ -115,7 +119,7 @@ def test_steps_that_were_skipped_are_counted_and_unknown_losses_left_out_of_the_
     assert result["loss"] == {"first": 9.0, "last": None, "mean_last_epoch": 3.0}
 
 
-def test_a_slow_rank_is_one_of_the_last_session(tmp_path: Path):
+def test_stragglers_are_those_of_the_last_session(tmp_path: Path):
     for rank in range(3):
         write(tmp_path, rank, 3)
     for rank in range(2):
@@ -123,13 +127,13 @@ def test_a_slow_rank_is_one_of_the_last_session(tmp_path: Path):
         log.add("resume", step=3)
         log.close()
         write(tmp_path, rank, 6, first=4)
-    found = summary(tmp_path, Progress(step=6), [1, 1])["stragglers"]
+    stragglers = summary(tmp_path, Progress(step=6), [1, 1])["stragglers"]
     # Both take 1 + 2 + 1 ms by themselves: nobody is slower.
-    assert (found["slowdown"], found["wait_share"], found["reason"]) == (1.0, 0.0, None)
-    assert found["phases"] == ["get_batch", "forward", "optimizer"]
+    assert (stragglers["slowdown"], stragglers["wait_share"], stragglers["reason"]) == (1.0, 0.0, None)
+    assert stragglers["phases"] == ["get_batch", "forward", "optimizer"]
 
 
-def test_samples_of_steps_that_were_lost_are_left_out(tmp_path: Path):
+def test_samples_of_lost_steps_are_left_out(tmp_path: Path):
     write(tmp_path, 0, 4)
     write(tmp_path, 1, 4)
     log = EventLog(tmp_path, 0)
@@ -141,5 +145,5 @@ def test_samples_of_steps_that_were_lost_are_left_out(tmp_path: Path):
     log.close()
     write(tmp_path, 0, 6, first=4)
     write(tmp_path, 1, 6, first=5)
-    found = summary(tmp_path, Progress(step=6), [1, 1])["utilisation"]
-    assert (found["num_samples"], found["mean"]) == (2, 0.5)
+    utilisation = summary(tmp_path, Progress(step=6), [1, 1])["utilisation"]
+    assert (utilisation["num_samples"], utilisation["mean"]) == (2, 0.5)

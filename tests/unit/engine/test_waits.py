@@ -17,7 +17,7 @@ from waits import attend_as_on_a_gpu, watched_for_waits
 from paratune.batch import Batch
 from paratune.batch.packing import pack, round_up
 from paratune.engine import loop
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 from paratune.processes.place import Place
@@ -32,7 +32,7 @@ NOT_ON_A_GPU = ("deberta-v2", "deberta-v3")
 def steps(name: str, kind: str, layout: str) -> tuple[TaskModel, list[list[Batch]]]:
     """Return a model, and two steps of two micro-batches."""
     model = model_of(CONFIGS[name](), kind)
-    find_entry(model)
+    enable_packed_batches(model)
     if "modern" in name:
         model.to(torch.bfloat16)  # in float32 there is no kernel with a window: docs/explanation/batches.md
     batch = rows(LENGTHS, kind, pad=model.hf.config.pad_token_id)
@@ -128,7 +128,7 @@ def test_nothing_waits_for_masks_of_other_kinds(
     hf = transformers.AutoModelForSequenceClassification.from_config(config, attn_implementation=attention)
     model, batch = TaskModel(hf, "classification"), rows(lengths, "classification")
     assert model._attention == attention
-    find_entry(model, packs=False)
+    enable_packed_batches(model, packs=False)
     attend_as_on_a_gpu(monkeypatch)
     assert waits_of(tmp_path, model, [[batch, batch], [batch, batch]]) == []
 
@@ -160,7 +160,7 @@ def _gradient(model: TaskModel, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("break_it", [_item, _lengths, _index, _gradient])
-def test_what_waits_is_seen(
+def test_a_wait_for_the_device_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[TaskModel, pytest.MonkeyPatch], None]
 ):
     model, batches = steps("bert", "classification", "packed")
@@ -169,7 +169,7 @@ def test_what_waits_is_seen(
     assert len(waits_of(tmp_path, model, batches)) >= 2
 
 
-def test_kernels_that_read_lengths_on_the_host_wait(tmp_path: Path):
+def test_a_kernel_that_reads_lengths_on_the_host_waits(tmp_path: Path):
     """As on the CPU: PyTorch has no other kernel for a GPU either; see docs/explanation/batches.md."""
     model, batches = steps("bert", "classification", "packed")
     assert waits_of(tmp_path, model, batches) != []

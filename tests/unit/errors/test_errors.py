@@ -128,11 +128,11 @@ def test_did_you_mean_is_sure(word, known, expected):
     assert did_you_mean(word, known) == expected
 
 
-def test_did_you_mean_nothing():
+def test_did_you_mean_is_empty_without_a_near_name():
     assert did_you_mean("x", []) == ""
 
 
-def test_a_package_that_is_missing_is_told_without_importing_it():
+def test_a_missing_package_is_detected_without_an_import():
     require_installed("antigravity", extra="fun")  # importing it would open a browser
     with raises_code("dependency.missing", "absent_package", "fun"):
         require_installed("absent_package", extra="fun")

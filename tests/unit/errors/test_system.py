@@ -35,7 +35,7 @@ def _caused(outer: Exception, cause: Exception) -> Exception:
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_what_the_system_refuses_has_a_code(error: Exception, code: int, value: str):
+def test_errors_of_the_system_have_codes(error: Exception, code: int, value: str):
     explained = system_error(error)
     assert explained is not None
     assert (explained.exit_code, value in str(explained)) == (code, True)

@@ -10,8 +10,8 @@ from patience import wait_for
 
 from paratune.errors import EXIT_HUNG
 from paratune.hangs import watchdog
-from paratune.hangs.beat import beat_now, process_state, read_beat, write_beat
-from paratune.hangs.pulse import Pulse
+from paratune.hangs.heartbeat import current_heartbeat, process_state, read_heartbeat, write_heartbeat
+from paratune.hangs.progress import RankProgress
 from paratune.hangs.watchdog import HEARTBEATS, Watchdog, watching
 from paratune.records import read_events
 
@@ -20,156 +20,159 @@ TIMEOUT_S = 4.0  # long beside what a busy machine keeps one of two threads from
 
 @pytest.fixture
 def dogs(tmp_path):
-    """Two ranks that are watched, their pulses, and the codes with which they were ended."""
-    pulses, codes = [Pulse(), Pulse()], {}
-    found = []
-    for rank, pulse in enumerate(pulses):
-        pulse.run_folder = tmp_path / "runs" / "r"
+    """Two ranks that are watched, their both_ranks, and the codes with which they were ended."""
+    both_ranks, codes = [RankProgress(), RankProgress()], {}
+    result = []
+    for rank, rank_progress in enumerate(both_ranks):
+        rank_progress.run_folder = tmp_path / "runs" / "r"
         end = lambda code, rank=rank: codes.__setitem__(rank, code)  # noqa: E731
-        found.append(Watchdog(pulse, rank, 2, tmp_path / "runs" / "r", TIMEOUT_S, end=end))
-    yield found, pulses, codes
-    for dog in found:
+        result.append(Watchdog(rank_progress, rank, 2, tmp_path / "runs" / "r", TIMEOUT_S, end=end))
+    yield result, both_ranks, codes
+    for dog in result:
         if dog._thread.is_alive():
             dog.close()
 
 
-def test_ranks_that_stand_still_are_ended_with_their_evidence(dogs, tmp_path, capfd):
-    found, pulses, codes = dogs
-    pulses[0].begins("writing a checkpoint")
-    for dog in found:
+def test_ranks_that_hang_are_ended_with_evidence(dogs, tmp_path, capfd):
+    result, both_ranks, codes = dogs
+    both_ranks[0].begin("writing a checkpoint")
+    for dog in result:
         dog.start()
     wait_for(lambda: len(codes) == 2)
     assert codes == {0: EXIT_HUNG, 1: EXIT_HUNG}
     folder = tmp_path / "runs" / "r" / "hang"
     record = json.loads((folder / "hang.json").read_text())
-    assert [each["doing"] for each in record["ranks"]] == ["writing a checkpoint", "starting"]
+    assert [item["doing"] for item in record["ranks"]] == ["writing a checkpoint", "starting"]
     assert record["timeout_s"] == TIMEOUT_S
     for rank in (0, 1):
         assert "test_watchdog.py" in (folder / f"stacks.rank000{rank}.txt").read_text()
     (event,) = read_events(tmp_path / "runs" / "r", 0)
     assert (event["event"], event["error"]) == ("failure", "Hung")
-    said = capfd.readouterr().err
-    assert said.count("no rank made progress for 4 s (run.hang_timeout_s)") == 1  # one rank speaks
+    message = capfd.readouterr().err
+    assert message.count("no rank made progress for 4 s (run.hang_timeout_s)") == 1  # one rank speaks
     assert not (tmp_path / "runs" / HEARTBEATS).exists()
 
 
 def test_a_disk_that_never_answers_ends_the_run_all_the_same(tmp_path, monkeypatch, capfd):
     codes, answers = [], threading.Event()
     monkeypatch.setattr(watchdog, "DISK_S", 0.2)
-    monkeypatch.setattr(watchdog, "write_beat", lambda *_: answers.wait())  # as a hard mount does
-    pulse = Pulse()
-    pulse.run_folder = tmp_path / "runs" / "r"
-    dog = Watchdog(pulse, 0, 2, tmp_path / "runs" / "r", 0.4, end=codes.append)
+    monkeypatch.setattr(watchdog, "write_heartbeat", lambda *_: answers.wait())  # as a hard mount does
+    rank_progress = RankProgress()
+    rank_progress.run_folder = tmp_path / "runs" / "r"
+    dog = Watchdog(rank_progress, 0, 2, tmp_path / "runs" / "r", 0.4, end=codes.append)
     dog.start()
     wait_for(lambda: codes)
     answers.set()
-    dog._errand.join()
+    dog._disk_thread.join()
     assert codes == [EXIT_HUNG]
-    said = capfd.readouterr().err
-    assert "no rank made progress for 0.4 s" in said
-    assert f"waits for the disk of {tmp_path / 'runs'}" in said
+    message = capfd.readouterr().err
+    assert "no rank made progress for 0.4 s" in message
+    assert f"waits for the disk of {tmp_path / 'runs'}" in message
 
 
-def test_the_evidence_of_an_earlier_hang_is_not_taken_for_this_one(dogs, tmp_path):
-    found, _, codes = dogs
+def test_evidence_of_an_earlier_hang_is_ignored(dogs, tmp_path):
+    result, _, codes = dogs
     folder = tmp_path / "runs" / "r" / "hang"
     folder.mkdir(parents=True)
     (folder / "hang.json").write_text('{"ranks": [{"rank": 1, "pid": 1}]}')
-    assert not found[1]._is_told(folder)
-    for dog in found:
+    assert not result[1]._is_reported(folder)
+    for dog in result:
         dog.start()
     wait_for(lambda: len(codes) == 2)
-    assert found[1]._is_told(folder)
+    assert result[1]._is_reported(folder)
     (folder / "stacks.rank0001.txt").write_text("old")
-    found[0]._speak(folder, {1: "T"})
+    result[0]._report(folder, {1: "T"})
     assert not (folder / "stacks.rank0001.txt").exists()
 
 
-def test_a_rank_is_heard_as_soon_as_its_run_has_a_folder(tmp_path, monkeypatch):
+def test_a_rank_writes_heartbeats_once_its_run_has_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(watchdog, "LONGEST_POLL_S", 10_000.0)  # it does not come by to look
-    pulse = Pulse()
-    dog = Watchdog(pulse, 1, 2, tmp_path / "runs" / "r", 800_000.0, end=lambda _: None)
+    rank_progress = RankProgress()
+    dog = Watchdog(rank_progress, 1, 2, tmp_path / "runs" / "r", 800_000.0, end=lambda _: None)
     dog.start()
     time.sleep(0.2)
     assert not (tmp_path / "runs").exists()
-    pulse.holds(tmp_path / "runs" / "r")
+    rank_progress.set_run_folder(tmp_path / "runs" / "r")
     wait_for(lambda: dog._own_file().exists())
     dog.close()
     assert not (tmp_path / "runs").exists()
 
 
-def test_one_rank_that_gets_on_is_enough(tmp_path, monkeypatch):
+def test_progress_of_one_rank_is_enough(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
-    pulses = [Pulse(), Pulse()]
-    dogs = [Watchdog(pulse, rank, 2, tmp_path / "r", 8.0, end=lambda _: None) for rank, pulse in enumerate(pulses)]
+    both_ranks = [RankProgress(), RankProgress()]
+    dogs = [
+        Watchdog(rank_progress, rank, 2, tmp_path / "r", 8.0, end=lambda _: None)
+        for rank, rank_progress in enumerate(both_ranks)
+    ]
     for dog in dogs:
         dog._began = dog._looked = now[0]
     for second in range(40):  # looks once a second; one rank gets on for 30 s, the other never
         now[0] += 1
         if second < 30:
-            pulses[1].beat()
+            both_ranks[1].tick()
         for dog in dogs:
-            dog._come_by()
-            dog._exchange(dog._noted())
+            dog._skip_suspended_time()
+            dog._exchange(dog._record_own())
         # Rank 1 sees its last beat at 30 s, rank 0 on its next look at 31 s; more than 8 s later is 39 s and 40 s.
         assert [dog._is_hung() for dog in dogs] == [second + 1 >= 40, second + 1 >= 39]
 
 
 @pytest.mark.parametrize(("num_heard", "allowed_s"), [(1, 32.0), (2, 32.0), (3, 8.0)])
-def test_a_rank_that_was_never_heard_is_given_four_times_as_long(tmp_path, monkeypatch, num_heard, allowed_s):
+def test_a_rank_without_heartbeats_has_four_times_the_timeout(tmp_path, monkeypatch, num_heard, allowed_s):
     """Its files may be on another disk under the same path: it may be at work."""
     now = [1000.0]
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
-    dog = Watchdog(Pulse(), 0, 3, tmp_path / "r", 8.0, end=lambda _: None)
+    dog = Watchdog(RankProgress(), 0, 3, tmp_path / "r", 8.0, end=lambda _: None)
     dog._began = dog._looked = now[0]
     dog._file_of(1).parent.mkdir(parents=True)
     for rank in range(1, num_heard):
-        write_beat(dog._file_of(rank), beat_now(Pulse(), rank, 3, 1, as_evidence=False))
-    dog._exchange(dog._noted())
+        write_heartbeat(dog._file_of(rank), current_heartbeat(RankProgress(), rank, 3, 1, as_evidence=False))
+    dog._exchange(dog._record_own())
     now[0] += allowed_s
     assert not dog._is_hung()
     now[0] += 0.1
     assert dog._is_hung()
 
 
-def test_a_job_that_was_suspended_is_left_alone(tmp_path, monkeypatch):
+def test_a_suspended_job_is_not_a_hang(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
-    dog = Watchdog(Pulse(), 0, 1, tmp_path / "r", 8.0, end=lambda _: None)
+    dog = Watchdog(RankProgress(), 0, 1, tmp_path / "r", 8.0, end=lambda _: None)
     dog._began = dog._looked = now[0]
     for second in range(12):  # looks once a second; gets on for 4 s, then no more
         now[0] += 1
         if second == 7:
             now[0] += 3600  # suspended
         if second < 4:
-            dog._pulse.beat()
-        dog._come_by()
-        dog._noted()
+            dog._rank_progress.tick()
+        dog._skip_suspended_time()
+        dog._record_own()
         # The last beat was seen at 4 s; more than 8 s later is 13 s, which 12 looks do not reach.
         assert not dog._is_hung(), second
     now[0] += 1
-    dog._come_by()
+    dog._skip_suspended_time()
     assert dog._is_hung()
 
 
 def test_the_same_figures_twice_are_no_progress():
-    pulse = Pulse()
-    pulse.goes_on("tokenize", 1, 9)
-    before = pulse.num_beats
-    pulse.goes_on("tokenize", 1, 9)
-    assert pulse.num_beats == before
-    pulse.goes_on("tokenize", 2, 9)
-    assert pulse.num_beats == before + 1
+    rank_progress = RankProgress()
+    rank_progress.report("tokenize", 1, 9)
+    before = rank_progress.num_beats
+    rank_progress.report("tokenize", 1, 9)
+    assert rank_progress.num_beats == before
+    rank_progress.report("tokenize", 2, 9)
+    assert rank_progress.num_beats == before + 1
 
 
-def test_a_beat_comes_back_from_its_file(tmp_path):
-    beat = beat_now(Pulse(), 1, 2, 7, as_evidence=True)
-    write_beat(tmp_path / "b.json", beat)
-    assert read_beat(tmp_path / "b.json") == beat
+def test_heartbeat_round_trip(tmp_path):
+    beat = current_heartbeat(RankProgress(), 1, 2, 7, as_evidence=True)
+    write_heartbeat(tmp_path / "b.json", beat)
+    assert read_heartbeat(tmp_path / "b.json") == beat
     (tmp_path / "b.json").write_text('{"rank": 1')
-    assert read_beat(tmp_path / "b.json") is None
-    assert read_beat(tmp_path / "none.json") is None
+    assert read_heartbeat(tmp_path / "b.json") is None
+    assert read_heartbeat(tmp_path / "none.json") is None
 
 
 def test_the_state_of_a_process():
@@ -190,13 +193,13 @@ def test_a_thread_that_waits_for_a_disk_counts(tmp_path):
 
 def test_nothing_is_left_of_a_run_that_ends_well(tmp_path):
     folder = tmp_path / "a" / "runs" / "r"
-    with watching(Pulse(), 0, 2, folder, 2.0):
+    with watching(RankProgress(), 0, 2, folder, 2.0):
         wait_for((tmp_path / "a" / "runs" / HEARTBEATS / "r").is_dir)
     assert list(tmp_path.iterdir()) == []
-    with watching(Pulse(), 0, 2, folder, 1800.0):
+    with watching(RankProgress(), 0, 2, folder, 1800.0):
         assert not (tmp_path / "a").exists()  # most runs that fail do so before it is worth a folder
     assert list(tmp_path.iterdir()) == []
-    with watching(Pulse(), 0, 1, folder, 5.0):
+    with watching(RankProgress(), 0, 1, folder, 5.0):
         assert not (tmp_path / "a").exists()  # a single process has nobody to tell
-    with watching(Pulse(), 0, 2, folder, None):
+    with watching(RankProgress(), 0, 2, folder, None):
         assert "watchdog" not in [thread.name for thread in threading.enumerate()]

@@ -9,9 +9,9 @@ import pytest
 from patience import wait_for
 
 from paratune.hangs import watchdog
-from paratune.hangs.beat import beat_now
-from paratune.hangs.pulse import Pulse, current, working
-from paratune.hangs.verdict import WAITING, judge
+from paratune.hangs.diagnosis import WAITING, diagnose
+from paratune.hangs.heartbeat import current_heartbeat
+from paratune.hangs.progress import RankProgress, current, working
 from paratune.hangs.watchdog import Watchdog
 from paratune.hangs.work import SIGN_BYTES, Readings, WorkMeter, read_work
 
@@ -60,7 +60,7 @@ def test_a_child_that_computes_counts():
     assert meter.cpu_s >= 0.9  # the system counts in hundredths
 
 
-def test_nothing_is_added_by_one_that_waits_or_by_bystanders(tmp_path):
+def test_waiting_ranks_and_ignored_threads_add_no_activity(tmp_path):
     written, leave = threading.Event(), threading.Event()
 
     def write():
@@ -92,7 +92,7 @@ def test_a_system_that_tells_nothing(tmp_path):
 @pytest.fixture
 def dog(tmp_path, monkeypatch):
     """A watchdog of one rank with 8 s, whose clock and counters the test moves."""
-    dog = Watchdog(Pulse(), 0, 1, tmp_path / "r", 8.0, end=lambda _: None)
+    dog = Watchdog(RankProgress(), 0, 1, tmp_path / "r", 8.0, end=lambda _: None)
     dog.now, dog.num_bytes, dog.cpu_s = 1000.0, 0, 0.0
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: dog.now)
     monkeypatch.setattr(watchdog, "read_work", lambda: Readings({"t": dog.num_bytes}, {"t": dog.cpu_s}))
@@ -106,16 +106,16 @@ def seconds_until_hung(dog, *, bytes_per_s=0.0, cpu_per_s=0.0, at_most=100):
         dog.now += 1
         dog.num_bytes += bytes_per_s
         dog.cpu_s += cpu_per_s
-        dog._come_by()
+        dog._skip_suspended_time()
         dog._look_at_work()
-        dog._noted()
+        dog._record_own()
         if dog._is_hung():
             return second + 1
     return None
 
 
 def test_a_call_that_moves_bytes_is_waited_for(dog):
-    with dog._pulse.working("load"):
+    with dog._rank_progress.working("load"):
         # The first look begins to count; every fourth one after it is a sign, the last one among them.
         assert seconds_until_hung(dog, bytes_per_s=SIGN_BYTES / 4, at_most=101) is None
         assert seconds_until_hung(dog) == 9
@@ -123,12 +123,12 @@ def test_a_call_that_moves_bytes_is_waited_for(dog):
 
 def test_few_bytes_are_no_sign(dog):
     # 64 KiB in 8 s would be 8192 B a second. The first look sees the call itself begin.
-    with dog._pulse.working("load"):
+    with dog._rank_progress.working("load"):
         assert seconds_until_hung(dog, bytes_per_s=1000) == 10
 
 
 def test_a_call_that_computes_is_waited_for_four_times_as_long(dog):
-    with dog._pulse.working("compile"):
+    with dog._rank_progress.working("compile"):
         # The first look is at 1 s; signs until 1 + 3 * 8 = 25 s; more than 8 s later is 34 s.
         assert seconds_until_hung(dog, cpu_per_s=1.0) == 34
 
@@ -139,38 +139,38 @@ def test_outside_of_such_a_call_neither_counts(dog):
 
 
 def test_a_rank_that_waits_for_another_one_shows_no_work(dog):
-    with dog._pulse.working("read and tokenize the data"):
-        dog._pulse.goes_on(WAITING, 0, 1)
+    with dog._rank_progress.working("read and tokenize the data"):
+        dog._rank_progress.report(WAITING, 0, 1)
         assert seconds_until_hung(dog, bytes_per_s=10 * SIGN_BYTES) == 10
 
 
-def test_what_a_call_did_is_said(dog):
-    pulse = dog._pulse
-    pulse.begins("placing the model")
-    with current(pulse), working("load the model m"):
+def test_the_work_of_a_call_is_in_the_diagnosis(dog):
+    rank_progress = dog._rank_progress
+    rank_progress.begin("placing the model")
+    with current(rank_progress), working("load the model m"):
         seconds_until_hung(dog, bytes_per_s=2**20, at_most=4)  # the first look begins to count
-        beat = beat_now(pulse, 0, 1, 1)
+        beat = current_heartbeat(rank_progress, 0, 1, 1)
     assert (beat.work, beat.work_bytes) == ("load the model m", 3 * 2**20)
     assert beat.where() == "placing the model (load the model m; 3 MiB read, written or received)"
-    verdict = judge({0: beat}, 1, {})
+    verdict = diagnose({0: beat}, 1, {})
     assert (verdict.cause, verdict.ranks) == ("call", (0,))
-    assert beat_now(pulse, 0, 1, 1).where() == "placing the model"
+    assert current_heartbeat(rank_progress, 0, 1, 1).where() == "placing the model"
 
 
 def test_calls_in_each_other_and_without_a_run(dog):
-    pulse = dog._pulse
+    rank_progress = dog._rank_progress
     with working("not watched"):
-        assert pulse.work is None
-    with current(pulse), working("outer"):
-        before = pulse.num_beats
+        assert rank_progress.work is None
+    with current(rank_progress), working("outer"):
+        before = rank_progress.num_beats
         with working("inner"):
-            assert (pulse.work, pulse.num_beats) == ("inner", before + 1)
-        assert (pulse.work, pulse.num_beats) == ("outer", before + 2)
-    assert pulse.work is None
+            assert (rank_progress.work, rank_progress.num_beats) == ("inner", before + 1)
+        assert (rank_progress.work, rank_progress.num_beats) == ("outer", before + 2)
+    assert rank_progress.work is None
 
 
-def test_a_download_that_goes_on_keeps_a_run_alive(tmp_path):
-    codes, pulse = [], Pulse()
+def test_a_running_download_is_progress(tmp_path):
+    codes, rank_progress = [], RankProgress()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         other, _ = server.accept()
         stop = threading.Event()
@@ -180,12 +180,12 @@ def test_a_download_that_goes_on_keeps_a_run_alive(tmp_path):
                 other.sendall(bytes(SIGN_BYTES))
 
         sender, receiver = threading.Thread(target=send), threading.Thread(target=lambda: swallow(client))
-        dog = Watchdog(pulse, 0, 1, tmp_path / "r", 2.0, end=codes.append)
-        with pulse.working("load"):
+        dog = Watchdog(rank_progress, 0, 1, tmp_path / "r", 2.0, end=codes.append)
+        with rank_progress.working("load"):
             sender.start()
             receiver.start()
             dog.start()
-            wait_for(lambda: pulse.num_signs > 10 or codes)  # more than the 2 s: it looks every 0.25 s
+            wait_for(lambda: rank_progress.num_signs > 10 or codes)  # more than the 2 s: it looks every 0.25 s
             assert codes == []
             stop.set()
             wait_for(lambda: codes)

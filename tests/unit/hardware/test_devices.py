@@ -36,7 +36,7 @@ def test_peaks_are_dense(name, arithmetic, num_sms, flops_a_cycle, clock_ghz):
     assert peak(name, arithmetic) == pytest.approx(num_sms * flops_a_cycle * clock_ghz * 1e9, rel=0.015)
 
 
-def test_what_a_device_cannot_do_is_unknown():
+def test_the_peak_of_an_unsupported_precision_is_unknown():
     assert peak("Tesla V100-SXM2-16GB", "bf16") is None
     assert peak("Tesla T4", "tf32") is None
     with pytest.raises(ValueError, match="fp8"):
@@ -57,7 +57,7 @@ def test_what_a_device_cannot_do_is_unknown():
         ("a100-80gb", "a100-80gb"),
     ],
 )
-def test_a_device_is_found_by_what_the_driver_calls_it(reported, key):
+def test_a_device_is_found_by_its_name_in_the_driver(reported, key):
     device = find_device(reported)
     assert device is not None
     assert device.key == key
@@ -67,13 +67,14 @@ def test_a_device_is_found_by_what_the_driver_calls_it(reported, key):
     "reported",
     ["NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA GeForce RTX 3090 Ti", "AMD EPYC 9654 96-Core Processor", "A100", ""],
 )
-def test_what_is_not_listed_is_not_taken_for_something_near(reported):
+def test_unlisted_devices_are_not_found(reported):
     assert find_device(reported) is None
 
 
-def test_each_row_has_what_a_plan_needs():
+def test_all_devices_have_the_figures_of_a_plan():
     assert len({device.key for device in DEVICES}) == len(DEVICES)
     for device in DEVICES:
+        assert {find_device(name) for name in (device.key, *device.names)} == {device}, "two devices have one name"
         assert device.source
         assert device.fp32
         assert device.memory_bytes >= 11 * GIB
@@ -85,12 +86,12 @@ def test_each_row_has_what_a_plan_needs():
         assert known == sorted(known), device.key
 
 
-def test_links_are_of_one_direction():
+def test_link_speeds_are_for_one_direction():
     # NVLink of V100, A100, H100, B200: 6, 12, 18, 18 links of 25, 25, 25, 50 GB/s each way.
-    for name, num_links, each in (("v100-16gb", 6, 25), ("a100-40gb", 12, 25), ("h200", 18, 25), ("b200", 18, 50)):
+    for name, num_links, gb_per_s in (("v100-16gb", 6, 25), ("a100-40gb", 12, 25), ("h200", 18, 25), ("b200", 18, 50)):
         device = find_device(name)
         assert device is not None
-        assert device.link_bytes_per_s == num_links * each * 1e9
+        assert device.link_bytes_per_s == num_links * gb_per_s * 1e9
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from paratune.hardware.environment import (
 )
 
 
-def test_what_matters_is_recorded_and_secrets_are_not():
+def test_known_variables_are_recorded_and_secrets_are_not():
     environ = {
         "NCCL_NSOCKS_PERTHREAD": "4",
         "OMP_NUM_THREADS": "2",
@@ -38,11 +38,11 @@ def test_what_matters_is_recorded_and_secrets_are_not():
     assert unset_variables(environ) == ["GLOO_SOCKET_IFNAME"]
 
 
-def test_nothing_is_named():
+def test_strategies_without_a_name_are_an_error():
     assert (recorded_environment({}), unset_variables({})) == ({}, [])
 
 
-def test_names_go_to_the_run_and_come_back():
+def test_names_of_variables_are_passed_to_the_run():
     words = record_words({"FOO": "1", "BAR": None, "OMP_NUM_THREADS": None})
     assert words == "-BAR,FOO,-OMP_NUM_THREADS"
     assert unset_variables({RECORD_VARIABLE: words}) == ["BAR", "OMP_NUM_THREADS"]
@@ -58,7 +58,7 @@ def test_names_go_to_the_run_and_come_back():
         ("RANK", "set by paratune and torchrun in each process"),
         ("MASTER_ADDR", "set by paratune and torchrun"),
         ("TORCHELASTIC_RUN_ID", "set by paratune and torchrun"),
-        ("PARATUNE_RENDEZVOUS", "between paratune and the processes"),
+        ("PARATUNE_RENDEZVOUS", "internal to paratune"),
         ("SLURM_PROCID", "set by Slurm"),
         ("COLUMNS", "set by paratune for the logs"),
         ("HF_TOKEN", "looks like a secret"),
@@ -69,6 +69,6 @@ def test_names_go_to_the_run_and_come_back():
         ("", "is not the name of a variable"),
     ],
 )
-def test_what_a_run_cannot_be_given(name: str, says: str | None):
+def test_variables_that_a_matrix_cannot_set(name: str, says: str | None):
     reason = why_not_to_set(name)
     assert reason is None if says is None else says in (reason or "")

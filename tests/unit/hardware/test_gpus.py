@@ -118,13 +118,13 @@ def smi(*words: str) -> str:
 
 
 @pytest.mark.parametrize("visible", [(0, 1, 2, 3), (2, 3), (3, 0, 1), (1, 3)])
-def test_nvidia_smi_tells_what_nvml_tells(monkeypatch, visible):
+def test_nvidia_smi_and_nvml_give_the_same_links(monkeypatch, visible):
     monkeypatch.setattr(gpus, "command_output", smi)
     monkeypatch.setattr(gpus, "_import_nvml", lambda: None)
     assert gpus.links_between(uuids(*visible)) == gpus.nvml_links(FakeNvml(), uuids(*visible))
 
 
-def test_nvidia_smi_stands_in_for_an_nvml_that_fails_and_unknown_devices_have_no_link(monkeypatch):
+def test_nvidia_smi_replaces_a_failing_nvml(monkeypatch):
     monkeypatch.setattr(gpus, "_import_nvml", FakeNvml)
     monkeypatch.setattr(gpus, "command_output", smi)
     assert gpus.links_between(["a slice", *uuids(2, 3)]) == [None, "PXB", "PXB"]
@@ -143,9 +143,9 @@ def test_hidden_and_reordered_devices_are_found_by_the_uuid_that_torch_knows(mon
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     monkeypatch.setattr(gpus, "_import_nvml", FakeNvml)
-    found = gpus.describe_gpus()
-    assert [gpu["link"] for gpu in found] == ["SYS", "SYS+NV4", "SYS+NV4"]
-    assert found[0] == {"name": "V100", "memory_bytes": 16, "capability": "7.0", "link": "SYS"}
+    described = gpus.describe_gpus()
+    assert [gpu["link"] for gpu in described] == ["SYS", "SYS+NV4", "SYS+NV4"]
+    assert described[0] == {"name": "V100", "memory_bytes": 16, "capability": "7.0", "link": "SYS"}
 
 
 NVRM = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 16:14:05 UTC 2021\nGCC version: 9.3.0\n"
@@ -169,7 +169,7 @@ def test_the_driver_by_files_of_the_kernel(tmp_path: Path, monkeypatch, files, v
     assert gpus.gpu_driver(tmp_path / "proc", tmp_path / "sys") == version
 
 
-def test_the_driver_by_nvml_where_the_kernel_does_not_tell(tmp_path: Path, monkeypatch):
+def test_the_driver_version_comes_from_nvml_if_the_kernel_has_none(tmp_path: Path, monkeypatch):
     nvml = FakeNvml(as_bytes=True)
     monkeypatch.setattr(gpus, "_import_nvml", lambda: nvml)
     assert gpus.gpu_driver(tmp_path, tmp_path) == "535.183.01"
@@ -207,7 +207,7 @@ def test_without_a_gpu_no_library_of_nvidia_is_in_use():
     assert gpus.library_versions() == {"cuda": None, "cudnn": None, "nccl": None}
 
 
-def test_what_is_not_loaded_is_what_torch_was_built_with(monkeypatch):
+def test_versions_of_libraries_that_are_not_loaded_come_from_torch(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91300)

@@ -30,7 +30,7 @@ def make_files(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def test_the_first_processor_speaks_for_all(tmp_path):
+def test_the_first_processor_counts(tmp_path):
     make_files(tmp_path, {"cpuinfo": CPUINFO})
     assert hardware.cpu_model(tmp_path) == "AMD EPYC 9654 96-Core Processor"
     assert hardware.cpu_flags(tmp_path) == ["avx2", "avx512f", "avx512_bf16"]
@@ -156,18 +156,18 @@ def test_a_name_that_only_begins_like_a_mount_point_is_not_on_it(tmp_path):
 
 
 @pytest.mark.parametrize(("rotational", "kind"), [("1\n", "hdd"), ("0\n", "ssd")])
-def test_a_disk_says_whether_it_turns(tmp_path, rotational, kind):
+def test_the_kind_of_a_disk_depends_on_its_rotational_flag(tmp_path, rotational, kind):
     assert storage_of(tmp_path, ROOT, {"8:1/queue/rotational": rotational})["kind"] == kind
 
 
-def test_a_partition_asks_its_disk(tmp_path):
+def test_a_partition_has_the_kind_of_its_disk(tmp_path):
     disk = make_files(tmp_path / "sys" / "devices" / "sda", {"queue/rotational": "1\n", "sda1/partition": "1\n"})
     (tmp_path / "sys" / "dev" / "block").mkdir(parents=True)
     (tmp_path / "sys" / "dev" / "block" / "8:1").symlink_to(disk / "sda1")
     assert storage_of(tmp_path, ROOT)["kind"] == "hdd"
 
 
-def test_what_a_virtual_disk_says_is_not_believed(tmp_path):
+def test_the_kind_of_a_virtual_disk_is_unknown(tmp_path):
     disk = make_files(tmp_path / "sys" / "devices" / "vda", {"queue/rotational": "1\n"})
     (tmp_path / "sys" / "dev" / "block").mkdir(parents=True)
     (tmp_path / "sys" / "dev" / "block" / "8:1").symlink_to(disk)
@@ -184,32 +184,32 @@ def disk(tmp_path: Path, name: str, files: dict[str, str]) -> Path:
     ("model", "kind"),
     [("SAMSUNG MZWLJ3T8HBLS-00007\n", "nvme"), ("Amazon Elastic Block Store\n", None), ("nvme_card-pd\n", None)],
 )
-def test_nvme_is_told_from_other_disks_and_from_network_disks_of_clouds(tmp_path, model, kind):
-    found = disk(tmp_path, "nvme0n1", {"queue/rotational": "0\n", "device/model": model, "nvme0n1p1/partition": "1\n"})
-    (tmp_path / "sys" / "dev" / "block" / "8:1").symlink_to(found / "nvme0n1p1")
+def test_local_nvme_differs_from_other_disks_and_network_disks(tmp_path, model, kind):
+    block = disk(tmp_path, "nvme0n1", {"queue/rotational": "0\n", "device/model": model, "nvme0n1p1/partition": "1\n"})
+    (tmp_path / "sys" / "dev" / "block" / "8:1").symlink_to(block / "nvme0n1p1")
     assert storage_of(tmp_path, ROOT)["kind"] == kind
 
 
 @pytest.mark.parametrize(("others", "kind"), [("0\n", "ssd"), ("1\n", "hdd")])
-def test_a_volume_is_as_its_slowest_disk(tmp_path, others, kind):
+def test_a_volume_has_the_kind_of_its_slowest_disk(tmp_path, others, kind):
     fast = disk(tmp_path, "nvme0n1", {"queue/rotational": "0\n"})
     slow = disk(tmp_path, "sda", {"queue/rotational": others})
     volume = disk(tmp_path, "dm-0", {"queue/rotational": "0\n", "slaves/.keep": ""})
     (volume / "slaves" / ".keep").unlink()
-    for one in (fast, slow):
-        (volume / "slaves" / one.name).symlink_to(one)
+    for order in (fast, slow):
+        (volume / "slaves" / order.name).symlink_to(order)
     (tmp_path / "sys" / "dev" / "block" / "8:1").symlink_to(volume)
     assert storage_of(tmp_path, ROOT)["kind"] == kind
 
 
-def test_btrfs_has_a_device_number_of_its_own_and_the_source_names_the_disk(tmp_path):
-    found = disk(tmp_path, "nvme1n1", {"queue/rotational": "0\n"})
+def test_the_disk_of_btrfs_comes_from_its_source(tmp_path):
+    block = disk(tmp_path, "nvme1n1", {"queue/rotational": "0\n"})
     (tmp_path / "sys" / "class" / "block").mkdir(parents=True)
-    (tmp_path / "sys" / "class" / "block" / "nvme1n1").symlink_to(found)
+    (tmp_path / "sys" / "class" / "block" / "nvme1n1").symlink_to(block)
     assert storage_of(tmp_path, "27 1 0:31 / / rw - btrfs /dev/nvme1n1 rw\n")["kind"] == "nvme"
 
 
-def test_storage_is_unknown_where_the_system_does_not_say(tmp_path):
+def test_storage_is_unknown_without_proc_and_sys(tmp_path):
     storage = hardware.describe_storage(tmp_path, tmp_path / "proc", tmp_path / "sys")
     assert (storage["filesystem"], storage["kind"]) == (None, None)
     assert storage["free_bytes"] > 0
@@ -283,7 +283,7 @@ def test_a_package_that_is_not_installed_is_null(monkeypatch):
     assert hardware.package_versions()["no-such-package-here"] is None
 
 
-def test_peak_memory_grows_with_what_is_held():
+def test_peak_memory_grows_with_allocated_memory():
     code = (
         "from paratune.hardware import peak_memory_bytes\n"
         "before = peak_memory_bytes()\n"
@@ -294,9 +294,9 @@ def test_peak_memory_grows_with_what_is_held():
         "assert before < 2**27, before\n"
     )
     # Held while the child starts: the peak must be the child's own.
-    held = bytearray(b"x") * 2**28
+    block = bytearray(b"x") * 2**28
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
-    del held
+    del block
 
 
 @pytest.fixture
@@ -354,7 +354,7 @@ def test_without_git_the_code_version_is_unknown(tmp_path, monkeypatch):
     assert hardware.code_version() == {"git_commit": None, "git_dirty": None}
 
 
-def test_a_command_that_fails_or_hangs_says_nothing(monkeypatch):
+def test_a_command_that_fails_or_hangs_has_no_output(monkeypatch):
     assert hardware.command_output(sys.executable, "-c", "print('x')") == "x"
     assert hardware.command_output(sys.executable, "-c", "raise SystemExit(1)") is None
     assert hardware.command_output("no-such-command-here") is None
@@ -412,6 +412,6 @@ def test_the_peak_can_begin_anew():
     assert hardware.total_memory_bytes() > hardware.available_memory_bytes() > 0
 
 
-def test_a_system_that_cannot_begin_the_peak_anew_says_so(tmp_path, monkeypatch):
+def test_resetting_the_peak_returns_false_where_it_is_impossible(tmp_path, monkeypatch):
     monkeypatch.setattr(hardware, "_PROC", tmp_path / "none")
     assert hardware.reset_peak_memory() is False

@@ -1,4 +1,4 @@
-"""Whether the hub answers, said within seconds; all hubs here are on loopback."""
+"""Whether the hub can be reached, within seconds; all hubs here are on loopback."""
 
 import http.server
 import socket
@@ -16,9 +16,9 @@ def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(hub, "is_offline", lambda: False)
-    hub.why_not.cache_clear()
+    hub.unreachable_reason.cache_clear()
     yield
-    hub.why_not.cache_clear()
+    hub.unreachable_reason.cache_clear()
 
 
 @pytest.fixture
@@ -35,40 +35,40 @@ def _endpoint(monkeypatch: pytest.MonkeyPatch, port: int) -> str:
     return name
 
 
-def test_any_answer_will_do(monkeypatch: pytest.MonkeyPatch):
+def test_any_answer_of_the_hub_counts(monkeypatch: pytest.MonkeyPatch):
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
         _endpoint(monkeypatch, server.server_port)
-        assert hub.why_not() is None  # 501: it knows no HEAD
-    assert hub.why_not() is None, "it was asked again"
+        assert hub.unreachable_reason() is None  # 501: it knows no HEAD
+    assert hub.unreachable_reason() is None, "it was asked again"
 
 
-def test_a_hub_that_is_not_there_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch, silent: socket.socket):
+def test_an_unreachable_hub_has_a_reason(monkeypatch: pytest.MonkeyPatch, silent: socket.socket):
     port = silent.getsockname()[1]
     silent.close()
     name = _endpoint(monkeypatch, port)
-    reason = hub.why_not()
+    reason = hub.unreachable_reason()
     assert reason is not None
     assert reason.startswith(f"{name} cannot be reached (")
     assert "refused" in reason
 
 
-def test_a_hub_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, silent: socket.socket):
+def test_a_silent_hub_is_unreachable_after_the_timeout(monkeypatch: pytest.MonkeyPatch, silent: socket.socket):
     monkeypatch.setattr(hub, "TIMEOUT_S", 0.2)
     name = _endpoint(monkeypatch, silent.getsockname()[1])
-    assert (hub.why_not() or "").startswith(f"{name} cannot be reached (")
+    assert (hub.unreachable_reason() or "").startswith(f"{name} cannot be reached (")
 
 
-def test_nor_is_a_name_server(monkeypatch: pytest.MonkeyPatch):
+def test_a_silent_name_server_is_unreachable_after_the_timeout(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(hub, "TIMEOUT_S", 0.05)
     is_over = threading.Event()
     monkeypatch.setattr(hub, "_ask", lambda *_: is_over.wait())
     name = _endpoint(monkeypatch, 9)
-    assert hub.why_not() == f"{name} cannot be reached (no answer within 0.05 s)"
+    assert hub.unreachable_reason() == f"{name} cannot be reached (no answer within 0.05 s)"
     is_over.set()
 
 
-def test_with_hf_hub_offline_nothing_is_asked(monkeypatch: pytest.MonkeyPatch):
+def test_with_hf_hub_offline_the_hub_is_not_contacted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(hub, "is_offline", lambda: True)
     monkeypatch.setattr(hub, "_ask", lambda *_: pytest.fail("it was asked"))
-    assert hub.why_not() == "HF_HUB_OFFLINE is set"
+    assert hub.unreachable_reason() == "HF_HUB_OFFLINE is set"

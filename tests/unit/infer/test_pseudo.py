@@ -12,7 +12,15 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.data.columns import Samples
 from paratune.data.duplicates import text_hashes, write_text_hashes
 from paratune.data.load import samples_fingerprint
-from paratune.infer.pseudo import Opinion, SelectionRule, class_opinion, decide, histogram, number_opinion, seen_fate
+from paratune.infer.pseudo import (
+    CombinedPrediction,
+    SelectionRule,
+    combine_classes,
+    combine_numbers,
+    decide,
+    histogram,
+    seen_outcome,
+)
 from paratune.infer.seen import seen_texts
 
 TASK = ClassificationTask(kind="classification", labels=["bad", "good"])
@@ -22,9 +30,9 @@ def logits(*shares):
     return np.log(np.array(shares))
 
 
-def opinion(values, certainty, *, is_spread=False, agreed=None):
+def combined(values, certainty, *, is_spread=False, agreed=None):
     count = len(values)
-    return Opinion(
+    return CombinedPrediction(
         np.array(values),
         np.array(certainty, dtype=float),
         np.ones(count, dtype=bool) if agreed is None else np.array(agreed),
@@ -35,66 +43,72 @@ def opinion(values, certainty, *, is_spread=False, agreed=None):
 def test_models_of_classes_agree_and_their_probabilities_are_averaged():
     first = logits([0.9, 0.1], [0.3, 0.7], [0.6, 0.4])
     second = logits([0.7, 0.3], [0.1, 0.9], [0.2, 0.8])
-    found = class_opinion([first, second])
+    result = combine_classes([first, second])
     # Means: 0.8 0.2; 0.2 0.8; 0.4 0.6, where the first model says class 0.
-    assert found.values.tolist() == [0, 1, 1]
-    np.testing.assert_allclose(found.certainty, [0.8, 0.8, 0.6])
-    assert found.agreed.tolist() == [True, True, False]
+    assert result.values.tolist() == [0, 1, 1]
+    np.testing.assert_allclose(result.certainty, [0.8, 0.8, 0.6])
+    assert result.agreed.tolist() == [True, True, False]
 
 
-def test_models_of_numbers_are_averaged_and_their_spread_is_that_of_a_sample():
-    found = number_opinion([np.array([[6.0], [5.0]]), np.array([[7.0], [5.0]]), np.array([[8.0], [5.0]])])
+def test_numbers_are_averaged_with_the_sample_standard_deviation_as_spread():
+    result = combine_numbers([np.array([[6.0], [5.0]]), np.array([[7.0], [5.0]]), np.array([[8.0], [5.0]])])
     # (1 + 0 + 1) / 2 is 1.
-    assert found.values.tolist() == [7.0, 5.0]
-    assert found.certainty.tolist() == [1.0, 0.0]
-    assert found.is_spread
+    assert result.values.tolist() == [7.0, 5.0]
+    assert result.certainty.tolist() == [1.0, 0.0]
+    assert result.is_spread
 
 
-def test_the_threshold_itself_is_kept_and_disagreement_is_not():
-    fates = decide(
-        opinion([0, 1, 0, 1], [0.9, 0.89, 0.99, float("nan")], agreed=[True, True, False, True]),
+def test_a_certainty_equal_to_the_threshold_is_kept_but_disagreement_is_not():
+    outcomes = decide(
+        combined([0, 1, 0, 1], [0.9, 0.89, 0.99, float("nan")], agreed=[True, True, False, True]),
         [None] * 4,
         SelectionRule(0.9),
     )
-    assert fates == ["kept", "below_threshold", "disagreement", "not_finite"]
-    fates = decide(opinion([6.5, 6.0], [0.2, 0.3], is_spread=True), [None, None], SelectionRule(0.2))
-    assert fates == ["kept", "above_threshold"]
+    assert outcomes == ["kept", "below_threshold", "disagreement", "not_finite"]
+    outcomes = decide(combined([6.5, 6.0], [0.2, 0.3], is_spread=True), [None, None], SelectionRule(0.2))
+    assert outcomes == ["kept", "above_threshold"]
 
 
-def test_the_most_certain_of_a_class_and_of_all_are_kept_and_earlier_ones_of_equals():
-    said = opinion([0, 0, 0, 1, 1], [0.95, 0.97, 0.95, 0.91, 0.99])
-    assert decide(said, [None] * 5, SelectionRule(0.9, max_per_class=2)) == [
+def test_limits_keep_the_most_certain_rows_and_earlier_ones_of_equal_rows():
+    values = combined([0, 0, 0, 1, 1], [0.95, 0.97, 0.95, 0.91, 0.99])
+    assert decide(values, [None] * 5, SelectionRule(0.9, max_per_class=2)) == [
         "kept",
         "kept",
         "over_max_per_class",
         "kept",
         "kept",
     ]
-    assert decide(said, [None] * 5, SelectionRule(0.9, limit=3)) == ["kept", "kept", "over_limit", "over_limit", "kept"]
-    spread = opinion([1.0, 2.0, 3.0], [0.3, 0.1, 0.2], is_spread=True)
+    assert decide(values, [None] * 5, SelectionRule(0.9, limit=3)) == [
+        "kept",
+        "kept",
+        "over_limit",
+        "over_limit",
+        "kept",
+    ]
+    spread = combined([1.0, 2.0, 3.0], [0.3, 0.1, 0.2], is_spread=True)
     assert decide(spread, [None] * 3, SelectionRule(1.0, limit=2)) == ["over_limit", "kept", "kept"]
 
 
-def test_rows_that_are_out_take_no_place_of_others():
-    said = opinion([0, 0, 0], [0.99, 0.98, 0.97])
-    assert decide(said, ["in_test", None, None], SelectionRule(0.9, limit=1)) == ["in_test", "kept", "over_limit"]
+def test_excluded_rows_do_not_count_for_limits():
+    values = combined([0, 0, 0], [0.99, 0.98, 0.97])
+    assert decide(values, ["in_test", None, None], SelectionRule(0.9, limit=1)) == ["in_test", "kept", "over_limit"]
 
 
-def test_the_histogram_counts_what_was_asked_of():
-    bins = histogram(opinion([0, 0, 1], [0.97, 1.0, 0.52]), np.array([True, True, False]))
+def test_the_histogram_counts_only_predicted_rows():
+    bins = histogram(combined([0, 0, 1], [0.97, 1.0, 0.52]), np.array([True, True, False]))
     assert len(bins) == 20
-    assert [each["num_rows"] for each in bins if each["num_rows"]] == [2]
+    assert [bin_counts["num_rows"] for bin_counts in bins if bin_counts["num_rows"]] == [2]
     assert (bins[-1]["from"], bins[-1]["to"]) == (pytest.approx(0.95), 1.0)
 
 
 def test_predictions_that_are_not_finite_are_counted_and_in_no_bin():
-    numbers = number_opinion([np.array([[1.0], [np.nan], [np.inf]]), np.array([[3.0], [1.0], [1.0]])])
-    fates = decide(numbers, [None] * 3, SelectionRule(threshold=2.0))
-    assert fates == ["kept", "not_finite", "not_finite"]
+    numbers = combine_numbers([np.array([[1.0], [np.nan], [np.inf]]), np.array([[3.0], [1.0], [1.0]])])
+    outcomes = decide(numbers, [None] * 3, SelectionRule(threshold=2.0))
+    assert outcomes == ["kept", "not_finite", "not_finite"]
     bins = histogram(numbers, np.ones(3, dtype=bool))
-    assert sum(each["num_rows"] for each in bins) == 1
+    assert sum(bin_counts["num_rows"] for bin_counts in bins) == 1
     assert bins[-1]["to"] == pytest.approx(2**0.5)  # of 1 and 3
-    classes = class_opinion([np.array([[np.nan, 0.0], [9.0, 0.0]])])
+    classes = combine_classes([np.array([[np.nan, 0.0], [9.0, 0.0]])])
     assert decide(classes, [None] * 2, SelectionRule(threshold=0.9)) == ["not_finite", "kept"]
 
 
@@ -121,17 +135,17 @@ def hashes(*texts):
     return sorted(text_hashes(Samples(list(texts), None, None, None, np.arange(len(texts)), None, {})).tolist())
 
 
-def test_texts_of_a_run_are_those_that_it_kept_and_those_of_its_files(run):
+def test_texts_of_a_run_come_from_its_folder_and_its_files(run):
     (run.parent / "train.csv").unlink()  # not needed: the run kept what it was trained on
     seen = seen_texts(run)
     assert list(seen) == ["train", "test"]
     assert sorted(seen["train"].hashes.tolist()) == hashes("a film", "b film")
     assert seen["test"].hashes.tolist() == hashes("c film")
     assert seen["train"].unknown is None
-    assert "not what it was" in seen["test"].unknown  # the fingerprint in the record is another
+    assert seen["test"].unknown is not None  # the fingerprint in the record is another
 
 
-def test_further_sets_are_read_again_with_and_without_a_test(run):
+def test_extra_sets_are_read_again_with_and_without_a_test(run):
     record = json.loads((run / "run.json").read_text())
     (run.parent / "extra.csv").write_text("text,label\nd film,bad\n")
     data = record["config"]["data"]
@@ -145,13 +159,13 @@ def test_further_sets_are_read_again_with_and_without_a_test(run):
     assert seen["hard"].unknown is None
     (run.parent / "extra.csv").unlink()
     assert "extra.csv" in seen_texts(run)["hard"].unknown
-    assert seen_fate("hard") == seen_fate("extra") == "in_extra"
+    assert seen_outcome("hard") == seen_outcome("extra") == "in_extra"
 
 
-def test_what_cannot_be_told_is_said(run, tmp_path):
+def test_unknown_texts_have_a_reason(run, tmp_path):
     (tmp_path / "test.csv").unlink()
     assert "cannot be read again" in seen_texts(run)["test"].unknown
-    assert all("not a run" in each.unknown for each in seen_texts(None).values())
+    assert all("not a run" in texts.unknown for texts in seen_texts(None).values())
     (run / "run.json").write_text("{}")
     with raises_code("run.damaged"):
         seen_texts(run)

@@ -9,7 +9,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from paratune.infer import pseudo_perplexity
 from paratune.infer.pseudo_perplexity import pseudo_perplexities
-from paratune.infer.trained import Named, load_trained
+from paratune.infer.trained import NamedColumns, load_trained
 
 SENTENCES = ["the story was very good", "one", "a bad story and a good story and one two"]
 
@@ -35,28 +35,30 @@ def one_by_one(folder: str, sentence: str) -> float:
 
 
 @pytest.mark.parametrize("at_once", [1, 16, 4096])
-def test_it_is_what_transformers_gives_token_by_token(folder: str, at_once: int, monkeypatch: pytest.MonkeyPatch):
+def test_perplexities_equal_those_of_transformers_token_by_token(
+    folder: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(pseudo_perplexity, "TOKENS_AT_ONCE", at_once)
-    found = pseudo_perplexities(load_trained(folder, Named(text="text"), "cpu"), SENTENCES)
-    assert found == pytest.approx([one_by_one(folder, sentence) for sentence in SENTENCES], rel=1e-4)
+    perplexities = pseudo_perplexities(load_trained(folder, NamedColumns(text="text"), "cpu"), SENTENCES)
+    assert perplexities == pytest.approx([one_by_one(folder, sentence) for sentence in SENTENCES], rel=1e-4)
 
 
-def test_a_model_that_knows_nothing_is_as_perplexed_as_it_has_words(folder: str):
-    trained = load_trained(folder, Named(text="text"), "cpu")
+def test_a_uniform_model_has_the_perplexity_of_its_vocabulary_size(folder: str):
+    trained = load_trained(folder, NamedColumns(text="text"), "cpu")
     with torch.no_grad():
         trained.model.hf.get_output_embeddings().weight.zero_()
         trained.model.hf.get_output_embeddings().bias.zero_()
     assert pseudo_perplexities(trained, SENTENCES[:1]) == pytest.approx([trained.model.hf.config.vocab_size])
 
 
-def test_sentences_that_cannot_be_read_have_none(folder: str):
-    trained = load_trained(folder, Named(text="text"), "cpu")
-    found = pseudo_perplexities(trained, ["", "good " * 100, "good"])
-    assert found[:2] == [None, None]
-    assert found[2] is not None
+def test_empty_and_too_long_sentences_have_no_perplexity(folder: str):
+    trained = load_trained(folder, NamedColumns(text="text"), "cpu")
+    perplexities = pseudo_perplexities(trained, ["", "good " * 100, "good"])
+    assert perplexities[:2] == [None, None]
+    assert perplexities[2] is not None
 
 
 def test_another_kind_of_model_is_refused(tmp_path: Path):
     tiny_model(tmp_path / "model")
     with raises_code("task.unsupported", kind="classification"):
-        pseudo_perplexities(load_trained(str(tmp_path / "model"), Named(text="text"), "cpu"), ["a"])
+        pseudo_perplexities(load_trained(str(tmp_path / "model"), NamedColumns(text="text"), "cpu"), ["a"])

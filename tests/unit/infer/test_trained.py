@@ -14,13 +14,13 @@ from tiny_data import tiny_collator
 from transformers import BertModel
 
 from paratune.errors import CheckpointError, ConfigError
-from paratune.infer.trained import ForwardOnly, Named, TrainedModel, load_trained
+from paratune.infer.trained import ForwardOnly, NamedColumns, TrainedModel, load_trained
 from paratune.models.files import TASK_FILE
 from paratune.precision import POLICIES
 from paratune.records import RUN_FILE
 
-NONE = Named()
-TEXT = Named(text="sentence")
+NONE = NamedColumns()
+TEXT = NamedColumns(text="sentence")
 RECORD: dict[str, Any] = {
     "schema_version": 1,
     "task": {"kind": "classification", "labels": {"0": "no", "1": "yes"}},
@@ -44,19 +44,21 @@ def write(folder: Path, record: Any) -> None:
     (folder / TASK_FILE).write_text(json.dumps(record))
 
 
-def said(target: Path | str, named: Named = TEXT, device: str = "cpu", error: type[Exception] = ConfigError) -> str:
+def said(
+    target: Path | str, named: NamedColumns = TEXT, device: str = "cpu", error: type[Exception] = ConfigError
+) -> str:
     with pytest.raises(error) as caught:
         load_trained(str(target), named, device)
     return str(caught.value)
 
 
-def test_the_place_of_an_answer_is_for_questions(tmp_path: Path):
+def test_answer_start_is_only_for_question_answering(tmp_path: Path):
     tiny_model(tmp_path)
     with raises_code("cli.no_effect", "--answer-start"):
-        load_trained(str(tmp_path), Named("sentence", answer_start="y"), "cpu")
+        load_trained(str(tmp_path), NamedColumns("sentence", answer_start="y"), "cpu")
 
 
-def test_a_folder_of_paratune_knows_all_that_is_needed(folder: Path):
+def test_a_folder_of_paratune_has_all_settings(folder: Path):
     trained = load_trained(str(folder), NONE, "cpu")
     assert trained.names == ["no", "yes"]
     assert (trained.columns.text, trained.columns.text_pair, trained.columns.label) == ("review", "answer", "stars")
@@ -65,12 +67,12 @@ def test_a_folder_of_paratune_knows_all_that_is_needed(folder: Path):
     assert not trained.model.hf.training
 
 
-def test_columns_of_the_command_line_go_first(folder: Path):
-    columns = load_trained(str(folder), Named(text="body", label="grade"), "cpu").columns
+def test_columns_of_the_command_line_have_priority(folder: Path):
+    columns = load_trained(str(folder), NamedColumns(text="body", label="grade"), "cpu").columns
     assert (columns.text, columns.text_pair, columns.label) == ("body", "answer", "grade")
 
 
-def test_a_run_stands_for_its_model(folder: Path):
+def test_a_run_folder_loads_its_model(folder: Path):
     (folder.parent / RUN_FILE).write_text("{}")
     assert load_trained(str(folder.parent), NONE, "cpu").names == ["no", "yes"]
 
@@ -80,10 +82,10 @@ def test_a_run_that_is_not_finished_has_no_model(tmp_path: Path):
     text = said(tmp_path, error=CheckpointError)
     assert f"{tmp_path} is a run without a model: it is not finished; continue it with --resume" in text
     (tmp_path / RUN_FILE).write_text('{"kind": "probe"}')
-    assert f"{tmp_path} is a probe, of which no model is saved" in said(tmp_path, error=CheckpointError)
+    assert f"{tmp_path} is a probe" in said(tmp_path, error=CheckpointError)
 
 
-def test_a_model_from_elsewhere_shows_its_task_by_its_configuration(tmp_path: Path):
+def test_the_task_of_another_programs_model_comes_from_its_configuration(tmp_path: Path):
     tiny_model(tmp_path / "model", num_labels=3, max_length=33)
     trained = load_trained(str(tmp_path / "model"), TEXT, "cpu")
     assert trained.names == ["LABEL_0", "LABEL_1", "LABEL_2"]
@@ -93,7 +95,7 @@ def test_a_model_from_elsewhere_shows_its_task_by_its_configuration(tmp_path: Pa
     assert load_trained(str(tmp_path / "one"), TEXT, "cpu").model.task_kind == "regression"
 
 
-def test_a_model_from_elsewhere_needs_the_column_of_the_text(tmp_path: Path):
+def test_another_programs_model_needs_the_option_for_the_text_column(tmp_path: Path):
     tiny_model(tmp_path / "model")
     assert "does not record which column has the text; name it with --text COLUMN" in said(tmp_path / "model", NONE)
 
@@ -102,10 +104,10 @@ def test_a_model_without_a_head_is_refused(tmp_path: Path):
     BertModel(tiny_config()).save_pretrained(tmp_path / "model")
     tiny_tokenizer(tmp_path / "model")
     text = said(tmp_path / "model")
-    assert "is not trained for this task: it has no weights for classifier.bias, classifier.weight" in text
+    assert "was not trained for this task: it has no weights for classifier.bias, classifier.weight" in text
 
 
-def test_a_model_from_elsewhere_may_give_several_labels_to_a_text(tmp_path: Path):
+def test_another_programs_multi_label_model_is_recognised(tmp_path: Path):
     tiny_model(tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     config["problem_type"] = "multi_label_classification"
@@ -123,25 +125,25 @@ def test_a_model_from_elsewhere_may_give_several_labels_to_a_text(tmp_path: Path
         {**RECORD, "task": {"kind": "translation"}},
     ],
 )
-def test_a_damaged_record_beside_the_model_is_named(folder: Path, record: Any):
+def test_a_damaged_record_next_to_the_model_is_an_error(folder: Path, record: Any):
     write(folder, record)
     text = said(folder, error=CheckpointError)
     assert TASK_FILE in text
     assert "is damaged" in text
 
 
-def test_columns_that_are_none_are_refused(folder: Path):
+def test_invalid_columns_in_the_record_are_refused(folder: Path):
     write(folder, {**RECORD, "columns": {"text": 5}})
     assert "its columns cannot be used" in said(folder, NONE)
 
 
-def test_a_gpu_that_is_not_there_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_gpu_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "--device cuda: PyTorch sees no GPU here" in said(folder, NONE, "cuda")
     assert load_trained(str(folder), NONE, "auto").device == torch.device("cpu")
 
 
-def test_applying_gives_the_outputs_of_each_row_in_order(folder: Path):
+def test_apply_returns_the_outputs_of_each_row_in_order(folder: Path):
     trained = load_trained(str(folder), NONE, "cpu")
     collator = tiny_collator(7)
 
@@ -160,7 +162,7 @@ def test_applying_gives_the_outputs_of_each_row_in_order(folder: Path):
     assert len(done) > 1
 
 
-def test_forward_only_is_one_process_in_eval_mode(folder: Path):
+def test_forward_only_runs_in_eval_mode_in_one_process(folder: Path):
     trained: TrainedModel = load_trained(str(folder), NONE, "cpu")
     trained.model.train()
     runner = ForwardOnly(trained.model, POLICIES["bf16"], torch.device("cpu"))
@@ -173,31 +175,35 @@ def test_forward_only_is_one_process_in_eval_mode(folder: Path):
 
 
 @pytest.mark.parametrize("name", ["fp16", "tf32"])
-def test_a_model_of_a_precision_for_gpus_can_be_used_without_one(
+def test_a_model_trained_in_a_gpu_precision_can_be_used_on_a_cpu(
     folder: Path, name: str, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.INFO, "paratune")
     write(folder, {**RECORD, "precision": name})
     assert load_trained(str(folder), NONE, "cpu").precision is POLICIES["fp32"]
-    assert f"trained with precision: {name}, which cpu does not do well here; fp32 is used" in caplog.text
+    assert f"precision: {name}" in caplog.text
+    assert "fp32" in caplog.text
 
 
-def test_a_masked_lm_from_elsewhere_is_one(tmp_path: Path):
+def test_another_programs_masked_lm_is_recognised(tmp_path: Path):
     tiny_masked_lm(tmp_path / "model")
     trained = load_trained(str(tmp_path / "model"), TEXT, "cpu")
     assert (trained.model.task_kind, trained.names, trained.columns.label) == ("mlm", [], None)
-    for option, named in (("--label y", Named("sentence", label="y")), ("--text-pair b", Named("sentence", "b"))):
+    for option, named in (
+        ("--label y", NamedColumns("sentence", label="y")),
+        ("--text-pair b", NamedColumns("sentence", "b")),
+    ):
         assert f"{option} has no effect on {tmp_path / 'model'}" in said(tmp_path / "model", named)
 
 
 @pytest.mark.parametrize("names", [["BertForPreTraining"], ["BertWithLMHeadModel"], None])
-def test_a_masked_lm_is_one_by_whatever_name(tmp_path: Path, names: list[str] | None):
+def test_a_masked_lm_is_recognised_by_any_architecture_name(tmp_path: Path, names: list[str] | None):
     tiny_masked_lm(tmp_path / "model")
     rename(tmp_path / "model", names)
     assert load_trained(str(tmp_path / "model"), TEXT, "cpu").model.task_kind == "mlm"
 
 
-def test_a_classifier_without_a_name_is_one(tmp_path: Path):
+def test_a_classifier_without_an_architecture_name_is_recognised(tmp_path: Path):
     tiny_model(tmp_path / "model")
     rename(tmp_path / "model", None)
     assert load_trained(str(tmp_path / "model"), TEXT, "cpu").model.task_kind == "classification"
@@ -208,9 +214,9 @@ def rename(folder: Path, names: list[str] | None) -> None:
     (folder / "config.json").write_text(json.dumps({**config, "architectures": names}))
 
 
-def test_an_encoder_without_a_head_fills_no_masks_in(tmp_path: Path):
+def test_an_encoder_without_a_head_is_not_a_masked_lm(tmp_path: Path):
     folder = tmp_path / "model"
     BertModel(tiny_config()).save_pretrained(folder)
     tiny_tokenizer(folder)
     write(folder, {**RECORD, "task": {"kind": "mlm"}, "columns": {"text": "text"}})
-    assert "is not trained for this task: it has no weights for cls.predictions.bias" in said(folder)
+    assert "was not trained for this task: it has no weights for cls.predictions.bias" in said(folder)

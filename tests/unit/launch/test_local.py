@@ -102,7 +102,7 @@ def test_all_well_is_0_and_each_process_knows_its_place(run: Run, tmp_path: Path
     assert all(int(place[5]) >= 1 for place in places)
 
 
-def test_threads_are_shared_between_the_processes_unless_they_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_threads_are_divided_unless_they_are_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(local, "usable_cores", lambda: 8.5)  # a container's quota may be a fraction
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert local._environment(0, 3, tmp_path)["OMP_NUM_THREADS"] == "2"
@@ -119,8 +119,8 @@ def test_processes_do_not_find_modules_in_the_working_directory(tmp_path: Path, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     python = PROGRAM[: PROGRAM.index("-m")]
-    found = subprocess.run([*python, "-c", "import shadow"], capture_output=True, text=True)
-    assert "No module named 'shadow'" in found.stderr
+    result = subprocess.run([*python, "-c", "import shadow"], capture_output=True, text=True)
+    assert "No module named 'shadow'" in result.stderr
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert subprocess.run([*python, "-c", "import shadow"]).returncode == 0
 
@@ -136,7 +136,7 @@ def test_only_rank_0_speaks_when_all_is_well(run: Run, capfd: pytest.CaptureFixt
     assert (spoken.out, spoken.err) == ("out 0\n", "err 0\n")
 
 
-def test_the_code_and_the_words_of_the_rank_that_failed_come_through(run: Run, capfd: pytest.CaptureFixture[str]):
+def test_the_exit_code_and_messages_of_the_failed_rank_are_reported(run: Run, capfd: pytest.CaptureFixture[str]):
     code = run(
         """
         if rank == 1:
@@ -148,19 +148,19 @@ def test_the_code_and_the_words_of_the_rank_that_failed_come_through(run: Run, c
         grace_s=0.5,
     )
     assert code == 3
-    said = capfd.readouterr().err
-    assert "rank 1 of 2 ended with exit code 3; the others were ended" in said
-    assert "error: train.csv is not there" in said
+    message = capfd.readouterr().err
+    assert "rank 1 of 2 ended with exit code 3; the others were ended" in message
+    assert "error: train.csv is not there" in message
 
 
-def test_all_stacks_of_a_rank_that_crashed_come_through(run: Run, capfd: pytest.CaptureFixture[str]):
+def test_all_stacks_of_a_crashed_rank_are_printed(run: Run, capfd: pytest.CaptureFixture[str]):
     crash = "if rank == 1:\n    print(*range(250), sep='\\n', file=sys.stderr, flush=True)\n    os.abort()\n"
     run(f"{crash}rest()", grace_s=0.5)
-    said = capfd.readouterr().err.splitlines()
-    assert said[said.index("0") :] == [str(number) for number in range(250)]
+    message = capfd.readouterr().err.splitlines()
+    assert message[message.index("0") :] == [str(number) for number in range(250)]
 
 
-def test_what_all_ranks_find_wrong_is_said_once(run: Run, capfd: pytest.CaptureFixture[str]):
+def test_a_problem_of_all_ranks_is_printed_once(run: Run, capfd: pytest.CaptureFixture[str]):
     assert run("print('error: no such column', file=sys.stderr); sys.exit(3)") == 3
     assert capfd.readouterr().err == "error: no such column\n"
 
@@ -188,9 +188,9 @@ def test_a_rank_that_dies_ends_the_others_quickly_and_is_named(
     body = f"if rank == 0:\n    {rest}\nwait_for('ready0')\nready()\n{death}\n"
     code = run(body, grace_s=0.5 if others in ("hear", "are deaf") else PATIENCE_S)
     assert time.monotonic() - begin < PATIENCE_S
-    expected, said = DEATHS[death]
+    expected, message = DEATHS[death]
     assert code == expected
-    assert said in capfd.readouterr().err
+    assert message in capfd.readouterr().err
     assert not is_alive(int((tmp_path / "ready0").read_text()))
 
 
@@ -243,8 +243,9 @@ def poke(tmp_path: Path) -> Iterator[Callable[..., None]]:
         poker.wait()
 
 
+@pytest.mark.usefixtures("default_sighup")
 @pytest.mark.parametrize("number", local.STOP_SIGNALS)
-def test_signals_are_passed_on_and_75_comes_back(
+def test_signals_are_forwarded_and_75_is_returned(
     run: Run, poke: Callable[..., None], tmp_path: Path, number: signal.Signals
 ):
     before = signal.getsignal(number)
@@ -266,7 +267,7 @@ def test_signals_are_passed_on_and_75_comes_back(
     assert signal.getsignal(number) == before
 
 
-def test_a_signal_that_comes_before_a_rank_listens_is_kept_for_it(run: Run, poke: Callable[..., None], tmp_path: Path):
+def test_a_signal_before_the_handler_is_delivered_later(run: Run, poke: Callable[..., None], tmp_path: Path):
     poke(signal.SIGUSR1)
     code = run(
         """
@@ -284,7 +285,7 @@ def test_a_signal_that_comes_before_a_rank_listens_is_kept_for_it(run: Run, poke
     assert (tmp_path / "got1").exists()
 
 
-def test_a_stop_that_one_rank_alone_heard_ends_all(run: Run, poke: Callable[..., None]):
+def test_a_signal_to_one_rank_stops_all(run: Run, poke: Callable[..., None]):
     poke(signal.SIGTERM, to="0")
     code = run(
         """
@@ -297,9 +298,7 @@ def test_a_stop_that_one_rank_alone_heard_ends_all(run: Run, poke: Callable[...,
 
 
 @pytest.mark.parametrize("stopped", [0, 1])
-def test_a_rank_that_lost_one_which_was_stopped_has_not_failed(
-    run: Run, capfd: pytest.CaptureFixture[str], stopped: int
-):
+def test_a_rank_that_lost_a_stopped_rank_has_not_failed(run: Run, capfd: pytest.CaptureFixture[str], stopped: int):
     """As where a signal ends one rank while they find each other."""
     code = run(
         f"""
@@ -458,7 +457,7 @@ def test_a_checkpoint_that_takes_long_is_waited_for(run: Run, poke: Callable[...
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
-def test_when_the_launcher_is_killed_no_process_stays_behind(tmp_path: Path):
+def test_no_process_survives_the_launcher(tmp_path: Path):
     body = "listen(); ready(); rest()"
     code = (
         f"from paratune.launch.local import launch; launch([{str(tmp_path)!r}], 2, program={program(tmp_path, body)!r})"
@@ -474,7 +473,7 @@ def test_when_the_launcher_is_killed_no_process_stays_behind(tmp_path: Path):
     wait_for(lambda: not any(is_alive(pid) for pid in pids))
 
 
-def test_one_process_that_fails_speaks_for_itself(run: Run, capfd: pytest.CaptureFixture[str]):
+def test_a_single_failed_process_prints_its_own_error(run: Run, capfd: pytest.CaptureFixture[str]):
     assert run("print('error: that', file=sys.stderr); sys.exit(2)", 1) == 2
     assert capfd.readouterr().err == "error: that\n"
 

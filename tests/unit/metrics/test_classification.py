@@ -1,4 +1,4 @@
-"""Expected values are counted by hand in the comments, or come from scikit-learn called as its manual shows."""
+"""Expected values are counted by hand in the comments, or come from scikit-learn, called as in its manual."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from paratune.metrics.classification import NAMES, classification_scores, confusion
+from paratune.metrics.classification import NAMES, OF_CLASSES, classification_scores, confusion
 
 
 def logits_of(predictions, num_classes):
@@ -52,7 +52,31 @@ def test_scores_equal_scikit_learn(data, num_classes, num_samples):
     for name, value in expected.items():
         assert scores[name] == pytest.approx(value), name
     assert tuple(scores) == NAMES
-    assert all(type(value) is float for value in scores.values())
+    assert all(type(scores[name]) is float for name in OF_CLASSES)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.integers(2, 5), st.integers(1, 60), st.booleans(), st.integers(0, 2**31))
+def test_ranking_scores_equal_scikit_learn(num_classes, num_samples, has_ties, seed):
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, num_classes, num_samples)
+    logits = generator.normal(size=(num_samples, num_classes)) + np.eye(num_classes)[labels]
+    logits = np.round(logits) if has_ties else logits
+    scores = classification_scores(logits, labels)
+    if len(set(labels)) < num_classes:
+        assert (scores["roc_auc"], scores["average_precision"]) == (None, None)
+        return
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    shares = np.round(shares, 12)  # ties stay ties
+    asked = shares[:, 1] if num_classes == 2 else shares
+    assert scores["roc_auc"] == pytest.approx(metrics.roc_auc_score(labels, asked, multi_class="ovr"))
+    assert scores["average_precision"] == pytest.approx(metrics.average_precision_score(labels, asked))
+
+
+def test_confident_predictions_keep_their_order():
+    # In float32, the probabilities of class 1 are 1.0 in all three rows.
+    logits = np.array([[0, 30], [0, 40], [0, 35]], dtype=np.float32)
+    assert classification_scores(logits, [0, 1, 1])["roc_auc"] == 1.0
 
 
 def test_matthews_of_three_classes_follows_gorodkin():
@@ -83,15 +107,15 @@ def test_no_samples_and_nan_logits_are_unknown():
 @pytest.mark.parametrize(
     ("logits", "labels", "offending"),
     [
-        ([[0.0, 1.0]], [2], "labels hold 2"),
-        ([[0.0, 1.0]], [-1], "labels hold -1"),
+        ([[0.0, 1.0]], [2], "labels contain 2"),
+        ([[0.0, 1.0]], [-1], "labels contain -1"),
         ([[0.0, 1.0]], [0.5], "float64"),
         ([[0.0, 1.0]], [0, 1], "2 labels, but logits of 1"),
         ([0.0, 1.0], [0, 1], r"\(2,\)"),
         ([[0.0], [1.0]], [0, 0], r"\(2, 1\)"),
     ],
 )
-def test_what_does_not_fit_is_named(logits, labels, offending):
+def test_wrong_shapes_and_values_are_an_error(logits, labels, offending):
     with pytest.raises(ValueError, match=offending):
         classification_scores(logits, labels)
 
@@ -105,8 +129,8 @@ def test_confusion_of_one_class_and_of_nothing():
     assert confusion([], [], 2) == [[0, 0], [0, 0]]
 
 
-def test_confusion_refuses_what_it_cannot_count():
-    with pytest.raises(ValueError, match="predictions hold 3"):
+def test_confusion_raises_for_wrong_shapes_and_values():
+    with pytest.raises(ValueError, match="predictions contain 3"):
         confusion([0], [3], 3)
     with pytest.raises(ValueError, match="2 labels, but 1 predictions"):
         confusion([0, 1], [0], 2)

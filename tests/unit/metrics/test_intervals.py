@@ -9,9 +9,9 @@ def test_a_union_covers_each_time_once():
     assert length(union([(0, 2), (1, 3), (5, 6)])) == 4
 
 
-def test_an_intersection_is_what_both_cover():
-    one, other = [(0, 4), (6, 10)], [(1, 2), (3, 7), (9, 12)]
-    assert intersection(one, other) == [(1, 2), (3, 4), (6, 7), (9, 10)]
-    assert intersection(other, one) == intersection(one, other)
-    assert intersection(one, []) == []
+def test_an_intersection_is_the_time_in_both():
+    first, other = [(0, 4), (6, 10)], [(1, 2), (3, 7), (9, 12)]
+    assert intersection(first, other) == [(1, 2), (3, 4), (6, 7), (9, 10)]
+    assert intersection(other, first) == intersection(first, other)
+    assert intersection(first, []) == []
     assert intersection([(0, 1)], [(1, 2)]) == []

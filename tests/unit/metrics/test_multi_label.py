@@ -9,25 +9,25 @@ LOGITS = np.array([[2.0, -1.0, -3.0], [-1.0, -2.0, -4.0], [3.0, 1.0, -2.0], [1.0
 """Predicted at one half: {0}, {}, {0, 1}, {0, 1}."""
 
 
-def test_scores_are_those_written_out():
-    found = multi_label_scores(LOGITS, LABELS)
+def test_scores_equal_the_definitions():
+    actual = multi_label_scores(LOGITS, LABELS)
     # True positives 1 + 2 + 1, false positives 0 + 0 + 1, false negatives 1 + 0 + 0: 2 * 4 / (2 * 4 + 1 + 1).
-    assert found["f1_micro"] == pytest.approx(0.8)
+    assert actual["f1_micro"] == pytest.approx(0.8)
     # By class: 2 * 2 / (4 + 1) = 0.8, 2 * 2 / 4 = 1, and none found of the third.
-    assert found["f1_macro"] == pytest.approx((0.8 + 1.0 + 0.0) / 3)
-    assert found["f1_weighted"] == pytest.approx((2 * 0.8 + 2 * 1.0 + 1 * 0.0) / 5)
+    assert actual["f1_macro"] == pytest.approx((0.8 + 1.0 + 0.0) / 3)
+    assert actual["f1_weighted"] == pytest.approx((2 * 0.8 + 2 * 1.0 + 1 * 0.0) / 5)
     # By row: 2 / 3, right about nothing, 1, 2 / 3.
-    assert found["f1_samples"] == pytest.approx((2 / 3 + 1 + 1 + 2 / 3) / 4)
-    assert found["accuracy"] == pytest.approx(2 / 4)
-    assert found["hamming_loss"] == pytest.approx(2 / 12)
-    assert list(found) == list(NAMES)
+    assert actual["f1_samples"] == pytest.approx((2 / 3 + 1 + 1 + 2 / 3) / 4)
+    assert actual["accuracy"] == pytest.approx(2 / 4)
+    assert actual["hamming_loss"] == pytest.approx(2 / 12)
+    assert list(actual) == list(NAMES)
 
 
-def test_ranks_are_scored_as_scikit_learn_does():
-    found = multi_label_scores(LOGITS, LABELS)
-    assert found["roc_auc"] == pytest.approx(metrics.roc_auc_score(LABELS, LOGITS, average="macro"))
+def test_ranking_scores_equal_scikit_learn():
+    actual = multi_label_scores(LOGITS, LABELS)
+    assert actual["roc_auc"] == pytest.approx(metrics.roc_auc_score(LABELS, LOGITS, average="macro"))
     wanted = metrics.average_precision_score(LABELS, LOGITS, average="macro")
-    assert found["average_precision"] == pytest.approx(wanted)
+    assert actual["average_precision"] == pytest.approx(wanted)
 
 
 def test_classes_that_all_or_no_rows_have_do_not_count_in_ranks():
@@ -41,16 +41,16 @@ def test_classes_that_all_or_no_rows_have_do_not_count_in_ranks():
     assert alone["average_precision"] is None
 
 
-def test_a_lower_threshold_finds_more():
+def test_a_lower_threshold_predicts_more_classes():
     # ln(0.04 / 0.96) = -3.18, so all but -4 and -5: {0, 1, 2}, {0, 1}, {0, 1, 2}, {0, 1}.
-    found = multi_label_scores(LOGITS, LABELS, threshold=0.04)
+    actual = multi_label_scores(LOGITS, LABELS, threshold=0.04)
     # True positives 2 + 0 + 2 + 1, false positives 1 + 2 + 1 + 1, nothing missed: 2 * 5 / (2 * 5 + 5).
-    assert found["f1_micro"] == pytest.approx(2 / 3)
-    assert found["hamming_loss"] == pytest.approx(5 / 12)
-    assert found["accuracy"] == 0
+    assert actual["f1_micro"] == pytest.approx(2 / 3)
+    assert actual["hamming_loss"] == pytest.approx(5 / 12)
+    assert actual["accuracy"] == 0
 
 
-def test_what_cannot_be_scored_is_none_or_an_error():
+def test_undefined_scores_are_none_and_wrong_input_is_an_error():
     assert set(multi_label_scores(np.zeros((0, 2)), np.zeros((0, 2))).values()) == {None}
     assert set(multi_label_scores(np.full((1, 2), np.nan), np.zeros((1, 2))).values()) == {None}
     with pytest.raises(ValueError, match=r"labels \(4,\)"):

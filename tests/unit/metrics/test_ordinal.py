@@ -9,16 +9,16 @@ LOGITS = np.array([[1.0 if rank > above else -1.0 for above in range(3)] for ran
 """Four classes."""
 
 
-def test_scores_are_those_written_out():
-    found = ordinal_scores(LOGITS, LABELS)
+def test_scores_equal_the_definitions():
+    actual = ordinal_scores(LOGITS, LABELS)
     # Distances 0, 1, 0, 2, 0.
-    assert found["accuracy"] == pytest.approx(3 / 5)
-    assert found["mae"] == pytest.approx(3 / 5)
-    assert found["within_one"] == pytest.approx(4 / 5)
+    assert actual["accuracy"] == pytest.approx(3 / 5)
+    assert actual["mae"] == pytest.approx(3 / 5)
+    assert actual["within_one"] == pytest.approx(4 / 5)
     # Squared distances observed: 1 + 4 = 5. By chance: the sum over all 25 pairs of a label (0, 1, 1, 2, 2) and a
     # prediction (0, 1, 1, 2, 3) of their squared distance, over 5: labels 0: 15, 1 twice: 6 each, 2 twice: 7 each.
-    assert found["qwk"] == pytest.approx(1 - 5 / ((15 + 2 * 6 + 2 * 7) / 5))
-    assert list(found) == list(NAMES)
+    assert actual["qwk"] == pytest.approx(1 - 5 / ((15 + 2 * 6 + 2 * 7) / 5))
+    assert list(actual) == list(NAMES)
 
 
 def test_kappa_counts_distances_on_the_whole_scale():
@@ -27,7 +27,7 @@ def test_kappa_counts_distances_on_the_whole_scale():
     assert ordinal_scores(wider, LABELS)["qwk"] == pytest.approx(ordinal_scores(LOGITS, LABELS)["qwk"])
 
 
-def test_what_is_undefined_is_none():
+def test_undefined_scores_are_none():
     one_class = ordinal_scores(np.full((3, 2), -1.0), np.zeros(3, dtype=np.int64))
     assert one_class["accuracy"] == 1.0
     assert one_class["qwk"] is None
@@ -36,8 +36,8 @@ def test_what_is_undefined_is_none():
     assert set(ordinal_scores(np.full((1, 2), np.nan), np.zeros(1)).values()) == {None}
 
 
-def test_what_does_not_fit_is_refused():
+def test_wrong_shapes_and_labels_are_an_error():
     with pytest.raises(ValueError, match=r"labels \(4,\)"):
         ordinal_scores(LOGITS, LABELS[:4])
-    with pytest.raises(ValueError, match="from 0 to 3"):
+    with pytest.raises(ValueError, match="0 to 3"):
         ordinal_scores(LOGITS, LABELS + 3)

@@ -32,7 +32,7 @@ def test_spearman_shares_ranks_between_ties():
     assert regression_scores([5.0, 5.0, 9.0], [1.0, 2.0, 3.0])["spearman"] == pytest.approx(1.5 / (1.5 * 2) ** 0.5)
 
 
-def test_a_column_of_predictions_is_taken_as_it_is():
+def test_a_column_of_predictions_is_flattened():
     column = np.array([[2.0], [1.0], [6.0]], dtype=np.float32)
     assert regression_scores(column, [1, 2, 6]) == regression_scores([2, 1, 6], [1, 2, 6])
 
@@ -96,7 +96,7 @@ def test_constant_predictions_have_no_rank_correlation():
     assert regression_scores([3.0, 3.0, 3.0], [1.0, 2.0, 6.0])["spearman"] is None
 
 
-def test_constant_targets_explain_nothing():
+def test_constant_targets_have_no_r2():
     scores = regression_scores([1.0, 2.0, 3.0], [2.0, 2.0, 2.0])
     assert [name for name in NAMES if scores[name] is None] == [
         "r2",
@@ -108,7 +108,7 @@ def test_constant_targets_explain_nothing():
     ]
 
 
-def test_one_sample_has_errors_only():
+def test_one_sample_has_only_errors():
     scores = regression_scores([1.0], [3.0])
     assert {name: value for name, value in scores.items() if value is not None} == {"rmse": 2.0, "mse": 4.0, "mae": 2.0}
 
@@ -119,14 +119,14 @@ def test_two_samples_correlate_without_a_warning():
     assert scores["spearman"] == pytest.approx(1.0)
 
 
-def test_unknown_when_there_is_nothing_or_a_prediction_is_not_finite():
+def test_scores_are_none_without_samples_or_with_infinite_predictions():
     nothing = dict.fromkeys(NAMES)
     assert regression_scores([], []) == nothing
     assert regression_scores([1.0, float("nan")], [1.0, 2.0]) == nothing
     assert regression_scores([1.0, float("inf")], [1.0, 2.0]) == nothing
 
 
-def test_predictions_that_overflow_are_unknown_not_infinite():
+def test_scores_that_overflow_are_none():
     scores = regression_scores([1e200, -1e250, 1.0], [1.0, 2.0, 3.0])
     assert scores["mse"] is None
     assert scores["mae"] == pytest.approx(1e250 / 3)
@@ -141,7 +141,7 @@ def test_predictions_that_overflow_are_unknown_not_infinite():
         ([1.0, 2.0], [1.0, float("nan")], "nan"),
     ],
 )
-def test_what_does_not_fit_is_named(predictions, targets, offending):
+def test_wrong_shapes_and_values_are_an_error(predictions, targets, offending):
     with pytest.raises(ValueError, match=offending):
         regression_scores(predictions, targets)
 
@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_named(predictions, targets, offending):
 BANDS = NumberScale(0.5, (0.0, 9.0))
 
 
-def test_agreement_is_that_of_reported_bands():
+def test_agreement_compares_reported_bands():
     # Reported 6.5 (6.25 is a tie), 5.0, 9.0 (from 9.8), 7.0: 0, 1, 0 and 3 half bands from the targets.
     scores = regression_scores([6.25, 5.2, 9.8, 7.1], [6.5, 5.5, 9.0, 5.5], BANDS)
     assert scores["exact_agreement"] == pytest.approx(2 / 4)
@@ -170,7 +170,7 @@ def test_agreement_is_the_accuracy_of_the_classes_that_bands_are():
     assert scores["qwk"] == pytest.approx(cohen_kappa_score(true, given, labels=range(19), weights="quadratic"))
 
 
-def test_a_given_scale_takes_the_place_of_the_one_that_targets_show():
+def test_a_configured_scale_replaces_the_scale_of_the_targets():
     # Targets are integers, but half bands are reported: 5.5 is one step from 5, and not 5.
     assert regression_scores([5.4, 7.0], [5, 7])["exact_agreement"] == 1.0
     assert regression_scores([5.4, 7.0], [5, 7], BANDS)["exact_agreement"] == 0.5

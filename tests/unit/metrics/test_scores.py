@@ -16,16 +16,16 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize("task_kind", sorted(SCORES))
-def test_scores_are_the_named_metrics_but_the_loss(task_kind):
+def test_scores_are_all_metrics_without_the_loss(task_kind):
     assert (*scores(task_kind, *OUTPUTS[task_kind]), "loss") == METRICS[task_kind]
 
 
 def test_every_task_with_metrics_can_be_scored():
-    # Of a masked LM and of questions more is needed than outputs and labels: metrics/masked_lm.py, metrics/squad.py.
-    assert set(METRICS) - set(SCORES) == {"mlm", "qa"}
+    # Others need more than outputs and labels: metrics/masked_lm.py, metrics/squad.py, metrics/entities.py.
+    assert set(METRICS) - set(SCORES) == {"mlm", "qa", "token_classification"}
 
 
-def test_errors_fall_and_scores_rise():
+def test_the_direction_of_errors_is_min_and_of_scores_max():
     smaller = {"loss", "rmse", "mse", "mae", "hamming_loss", "perplexity"}
     for names in METRICS.values():
         for name in names:
@@ -56,7 +56,7 @@ def test_is_better(metric, new, old, min_delta, better):
     assert is_better(metric, new, old, min_delta) is better
 
 
-def test_importing_the_metrics_leaves_scikit_learn_alone():
+def test_importing_the_metrics_does_not_import_scikit_learn():
     # It takes a second, which only an evaluation should pay.
     code = "import sys, paratune.metrics.scores as s; assert not {'sklearn', 'scipy', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)

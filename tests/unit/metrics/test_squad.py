@@ -1,4 +1,4 @@
-"""Scores of answers: written-out arithmetic, and figures of the official script."""
+"""Scores of answers: arithmetic in the tests, and figures of the official script."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ ODDS = np.asarray([-3.0, -1.0, 2.5, 0.5, 1.0, -2.0, 0.25])
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "actual"),
     [
         ("The  Quick,\nBrown fox!", "quick brown fox"),
         ("a an the", ""),
@@ -32,11 +32,11 @@ ODDS = np.asarray([-3.0, -1.0, 2.5, 0.5, 1.0, -2.0, 0.25])
         ("state-of-the-art", "stateoftheart"),
     ],
 )
-def test_texts_are_normalised_as_by_the_official_script(text: str, found: str):
-    assert normalise(text) == found
+def test_texts_are_normalised_as_by_the_official_script(text: str, actual: str):
+    assert normalise(text) == actual
 
 
-def test_articles_of_another_language_can_be_given():
+def test_articles_of_another_language_can_be_set():
     portuguese = ["o", "a", "os", "as", "um", "uma"]
     assert normalise("A cidade do Porto", portuguese) == "cidade do porto"
     assert normalise("the Porto", portuguese) == "the porto"
@@ -55,16 +55,16 @@ def test_the_best_gold_answer_counts():
     assert raw.is_empty.tolist() == [False, False, False, False, True, False, False]
 
 
-def test_words_that_repeat_count_as_often_as_in_both():
+def test_repeated_words_count_as_often_as_in_both_texts():
     # "to be to": 3 words, of which "to" once and "be" once are in "to be": precision 2/3, recall 1.
     assert raw_scores(["to be to"], [["to be"]]).f1[0] == pytest.approx(2 * (2 / 3) / (5 / 3))
 
 
-def test_scores_are_those_of_the_official_script():
+def test_scores_equal_the_official_script():
     # What evaluate-v2.0.py prints for these files with --na-prob-file ODDS --na-prob-thresh 0.4.
     raw = raw_scores(GIVEN, GOLDS)
-    found = squad_scores(raw, ODDS, 0.4)
-    assert found == pytest.approx(
+    actual = squad_scores(raw, ODDS, 0.4)
+    assert actual == pytest.approx(
         {
             "exact": 42.857142857142854,
             "f1": 59.523809523809526,
@@ -76,12 +76,12 @@ def test_scores_are_those_of_the_official_script():
             "best_f1": 73.80952380952382,
         }
     )
-    assert tuple(found) == NAMES
+    assert tuple(actual) == NAMES
     assert best_threshold(raw.exact, raw, ODDS) == (pytest.approx(57.142857142857146), 0.5)
     assert best_threshold(raw.f1, raw, ODDS) == (pytest.approx(73.80952380952382), 0.5)
 
 
-def test_a_question_above_the_threshold_is_declared_unanswerable():
+def test_questions_above_the_threshold_get_no_answer():
     raw = raw_scores(GIVEN, GOLDS)
     # At 0.4: questions 2, 3 and 4 are above; 3 has an answer and loses it.
     assert with_threshold(raw.exact, raw, ODDS, 0.4).tolist() == [1, 0, 1, 0, 1, 0, 0]
@@ -96,7 +96,7 @@ def test_the_best_threshold_is_the_last_odds_that_gain():
     assert best_threshold(raw.f1, raw, np.asarray([1.0, 3.0, 2.0])) == (pytest.approx(100), 2.0)
 
 
-def test_where_nothing_is_right_no_question_is_answered():
+def test_without_correct_answers_no_question_is_answered():
     raw = raw_scores(["x", "y"], [["q"], []])
     odds = np.asarray([-4.0, 3.0])
     assert best_threshold(raw.f1, raw, odds) == (50, 0.0)  # the official script says 0 then
@@ -135,8 +135,8 @@ def test_the_chosen_threshold_gives_the_best_f1():
         assert scores["best_f1"] == pytest.approx(max(tried))
 
 
-def test_without_odds_every_question_has_an_answer():
-    found = squad_scores(raw_scores(["x", "w"], [["x"], ["y z w"]]), None, 0.0)
-    assert found["exact"] == found["has_answer_exact"] == 50
-    assert found["f1"] == pytest.approx(100 * (1 + 0.5) / 2)
-    assert [found[name] for name in ("no_answer_exact", "no_answer_f1", "best_exact", "best_f1")] == [None] * 4
+def test_without_odds_every_question_is_answered():
+    actual = squad_scores(raw_scores(["x", "w"], [["x"], ["y z w"]]), None, 0.0)
+    assert actual["exact"] == actual["has_answer_exact"] == 50
+    assert actual["f1"] == pytest.approx(100 * (1 + 0.5) / 2)
+    assert [actual[name] for name in ("no_answer_exact", "no_answer_f1", "best_exact", "best_f1")] == [None] * 4

@@ -1,4 +1,4 @@
-"""Two steps on two ranks, worked out on paper."""
+"""Two steps on two ranks, computed by hand."""
 
 import pytest
 
@@ -73,7 +73,7 @@ def test_step_times_are_percentiles_over_all_ranks():
     assert rates(RANKS)["step_ms"] == pytest.approx({"median": 200, "p10": 106, "p90": 294})
 
 
-def test_other_events_are_passed_over():
+def test_other_events_are_ignored():
     evaluation = {"event": "evaluation", "step": 2, "scores": {}}
     assert rates([[*RANKS[0], evaluation], RANKS[1]]) == rates(RANKS)
 
@@ -97,7 +97,7 @@ def even(numbers, samples):
     ],
     ids=["2 to 1", "1 to 2"],
 )
-def test_a_run_that_went_on_with_other_ranks_counts_each_step_once(ranks):
+def test_a_run_resumed_with_other_ranks_counts_each_step_once(ranks):
     # 100 steps of 100 ms and 32 samples each, whoever took them: 320 samples/s, and 20 ms a phase and step.
     result = rates(ranks)
     assert result["throughput"]["samples_per_s"] == pytest.approx(320)
@@ -116,7 +116,7 @@ def test_ranks_that_share_data_count_it_once():
     assert result["phases"]["other"]["total_s"] == pytest.approx(0.0215), "time is that of all four ranks"
 
 
-def test_the_time_of_all_steps_has_the_warm_up_and_is_that_of_one_rank():
+def test_the_time_of_all_steps_includes_warm_up_and_is_of_one_rank():
     # 9 s, and 400 ms on both.
     assert wall_s(RANKS) == pytest.approx(9.4)
     late = [*RANKS[1][:2], step(3, 290, (10, 80, 170, 25, 5))]
@@ -124,7 +124,7 @@ def test_the_time_of_all_steps_has_the_warm_up_and_is_that_of_one_rank():
 
 
 @pytest.mark.parametrize("ranks", [[], [[], []], [[step(1, 5, (1, 1, 1, 1, 1), warmup=True)]]])
-def test_nothing_measured_is_unknown(ranks):
+def test_without_measured_steps_values_are_none(ranks):
     result = rates(ranks)
     assert result["throughput"].pop("num_steps_measured") == 0
     values = [*result["throughput"].values(), *result["step_ms"].values()]
@@ -133,7 +133,7 @@ def test_nothing_measured_is_unknown(ranks):
     assert set(values) == {None}
 
 
-def test_the_bubble_is_what_is_left_of_the_schedules():
+def test_the_bubble_is_the_idle_share_of_the_schedules():
     # Rank 0 waits 30 of 200 ms, rank 1 90 of 200.
     ranks = [
         [step(2, 300, (0, 100, 70, 0, 130), schedule_ms=200, bubble_ms=30)],
@@ -143,7 +143,7 @@ def test_the_bubble_is_what_is_left_of_the_schedules():
     assert rates(RANKS)["pipeline"]["bubble_share"] is None
 
 
-def test_steps_under_a_profiler_are_left_out_of_all_but_the_time():
+def test_profiled_steps_count_only_for_the_time():
     profiled = [[*rank, step(4, 5000, (1000,) * 5, profiled=True)] for rank in RANKS]
     assert rates(profiled) == rates(RANKS)
     assert wall_s(profiled) == pytest.approx(wall_s(RANKS) + 5)

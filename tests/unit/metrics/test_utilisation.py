@@ -1,4 +1,4 @@
-"""Figures of utilisation and energy from samples of two ranks, by arithmetic."""
+"""Utilisation and energy from samples of two ranks, computed by hand."""
 
 from typing import Any
 
@@ -40,14 +40,16 @@ def test_samples_count_by_their_time_over_all_devices():
     # (0.5 + 1.0 + 2 x 0.25) / 4
     assert result["mean"] == pytest.approx(0.5)
     assert (result["num_samples"], result["p10"], result["p90"]) == (3, 0.25, 1.0)
-    assert [(one["rank"], one["name"], one["mean"], one["memory_bytes"]) for one in result["devices"]] == [
+    assert [
+        (single["rank"], single["name"], single["mean"], single["memory_bytes"]) for single in result["devices"]
+    ] == [
         (0, "NVIDIA A100-SXM4-40GB", 0.75, 900),
         (1, "other", 0.25, None),
     ]
     assert (result["kind"], result["interval_s"], result["machine_mean"]) == ("nvml", 1.0, None)
 
 
-def test_samples_under_the_profiler_count_for_energy_alone():
+def test_profiled_samples_count_only_for_energy():
     # The profiler's own work is in them: (0.5 x 1 + 0.7 x 1) / 2 without the one of 0.1.
     profiled = sample(0.1, profiled=True, energy_j=30.0, power_w=30.0)
     rank = [facts(), step(3000.0), sample(0.5, energy_j=50.0, power_w=50.0), profiled,
@@ -71,21 +73,21 @@ def test_energy_is_that_of_all_steps_and_power_of_the_measured_ones():
     assert result["devices"][0]["power_w"] == {"mean": 150.0, "max": 200.0}
 
 
-def test_of_ranks_that_share_a_machine_one_tells_its_energy():
+def test_the_energy_of_a_shared_machine_is_from_one_rank():
     first = [facts(kind="cpu", energy_source="rapl"), step(1000.0), sample(0.5, energy_j=60.0, machine=0.75)]
     second = [facts(kind="cpu", energy_source=None, is_energy_here=False), step(1000.0), sample(0.25)]
     result = utilisation({0: first, 1: second})
     assert (result["energy_j"], result["energy_source"], result["machine_mean"]) == (60.0, "rapl", 0.75)
 
 
-def test_a_sum_is_called_after_its_least_exact_part():
+def test_the_source_of_a_sum_is_the_least_exact_one():
     counter = [facts(), step(1000.0), sample(0.5, energy_j=60.0)]
     power = [facts(energy_source="nvml power"), step(1000.0), sample(0.5, energy_j=50.0)]
     result = utilisation({0: counter, 1: power})
     assert (result["energy_j"], result["energy_source"]) == (110.0, "nvml power")
 
 
-def test_part_of_the_energy_is_not_the_energy():
+def test_energy_of_a_part_of_the_time_is_unknown():
     whole = [facts(), step(2000.0), sample(0.5, energy_j=60.0, seconds=2.0)]
     lost = [facts(), step(2000.0), sample(0.5, energy_j=60.0), facts(reason="energy counter: GPU is lost")]
     result = utilisation({0: whole, 1: lost})
@@ -97,29 +99,29 @@ def test_part_of_the_energy_is_not_the_energy():
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "expected_text"),
     [
         ({0: [facts(energy_source=None, name="EPYC"), step(1000.0), sample(0.5)]},
          "energy: EPYC of rank 0 does not report it"),
         ({0: [facts(), step(1000.0), sample(0.5, energy_j=60.0)], 1: [step(1000.0)]}, "energy: rank 1 was not sampled"),
         ({1: [facts(kind="cpu", energy_source=None, is_energy_here=False), step(1000.0), sample(0.5)]},
-         "energy: no rank of those recorded was to measure that of its machine"),
+         "energy: no recorded rank measures the energy of its machine"),
         ({0: [facts(energy_source=None, reason="energy: Permission denied"), step(1000.0), sample(0.5)]},
          "energy: Permission denied"),
     ],
 )  # fmt: skip
-def test_energy_that_is_unknown_says_why(events: dict[int, list[dict[str, Any]]], said: str):
+def test_unknown_energy_has_a_reason(events: dict[int, list[dict[str, Any]]], expected_text: str):
     result = utilisation(events)
-    assert (result["energy_j"], result["energy_source"], result["reason"]) == (None, None, said)
+    assert (result["energy_j"], result["energy_source"], result["reason"]) == (None, None, expected_text)
 
 
-def test_sessions_that_were_sampled_otherwise_are_not_mixed():
+def test_sessions_with_other_samplers_are_not_mixed():
     result = utilisation({0: [facts(), sample(0.5), facts(kind="cpu", energy_source="rapl"), sample(0.7)]})
     assert (result["kind"], result["mean"]) == (None, None)
     assert "cpu and nvml" in result["reason"]
 
 
-def test_what_was_not_sampled_says_why():
+def test_missing_samples_have_a_reason():
     assert "sample_every_s" in utilisation({0: [step(10.0)]})["reason"]
     short = utilisation({0: [facts(), step(10.0), sample(0.9, warmup=True)]})
     assert (short["mean"], short["num_samples"]) == (None, 0)

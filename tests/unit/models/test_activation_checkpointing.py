@@ -1,4 +1,4 @@
-"""Activation checkpointing: the same gradients and names, fewer bytes kept."""
+"""Activation checkpointing: the same gradients and names, fewer saved bytes."""
 
 import copy
 from types import MethodType
@@ -71,7 +71,7 @@ def kept_bytes(model: nn.Module, call: Any) -> int:
 @pytest.mark.parametrize(
     ("every", "num_kept_whole", "num_recomputed"), [(None, 6, 0), (1, 0, 6), (2, 3, 3), (4, 4, 2), (6, 5, 1)]
 )
-def test_the_bytes_that_are_kept(every: int | None, num_kept_whole: int, num_recomputed: int):
+def test_the_saved_bytes_for_backward(every: int | None, num_kept_whole: int, num_recomputed: int):
     stack = Stack()
     if every:
         checkpoint_blocks(list(stack.blocks), every)
@@ -84,7 +84,7 @@ def test_the_bytes_that_are_kept(every: int | None, num_kept_whole: int, num_rec
     assert kept_bytes(stack, lambda: stack(x)) == expected
 
 
-def test_blocks_run_twice_in_training_and_once_otherwise():
+def test_blocks_run_twice_in_training_and_once_in_evaluation():
     stack = Stack()
     checkpoint_blocks(list(stack.blocks), 4)  # the first and the fifth
     x = torch.randn(B, D)
@@ -107,7 +107,7 @@ def test_a_copy_runs_its_own_blocks():
     assert other.blocks[0].narrow.bias.grad is not None
 
 
-def test_of_forwards_that_were_replaced_only_compiled_ones_stay():
+def test_only_compiled_forwards_are_kept():
     def twice_that(block: Block, x: Tensor, *, sign: float = 1.0) -> Tensor:
         return 2 * Block.forward(block, x, sign=sign)
 
@@ -128,7 +128,7 @@ def test_of_forwards_that_were_replaced_only_compiled_ones_stay():
         (2, 3, ("model.no_blocks", "activation_checkpointing", "3", "2")),
     ],
 )
-def test_what_cannot_take_effect_is_refused(num_blocks: int, every: int, refused: tuple[str, ...]):
+def test_options_without_effect_are_an_error(num_blocks: int, every: int, refused: tuple[str, ...]):
     with raises_code(*refused):
         checkpoint_blocks(list(Stack(num_blocks).blocks), every)
 

@@ -1,4 +1,4 @@
-"""Which layout batches get: what is asked for, what the model takes, and what the strategy needs."""
+"""The layout of batches by configuration, model and strategy."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tiny import tiny_model
 
 from paratune.config.traits import TRAITS, Traits
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel
 
 WHY = "Own has attention of its own"
@@ -17,7 +17,7 @@ WHY = "Own has attention of its own"
 @pytest.fixture(scope="module")
 def packs() -> TaskModel:
     model = TaskModel(tiny_model(), "classification")
-    find_entry(model)
+    enable_packed_batches(model)
     return model
 
 
@@ -32,19 +32,19 @@ def _choose(asked: Any, traits: Traits, model: TaskModel, **where: bool) -> Batc
     return choose_batch_layout(asked, traits, entry=model.entry, why_padded=model.why_padded, **where)
 
 
-def test_what_takes_packed_rows_gets_them(packs: TaskModel):
+def test_models_that_support_packed_rows_are_packed(packs: TaskModel):
     for asked in ("auto", "packed"):
         assert _choose(asked, TRAITS["ddp"], packs, on_cpu=True) == BatchLayout("packed")
 
 
 @pytest.mark.parametrize(("on_cpu", "compiles"), [(True, True), (False, False), (False, True)])
-def test_tokens_are_rounded_where_shapes_that_come_again_are_of_use(packs: TaskModel, on_cpu: bool, compiles: bool):
-    found = _choose("auto", TRAITS["ddp"], packs, on_cpu=on_cpu, compiles=compiles)
-    assert found == BatchLayout("packed", rounds=True)
+def test_numbers_of_tokens_are_rounded_on_gpus_and_with_compilation(packs: TaskModel, on_cpu: bool, compiles: bool):
+    actual = _choose("auto", TRAITS["ddp"], packs, on_cpu=on_cpu, compiles=compiles)
+    assert actual == BatchLayout("packed", rounds=True)
     assert not _choose("auto", TRAITS["ddp"], packs, on_cpu=True).rounds
 
 
-def test_what_does_not_is_bucketed_and_says_why(pads: TaskModel):
+def test_other_models_are_bucketed_with_a_reason(pads: TaskModel):
     on_cpu = _choose("auto", TRAITS["ddp"], pads, on_cpu=True)
     assert (on_cpu.kind, on_cpu.reason, on_cpu.num_buckets) == ("bucketed", WHY, 4)
     on_gpu = _choose("auto", TRAITS["ddp"], pads, on_cpu=False)
@@ -53,19 +53,19 @@ def test_what_does_not_is_bucketed_and_says_why(pads: TaskModel):
     assert _choose("auto", TRAITS["zero3"], pads, on_cpu=True).num_buckets == 1
 
 
-def test_what_is_asked_for_is_done_and_needs_no_reason(packs: TaskModel):
+def test_a_configured_layout_has_no_reason(packs: TaskModel):
     assert _choose("padded", TRAITS["ddp"], packs, on_cpu=True) == BatchLayout("padded")
     assert _choose("bucketed", TRAITS["ddp"], packs, on_cpu=False) == BatchLayout("bucketed", None, 1)
 
 
-def test_packing_is_refused_where_the_model_gives_something_else(pads: TaskModel):
+def test_packed_is_an_error_for_models_that_do_not_support_it(pads: TaskModel):
     with raises_code("model.layout", WHY):
         _choose("packed", TRAITS["single"], pads, on_cpu=True)
 
 
 def test_a_pipeline_pads_its_micro_batches_to_one_shape(packs: TaskModel):
-    found = _choose("auto", TRAITS["pipeline"], packs, on_cpu=True)
-    assert (found.kind, found.reason) == (
+    actual = _choose("auto", TRAITS["pipeline"], packs, on_cpu=True)
+    assert (actual.kind, actual.reason) == (
         "padded",
         "strategy.kind: pipeline needs micro-batches of equal shapes",
     )

@@ -5,10 +5,10 @@ from torch import nn
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack
-from paratune.hangs.pulse import Pulse, current
+from paratune.hangs.progress import RankProgress, current
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.compile import compile_blocks
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks
 
 
@@ -32,7 +32,7 @@ def bert(dropout: float = 0.0) -> TaskModel:
         attention_probs_dropout_prob=dropout,
     )
     model = TaskModel(BertForSequenceClassification(config), "classification")
-    find_entry(model)
+    enable_packed_batches(model)
     return model.train()
 
 
@@ -57,7 +57,7 @@ def rows(*lengths: int) -> Batch:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of inductor and what it imports
-def test_compiled_blocks_give_the_outputs_and_gradients_of_eager_ones_for_other_numbers_of_tokens():
+def test_compiled_blocks_equal_eager_blocks_for_any_number_of_tokens():
     eager, compiled = bert(), bert()
     assert compiled.entry.shortens
     compile_blocks(compiled)
@@ -66,8 +66,8 @@ def test_compiled_blocks_give_the_outputs_and_gradients_of_eager_ones_for_other_
         for model in (eager, compiled):
             model.zero_grad()
             model.loss_sum(model(batch), batch).backward()
-        for expected, found in zip(eager.parameters(), compiled.parameters(), strict=True):
-            torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-6)
+        for expected, actual in zip(eager.parameters(), compiled.parameters(), strict=True):
+            torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-4, atol=1e-6)
         num_graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     # One graph of a block for the first T, another for any, whatever the number of rows; both blocks share them.
     assert num_graphs == [1, 2, 2]
@@ -87,17 +87,17 @@ def test_activations_are_computed_again_with_graphs_and_the_same_dropout():
             checkpoint_blocks(find_blocks(model), every)
         torch.manual_seed(4)
         model.loss_sum(model(batch), batch).backward()
-        gradients.append([each.grad for each in model.parameters()])
+        gradients.append([value.grad for value in model.parameters()])
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
-    for kept, again in zip(*gradients, strict=True):
-        torch.testing.assert_close(again, kept, rtol=1e-5, atol=1e-7)
+    for saved, again in zip(*gradients, strict=True):
+        torch.testing.assert_close(again, saved, rtol=1e-5, atol=1e-7)
     # Without dropout gradients are others: masks took part.
     plain = bert().eval()
     plain.loss_sum(plain(batch), batch).backward()
     assert any(not torch.allclose(x.grad, y, rtol=1e-2) for x, y in zip(plain.parameters(), gradients[0], strict=True))
 
 
-def test_a_model_without_blocks_is_refused():
+def test_a_model_without_blocks_is_an_error():
     model = bert()
     model.hf.bert.encoder.layer = nn.ModuleList()
     with raises_code("model.no_blocks", "train.compile: true"):
@@ -106,14 +106,14 @@ def test_a_model_without_blocks_is_refused():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_compilation_is_noted_in_the_forward_and_in_the_backward_pass() -> None:
-    pulse, noted = Pulse(), []
+def test_compilations_are_reported_in_forward_and_backward() -> None:
+    rank_progress, noted = RankProgress(), []
     model = bert()
     compile_blocks(model)
-    torch._dynamo.callback.callback_handler.register_start_callback(lambda _: noted.append(pulse.work))
+    torch._dynamo.callback.callback_handler.register_start_callback(lambda _: noted.append(rank_progress.work))
     compiled = torch.compile(lambda x: (2 * x).sin().sum(), backend="aot_eager")
-    with current(pulse):
+    with current(rank_progress):
         compiled(torch.ones(3, requires_grad=True)).backward()
     assert noted == ["compile", "compile"]
-    assert pulse.work is None
-    assert pulse.num_beats == 4
+    assert rank_progress.work is None
+    assert rank_progress.num_beats == 4

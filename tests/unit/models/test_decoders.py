@@ -1,4 +1,4 @@
-"""Decoders with a classification head: their answer stands at the last token of a row, wherever the padding is."""
+"""Decoders with a classification head read the last token of a row, with any padding."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -15,12 +15,12 @@ from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator
-from paratune.data.tokens import Tokenizing, pair_mark, tokenize
+from paratune.data.tokens import TokenizeOptions, pair_separator, tokenize
 from paratune.models.limits import max_positions
 from paratune.models.load import load_tokenizer
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, set_output_bias
 from paratune.precision import POLICIES
-from paratune.tasks import recipe_of
+from paratune.tasks import make_recipe
 
 SIZES = {"vocab_size": 257, "num_labels": 3, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
 DECODERS: dict[str, dict[str, Any]] = {
@@ -57,13 +57,13 @@ def save(kind: str, folder: Path, **changes: Any) -> str:
 
 
 def load(name: str, tokenizer: Any) -> TaskModel:
-    model = recipe_of(CLASSES).load_model(ModelOptions(name=name), tokenizer, POLICIES["fp64"], seed=0)
+    model = make_recipe(CLASSES).load_model(ModelOptions(name=name), tokenizer, POLICIES["fp64"], seed=0)
     return model.eval()
 
 
 def collator(tokenizer: Any, folder: Path, texts: list[str]) -> Collator:
     samples = Samples(texts, None, np.zeros(len(texts), dtype=np.int64), None, np.arange(len(texts)), None, {})
-    store = tokenize(samples, Tokenizing(tokenizer, 64, cache_dir=folder))
+    store = tokenize(samples, TokenizeOptions(tokenizer, 64, cache_dir=folder))
     return Collator(store, samples.labels, tokenizer.pad_token_id)
 
 
@@ -73,7 +73,7 @@ def rows(*numbers: int) -> np.ndarray[Any, Any]:
 
 @every_decoder
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_row_has_the_same_logits_alone_and_beside_longer_ones(kind, side, tmp_path):
+def test_logits_of_a_row_do_not_depend_on_longer_rows(kind, side, tmp_path):
     name = save(kind, tmp_path / "model")
     saved = tiny_decoder_tokenizer()
     saved.padding_side = side
@@ -91,7 +91,7 @@ def test_a_row_has_the_same_logits_alone_and_beside_longer_ones(kind, side, tmp_
 
 
 @every_decoder
-def test_the_answer_stands_at_the_last_token(kind, tmp_path):
+def test_the_head_reads_the_last_token(kind, tmp_path):
     name = save(kind, tmp_path / "model")
     tokenizer = load_tokenizer(ModelOptions(name=name))
     model = load(name, tokenizer)
@@ -105,7 +105,7 @@ def test_the_answer_stands_at_the_last_token(kind, tmp_path):
 
 
 @every_decoder
-def test_transformers_gives_the_same_with_what_is_saved(kind, tmp_path):
+def test_transformers_gives_the_same_results_with_the_saved_model(kind, tmp_path):
     name = save(kind, tmp_path / "model")
     tokenizer = load_tokenizer(ModelOptions(name=name))
     model = load(name, tokenizer)
@@ -134,7 +134,7 @@ def test_blocks_head_and_limit_are_found(kind, tmp_path):
 @every_decoder
 def test_a_head_without_a_bias_cannot_start_at_a_mean(kind, tmp_path):
     name = save(kind, tmp_path / "model", num_labels=1)
-    recipe = recipe_of(RegressionTask(kind="regression"))
+    recipe = make_recipe(RegressionTask(kind="regression"))
     model = recipe.load_model(
         ModelOptions(name=name), load_tokenizer(ModelOptions(name=name)), POLICIES["fp32"], seed=0
     )
@@ -142,29 +142,29 @@ def test_a_head_without_a_bias_cannot_start_at_a_mean(kind, tmp_path):
         set_output_bias(model, 2.0)
 
 
-def test_two_texts_are_told_apart_by_a_line_break_where_the_tokenizer_puts_nothing(tmp_path):
+def test_texts_of_a_pair_are_separated_by_a_line_break_where_the_tokenizer_puts_nothing(tmp_path):
     tokenizer = tiny_decoder_tokenizer(tmp_path)
     tokenizer = load_tokenizer(ModelOptions(name=str(tmp_path)))
-    assert pair_mark(tokenizer) == "\n"
-    assert pair_mark(tiny_tokenizer()) == ""  # [CLS] a [SEP] b [SEP]
+    assert pair_separator(tokenizer) == "\n"
+    assert pair_separator(tiny_tokenizer()) == ""  # [CLS] a [SEP] b [SEP]
     table = [("ab", "c"), ("a", "bc")]
     texts, pairs = [first for first, _ in table], [second for _, second in table]
     samples = Samples(texts, pairs, None, None, np.arange(2), None, {})
-    store = tokenize(samples, Tokenizing(tokenizer, 64, cache_dir=tmp_path))
-    found = [tokenizer.decode(store.tokens[begin:end].tolist()) for begin, end in pairwise(store.offsets)]
-    assert found == ["ab\nc", "a\nbc"]
+    store = tokenize(samples, TokenizeOptions(tokenizer, 64, cache_dir=tmp_path))
+    actual = [tokenizer.decode(store.tokens[begin:end].tolist()) for begin, end in pairwise(store.offsets)]
+    assert actual == ["ab\nc", "a\nbc"]
 
 
-@pytest.mark.parametrize(("side", "kept"), [(None, "abcd"), ("right", "abcd"), ("left", "efgh")])
-def test_a_text_is_cut_at_the_side_that_is_asked_for(side, kept, tmp_path):
+@pytest.mark.parametrize(("side", "remaining"), [(None, "abcd"), ("right", "abcd"), ("left", "efgh")])
+def test_texts_are_truncated_on_the_configured_side(side, remaining, tmp_path):
     tiny_decoder_tokenizer(tmp_path)
     tokenizer = load_tokenizer(ModelOptions(name=str(tmp_path)), side)
     samples = Samples(["abcdefgh"], None, None, None, np.arange(1), None, {})
-    store = tokenize(samples, Tokenizing(tokenizer, 4, cache_dir=tmp_path))
-    assert tokenizer.decode(store.tokens.tolist()) == kept
+    store = tokenize(samples, TokenizeOptions(tokenizer, 4, cache_dir=tmp_path))
+    assert tokenizer.decode(store.tokens.tolist()) == remaining
 
 
-def test_a_model_that_reads_the_last_place_is_refused(tmp_path):
+def test_a_model_that_reads_the_last_position_is_an_error(tmp_path):
     tiny_model(tmp_path)
     XLNetConfig(vocab_size=200, d_model=16, n_layer=2, n_head=2, d_inner=32).save_pretrained(tmp_path)
     with raises_code("model.pooling", "xlnet"):

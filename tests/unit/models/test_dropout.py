@@ -1,4 +1,4 @@
-"""Cheap dropout: the masks' statistics and seeds, and a module that is `nn.Dropout` in all but the cost."""
+"""Cheap dropout: statistics and seeds of masks, and a module that behaves as `nn.Dropout`."""
 
 import math
 
@@ -15,11 +15,11 @@ N = 1 << 20
 
 
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 2**-16, 0.999])
-def test_masks_keep_the_share_they_should_within_five_sigma(p):
+def test_the_share_of_kept_entries_is_within_five_sigma(p):
     torch.manual_seed(1)
-    kept = int(MaskSource(p).draw(N).sum())
+    num_kept = int(MaskSource(p).draw(N).sum())
     sigma = math.sqrt(N * p * (1 - p))
-    assert abs(kept - N * (1 - p)) < 5 * sigma
+    assert abs(num_kept - N * (1 - p)) < 5 * sigma
 
 
 def test_neighbouring_entries_are_kept_independently():
@@ -30,7 +30,7 @@ def test_neighbouring_entries_are_kept_independently():
         assert abs((mask[lag:] * mask[:-lag]).mean()) < 5 / (4 * math.sqrt(N))
 
 
-def test_the_scale_belongs_to_the_probability_that_the_masks_have():
+def test_the_scale_uses_the_rounded_probability():
     # 0.1 * 65536 = 6553.6: 6554 words of 65536 drop.
     assert MaskSource(0.1).keep_scale == 65536 / (65536 - 6554)
     assert MaskSource(0.5).keep_scale == 2.0
@@ -46,14 +46,14 @@ def test_every_word_below_the_threshold_drops_and_no_other(monkeypatch):
     assert source.draw(65536).sum() == 65536 - 6554
 
 
-def test_torch_seed_decides_and_every_source_differs():
+def test_masks_depend_on_the_seed_of_torch_and_sources_differ():
     def draw():
         torch.manual_seed(7)
         return [MaskSource(0.5).draw(4096) for _ in range(3)]
 
     first, second = draw(), draw()
-    for one, other in zip(first, second, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for single, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(single, other)
     for a, b in ((0, 1), (0, 2), (1, 2)):
         # Independent masks agree in half of 4096 entries, sigma 32.
         assert abs((first[a] == first[b]).sum() - 2048) < 5 * 32
@@ -61,7 +61,7 @@ def test_torch_seed_decides_and_every_source_differs():
     assert (source.draw(4096) != source.draw(4096)).any()
 
 
-def test_words_are_those_of_sfc64_begun_with_three_words_of_torch():
+def test_words_are_those_of_sfc64_seeded_by_three_words_of_torch():
     torch.manual_seed(5)
     a, b, c = torch.empty(3, dtype=torch.int64).random_().tolist()
     torch.manual_seed(5)
@@ -78,7 +78,7 @@ def test_words_are_those_of_sfc64_begun_with_three_words_of_torch():
 
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (7, 5), (3, dropout.CHUNK)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_values_and_gradients_are_dropped_alike_and_scaled(shape, dtype):
+def test_values_and_gradients_have_the_same_mask_and_scale(shape, dtype):
     layer = CheapDropout(0.25).train()
     x = torch.rand(shape, dtype=dtype).add_(1).requires_grad_()
     out = layer(x)
@@ -92,17 +92,17 @@ def test_values_and_gradients_are_dropped_alike_and_scaled(shape, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("p", [0.1, 1.0])
-def test_few_entries_get_the_bits_that_many_get(p, dtype, monkeypatch):
-    given, grad = torch.randn(2, 7, 5, 32, dtype=dtype)
+def test_small_and_large_tensors_have_the_same_masks(p, dtype, monkeypatch):
+    received, grad = torch.randn(2, 7, 5, 32, dtype=dtype)
     results = []
-    for few in (0, given.numel()):
+    for few in (0, received.numel()):
         monkeypatch.setattr(dropout, "FEW", few)
         torch.manual_seed(4)
-        x = given.clone().requires_grad_()
+        x = received.clone().requires_grad_()
         out = CheapDropout(p)(x)
         out.backward(grad)
         results.append((out.detach(), x.grad, torch.get_rng_state()))
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    assert all(torch.equal(single, other) for single, other in zip(*results, strict=True))
 
 
 def test_strided_input_and_gradient():
@@ -120,7 +120,7 @@ def test_evaluation_and_zero_are_the_identity_and_draw_nothing():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_in_place_stays_in_place():
+def test_in_place_dropout_changes_its_input():
     x = torch.ones(1000)
     out = CheapDropout(0.5, inplace=True).train()(x)
     assert out.data_ptr() == x.data_ptr()
@@ -136,11 +136,11 @@ def test_checkpointing_draws_the_same_masks_again():
         out = checkpoint(layers, x, use_reentrant=False) if twice else layers(x)
         return out, *torch.autograd.grad(out.square().sum(), list(layers.parameters()))
 
-    for one, other in zip(gradients(twice=False), gradients(twice=True), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    for single, other in zip(gradients(twice=False), gradients(twice=True), strict=True):
+        torch.testing.assert_close(single, other, rtol=0, atol=0)
 
 
-def test_modules_are_swapped_and_names_stay():
+def test_modules_change_class_and_names_stay():
     class Block(nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""A saved model whose files were changed or lost is refused, by everything that reads it."""
+"""Changed or missing files of a saved model are an error in all commands that read it."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from tiny import tiny_model, tiny_tokenizer
 from transformers import BertTokenizer
 
 from paratune.config.sections import ModelOptions
-from paratune.infer.trained import Named, load_trained
+from paratune.infer.trained import NamedColumns, load_trained
 from paratune.models.files import TASK_FILE, check_files, file_problems
 from paratune.models.load import Head, load_model, load_tokenizer, require_weights
 from paratune.models.save import save_model
@@ -62,20 +62,20 @@ CASES = [
 
 
 @pytest.mark.parametrize(("damage", "name", "problem"), CASES, ids=[case[0].__name__ for case in CASES])
-def test_a_changed_file_is_named(saved: Path, damage, name: str, problem: str):
+def test_a_changed_file_is_reported(saved: Path, damage, name: str, problem: str):
     check_files(saved)
     damage(saved)
-    [(found, text)] = file_problems(saved)
-    assert found == name
+    [(actual, text)] = file_problems(saved)
+    assert actual == name
     assert problem in text
 
 
-def test_whoever_uses_or_trains_a_saved_model_looks(saved: Path):
+def test_using_or_training_a_saved_model_checks_its_files(saved: Path):
     model = ModelOptions(name=str(saved))
-    load_trained(str(saved), Named(), "cpu")
+    load_trained(str(saved), NamedColumns(), "cpu")
     require_weights(model)
     change_weight(saved)
-    for look in (lambda: load_trained(str(saved), Named(), "cpu"), lambda: require_weights(model)):
+    for look in (lambda: load_trained(str(saved), NamedColumns(), "cpu"), lambda: require_weights(model)):
         with raises_code("model.changed", "model.safetensors"):
             look()
 
@@ -89,7 +89,7 @@ def test_a_change_on_purpose_is_allowed_by_deleting_its_entry(saved: Path):
 
 
 @pytest.mark.parametrize("content", ["{}", '{"task": {}}', None])
-def test_models_of_other_programs_and_of_older_versions_pass(saved: Path, content: str | None):
+def test_models_of_other_programs_and_older_versions_pass(saved: Path, content: str | None):
     delete_tokenizer(saved)
     (saved / TASK_FILE).unlink()
     if content is not None:
@@ -98,13 +98,13 @@ def test_models_of_other_programs_and_of_older_versions_pass(saved: Path, conten
 
 
 @pytest.mark.parametrize("content", ["[]", '{"files": 1}', '{"files": {"config.json": 3}}', "{"])
-def test_a_damaged_record_is_refused(saved: Path, content: str):
+def test_a_damaged_record_is_an_error(saved: Path, content: str):
     (saved / TASK_FILE).write_text(content)
     with raises_code("run.damaged", TASK_FILE):
         check_files(saved)
 
 
-def test_a_tokenizer_without_its_vocabulary_is_refused(tmp_path: Path):
+def test_a_tokenizer_without_vocabulary_files_is_an_error(tmp_path: Path):
     # transformers 5 makes a BertTokenizer of five special tokens of such a folder.
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"]
     BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained(tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""Operations of models against formulas of their papers, written out."""
+"""Operations of models, compared with the formulas of their papers."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from paratune.models.activation_checkpointing import checkpoint_blocks
-from paratune.models.flops import ModelWork, count_work, num_pairs, without_data
-from paratune.models.packed import find_entry
+from paratune.models.flops import ModelWork, copy_on_meta_device, count_work, num_pairs
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
 
 L, D, F, H, V, C = 3, 32, 64, 2, 100, 3
@@ -44,10 +44,10 @@ def make(kind: Any, config: Any, task: str) -> TaskModel:
 
 
 def counted(model: TaskModel) -> ModelWork:
-    return count_work(without_data(model))
+    return count_work(copy_on_meta_device(model))
 
 
-def test_a_classifier_needs_six_operations_a_weight_and_token_and_twelve_a_pair():
+def test_a_classifier_needs_6_operations_per_weight_and_token_and_12_per_pair():
     work = counted(make(AutoModelForSequenceClassification, BertConfig(**SIZE), "classification"))
     # PaLM, appendix B: 6 N + 12 L H Q T a token, H Q = D. The pooler and the classifier read one token of each sample.
     assert work == ModelWork(6 * (D * D + D * C), 6 * L * LAYER, {None: 12 * L * D}, 0)
@@ -56,7 +56,7 @@ def test_a_classifier_needs_six_operations_a_weight_and_token_and_twelve_a_pair(
     assert work.flops(lengths) == by_hand
 
 
-def test_the_count_is_that_of_a_real_batch():
+def test_the_count_equals_that_of_a_real_batch():
     from torch.utils.flop_counter import FlopCounterMode
 
     model = make(AutoModelForSequenceClassification, RobertaConfig(**SIZE), "classification")
@@ -69,7 +69,7 @@ def test_the_count_is_that_of_a_real_batch():
 
 def test_a_masked_lm_counts_its_head_for_hidden_tokens():
     model = make(AutoModelForMaskedLM, BertConfig(**SIZE), "mlm")
-    find_entry(model)
+    enable_packed_batches(model)
     work = counted(model)
     assert work == ModelWork(0, 6 * L * LAYER, {None: 12 * L * D}, 6 * (D * D + D * V))
     assert work.flops(np.array([10]), 2.0) - work.flops(np.array([10])) == 2 * 6 * (D * D + D * V)
@@ -80,7 +80,7 @@ def test_question_answering_reads_every_token():
     assert work == ModelWork(0, 6 * (L * LAYER + 2 * D), {None: 12 * L * D}, 0)
 
 
-def test_a_frozen_encoder_needs_its_forward_pass_alone():
+def test_a_frozen_encoder_needs_only_its_forward_pass():
     model = make(AutoModelForSequenceClassification, BertConfig(**SIZE), "classification")
     freeze_encoder(model)
     work = counted(model)
@@ -88,7 +88,7 @@ def test_a_frozen_encoder_needs_its_forward_pass_alone():
     assert work == ModelWork(2 * D * D + 4 * D * C, 2 * L * LAYER, {None: 4 * L * D}, 0)
 
 
-def test_what_is_computed_twice_counts_once():
+def test_activations_computed_twice_count_once():
     model = make(AutoModelForSequenceClassification, BertConfig(**SIZE), "classification")
     plain = counted(model)
     checkpoint_blocks(find_blocks(model), 1)
@@ -97,7 +97,7 @@ def test_what_is_computed_twice_counts_once():
     assert model.training
 
 
-def test_deberta_has_attention_to_places_as_well():
+def test_deberta_has_attention_to_positions():
     positions = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8}
     config = DebertaV2Config(**SIZE, **positions, max_relative_positions=64, share_att_key=True)
     work = counted(make(AutoModelForSequenceClassification, config, "classification"))
@@ -126,7 +126,7 @@ def test_pairs_are_counted_as_one_by_one(length, window):
     assert num_pairs(np.array([length]), window) == len(near)
 
 
-def test_the_model_itself_is_left_alone():
+def test_the_model_itself_does_not_change():
     model = make(AutoModelForSequenceClassification, BertConfig(**SIZE), "classification").train()
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     state = torch.random.get_rng_state()
@@ -138,7 +138,7 @@ def test_the_model_itself_is_left_alone():
         assert weight.grad is None
 
 
-def test_work_that_does_not_grow_with_length_is_refused():
+def test_operations_that_do_not_grow_with_length_raise():
     class Constant(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -154,7 +154,7 @@ def test_work_that_does_not_grow_with_length_is_refused():
         counted(TaskModel(Constant(), "classification"))
 
 
-def test_a_decoder_counts_as_if_it_looked_ahead():
+def test_a_decoder_counts_all_pairs():
     config = GPT2Config(vocab_size=V, n_embd=D, n_layer=L, n_head=H, n_inner=F, n_positions=64, num_labels=C,
                         pad_token_id=0)  # fmt: skip
     work = counted(make(AutoModelForSequenceClassification, config, "classification"))
@@ -169,13 +169,13 @@ def test_electra_widens_its_embeddings():
     assert work.per_token == 6 * (L * LAYER + 16 * D)
 
 
-def test_attention_that_grows_otherwise_is_not_guessed():
+def test_attention_with_other_growth_raises():
     config = LongformerConfig(**{**SIZE, "max_position_embeddings": 600}, attention_window=8)
     with pytest.raises((ValueError, RuntimeError)):
         counted(make(AutoModelForSequenceClassification, config, "classification"))
 
 
-def test_other_words_have_other_primes():
+def test_other_vocabulary_sizes_have_other_primes():
     # The multilingual vocabularies have prime factors of their own: 119547 = 3^2 x 37 x 359.
     config = BertConfig(**{**SIZE, "vocab_size": 11 * 13 * 17 * 37, "hidden_size": 2 * 19, "num_hidden_layers": 1})
     work = counted(make(AutoModelForSequenceClassification, config, "classification"))

@@ -1,4 +1,4 @@
-"""Which models are warned of in fp16."""
+"""Models with a warning for fp16."""
 
 import pytest
 from transformers import AutoConfig, BertConfig
@@ -8,7 +8,7 @@ from paratune.models.half_precision import REPORTED, overflow_warning
 
 
 @pytest.mark.parametrize("name", REPORTED)
-def test_reported_types_are_warned_of_with_the_report(name: str):
+def test_reported_model_types_have_a_warning_with_the_report(name: str):
     assert name in CONFIG_MAPPING, "transformers knows no such model type"
     warning = overflow_warning(AutoConfig.for_model(name))
     assert warning is not None
@@ -16,5 +16,5 @@ def test_reported_types_are_warned_of_with_the_report(name: str):
     assert REPORTED[name].startswith("https://github.com/")
 
 
-def test_others_are_not():
+def test_other_model_types_have_no_warning():
     assert overflow_warning(BertConfig()) is None

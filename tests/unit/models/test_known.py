@@ -1,4 +1,4 @@
-"""Shapes of published models, held to their published numbers of parameters (encoder with pooler, without a head)."""
+"""Shapes of published models have the published numbers of parameters (encoder with pooler, without a head)."""
 
 import pytest
 import torch
@@ -26,13 +26,13 @@ NUM_PARAMETERS = {
 
 
 @pytest.mark.parametrize("name", NUM_PARAMETERS)
-def test_they_have_as_many_parameters_as_is_published(name: str) -> None:
+def test_known_shapes_have_the_published_number_of_parameters(name: str) -> None:
     with torch.device("meta"):
         model = AutoModel.from_config(known_config(name))
-    assert sum(each.numel() for each in model.parameters()) == NUM_PARAMETERS[name]
+    assert sum(value.numel() for value in model.parameters()) == NUM_PARAMETERS[name]
 
 
-def test_a_name_may_have_its_owner_in_front() -> None:
+def test_names_may_include_the_owner() -> None:
     assert known_config("google-bert/bert-base-cased").vocab_size == 28996
     assert known_config("someone/bert-base-cased") is None
     assert len(SHAPES) == 38
@@ -50,7 +50,7 @@ def test_a_name_may_have_its_owner_in_front() -> None:
         ("AiBERTa", 110),
     ],
 )
-def test_models_of_the_studies_have_about_as_many_parameters_as_their_papers_say(name: str, millions: int) -> None:
+def test_models_of_the_studies_have_about_the_number_of_parameters_in_their_papers(name: str, millions: int) -> None:
     with torch.device("meta"):
         model = AutoModel.from_config(known_config(name))
-    assert sum(each.numel() for each in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.08)
+    assert sum(value.numel() for value in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.08)

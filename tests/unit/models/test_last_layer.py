@@ -1,4 +1,4 @@
-"""The last layer on first tokens: what it gives is what the whole layer gives there, gradients too."""
+"""The last layer for first tokens gives the outputs and gradients of the whole layer."""
 
 import pytest
 import torch
@@ -70,7 +70,7 @@ def test_first_tokens_on_a_gpu_are_one_call_of_its_kernel(monkeypatch, kind):
     want_grads = gradients(model, want)
     calls = attend_as_on_a_gpu(monkeypatch)
     ends, real = [], cuda._by_kernel
-    monkeypatch.setattr(cuda, "_by_kernel", lambda *given: ends.append(given[-1]) or real(*given))
+    monkeypatch.setattr(cuda, "_by_kernel", lambda *received: ends.append(received[-1]) or real(*received))
     shorten_last_layer(model.encoder.layer[-1])
     with watched_for_waits() as waits:
         got, _ = hidden(model, first_tokens_only=True)
@@ -94,7 +94,7 @@ def test_first_tokens_on_a_gpu_without_a_kernel_are_computed_by_lengths(monkeypa
     torch.testing.assert_close(got, whole[:, first], rtol=0, atol=1e-12)
 
 
-def test_without_the_wish_all_tokens_come():
+def test_without_the_argument_all_tokens_are_computed():
     model = model_of("bert")
     want, _ = hidden(model)
     shorten_last_layer(model.encoder.layer[-1])
@@ -102,16 +102,16 @@ def test_without_the_wish_all_tokens_come():
     torch.testing.assert_close(hidden(model, first_tokens_only=False)[0], want, rtol=0, atol=0)
 
 
-def test_training_drops_probabilities_and_evaluation_does_not():
+def test_dropout_is_active_only_in_training():
     model = model_of("bert", attention_probs_dropout_prob=0.5, num_hidden_layers=1)
     shorten_last_layer(model.encoder.layer[-1])
-    one, other = (hidden(model, first_tokens_only=True)[0] for _ in range(2))
-    assert not torch.equal(one, other)
-    one, other = (hidden(model.eval(), first_tokens_only=True)[0] for _ in range(2))
-    assert torch.equal(one, other)
+    single, other = (hidden(model, first_tokens_only=True)[0] for _ in range(2))
+    assert not torch.equal(single, other)
+    single, other = (hidden(model.eval(), first_tokens_only=True)[0] for _ in range(2))
+    assert torch.equal(single, other)
 
 
-def test_other_layers_are_left_alone():
+def test_other_layers_do_not_change():
     layer = torch.nn.TransformerEncoderLayer(8, 2)
     assert not shorten_last_layer(layer)
     assert "forward" not in vars(layer)
@@ -119,7 +119,7 @@ def test_other_layers_are_left_alone():
     assert not shorten_last_layer(decoder)
 
 
-def test_one_query_written_out():
+def test_one_query_equals_the_definition():
     # Row 1 is one token: its value. Row 2: scores 0 and ln 3 are probabilities 1/4 and 3/4.
     query = torch.tensor([[[1.0]], [[1.0]]])
     key = torch.tensor([5.0, 0.0, 3.0]).log().nan_to_num(neginf=0.0).view(3, 1, 1)

@@ -25,7 +25,7 @@ def unlimited() -> Any:
     return tiny_tokenizer(max_length=10**30)
 
 
-def test_positions_of_the_roberta_kind_begin_after_the_padding_token():
+def test_positions_of_roberta_begin_after_the_padding_token():
     config = RobertaConfig(**SMALL, max_position_embeddings=12, pad_token_id=1)
     limit = max_positions(config, unlimited())
     assert limit == 10
@@ -35,30 +35,30 @@ def test_positions_of_the_roberta_kind_begin_after_the_padding_token():
         model(input_ids=torch.full((1, limit + 1), 7))
 
 
-def test_positions_of_others_begin_at_nought():
+def test_positions_of_other_models_begin_at_zero():
     config = BertConfig(**SMALL, max_position_embeddings=12, pad_token_id=0)
     assert max_positions(config, unlimited()) == 12
     assert max_positions(GPT2Config(n_positions=40), unlimited()) == 40
 
 
-def test_the_smaller_of_model_and_tokenizer_counts_and_both_may_be_silent():
+def test_the_limit_is_the_smaller_of_model_and_tokenizer_or_none():
     config = BertConfig(**SMALL, max_position_embeddings=64)
     assert max_positions(config, tiny_tokenizer(max_length=32)) == 32
     assert max_positions(T5Config(), tiny_tokenizer(max_length=32)) == 32
     assert max_positions(T5Config(), unlimited()) is None
 
 
-def test_the_table_is_that_of_the_installed_transformers():
+def test_the_table_agrees_with_the_installed_transformers():
     # Their code says it with this function; a type that is missing here would fail at its longest samples.
     known = transformers.models.auto.modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
     folder = Path(transformers.__file__).parent / "models"
-    found = set()
+    actual = set()
     for model_type in known:
         name = model_type.replace("-", "_")
         for path in (folder / name / f"modeling_{name}.py", folder / name.split("_")[0] / f"modeling_{name}.py"):
             if path.is_file() and "create_position_ids_from_input_ids" in path.read_text("utf-8"):
-                found.add(model_type)
-    assert found == _POSITIONS_AFTER_PAD
+                actual.add(model_type)
+    assert actual == _POSITIONS_AFTER_PAD
 
 
 def configured(folder: Path, max_length: int | None) -> Config:
@@ -72,18 +72,18 @@ def configured(folder: Path, max_length: int | None) -> Config:
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, 48), (48, 48), (7, 7)])
-def test_the_limit_is_what_is_asked_for_or_what_the_model_can_do(tmp_path: Path, asked: int | None, expected: int):
+def test_the_limit_is_the_option_or_that_of_the_model(tmp_path: Path, asked: int | None, expected: int):
     tiny_model(tmp_path, max_length=48)
     assert token_limit(configured(tmp_path, asked), unlimited()) == expected
 
 
-def test_more_than_the_model_has_positions_for_is_refused(tmp_path: Path):
+def test_more_tokens_than_positions_are_an_error(tmp_path: Path):
     tiny_model(tmp_path, max_length=48)
     with raises_code("model.max_length", "max_length", "49", "48"):
         token_limit(configured(tmp_path, 49), unlimited())
 
 
-def test_where_nothing_sets_a_limit_one_must_be_given(tmp_path: Path):
+def test_without_any_limit_one_must_be_set(tmp_path: Path):
     T5Config(decoder_start_token_id=0).save_pretrained(tmp_path)
     with raises_code("model.max_length", "max_length"):
         token_limit(configured(tmp_path, None), unlimited())

@@ -1,4 +1,4 @@
-"""Loading models: what is refused, what is replaced, and that no pickle is ever opened."""
+"""Loading models: errors, replaced heads, and no pickle is ever opened."""
 
 import importlib.util
 import json
@@ -15,10 +15,11 @@ from tiny import VOCABULARY, tiny_model, tiny_tokenizer
 from tokenizers import Tokenizer, models
 from transformers import ModernBertConfig, PreTrainedTokenizerFast, T5Config
 
+from paratune.config.feasibility.rules import DEMO_MODEL
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError
-from paratune.models import load
-from paratune.models.load import Head, load_config, load_model, load_tokenizer, locate, require_weights, say_what_is_new
+from paratune.models.load import Head, load_config, load_model, load_tokenizer, log_new_weights, require_weights
+from paratune.models.locate import locate
 from paratune.models.task_model import TaskModel, freeze_encoder, set_output_bias
 from paratune.precision import POLICIES
 
@@ -45,7 +46,7 @@ def loaded(folder: Path, names: list[str] = NAMES, *, precision: str = "fp32", s
     return load_model(model, kind, head, tiny_tokenizer(), POLICIES[precision], seed, head_must_exist=exists)
 
 
-def said(call: Callable[[], object]) -> str:
+def error_text(call: Callable[[], object]) -> str:
     with pytest.raises(ConfigError) as caught:
         call()
     return str(caught.value)
@@ -53,9 +54,9 @@ def said(call: Callable[[], object]) -> str:
 
 def test_weights_are_those_of_the_folder_and_the_head_knows_its_labels(folder: Path):
     model = loaded(folder)
-    kept = load_file(folder / "model.safetensors")
+    state = load_file(folder / "model.safetensors")
     for name, value in model.hf.named_parameters():
-        assert torch.equal(value, kept[name]), name
+        assert torch.equal(value, state[name]), name
     assert model.hf.config.id2label == {0: "no", 1: "yes"}
     assert model.hf.config.label2id == {"no": 0, "yes": 1}
     assert model.hf.config.problem_type == "single_label_classification"
@@ -74,20 +75,20 @@ def test_the_dtype_is_that_of_the_policy(folder: Path):
         assert {value.dtype for value in loaded(folder, precision=precision).parameters()} == {dtype}
 
 
-def test_a_head_for_other_labels_is_replaced_and_that_is_said(folder: Path, caplog: pytest.LogCaptureFixture):
+def test_a_head_for_other_labels_is_replaced_with_a_message(folder: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "paratune")
     model = loaded(folder, ["a", "b", "c"])
     assert model.hf.classifier.out_features == 3
     assert not caplog.text, "a checkpoint may yet replace them"
-    say_what_is_new(model, "m")
-    assert "new weights, because m has none that fit" in caplog.text
+    log_new_weights(model, "m")
+    assert "new weights, which m does not have" in caplog.text
     assert "classifier.bias, classifier.weight" in caplog.text
     assert torch.equal(
         model.hf.bert.embeddings.word_embeddings.weight, loaded(folder).hf.bert.embeddings.word_embeddings.weight
     )
 
 
-def test_new_weights_follow_from_the_seed_alone(folder: Path):
+def test_new_weights_depend_only_on_the_seed(folder: Path):
     first = loaded(folder, ["a", "b", "c"], seed=5)
     torch.randn(7)
     again, other = loaded(folder, ["a", "b", "c"], seed=5), loaded(folder, ["a", "b", "c"], seed=6)
@@ -95,18 +96,18 @@ def test_new_weights_follow_from_the_seed_alone(folder: Path):
     assert not torch.equal(first.hf.classifier.weight, other.hf.classifier.weight)
 
 
-def test_nothing_is_said_when_all_weights_fit(folder: Path, caplog: pytest.LogCaptureFixture):
+def test_no_message_when_all_weights_fit(folder: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "paratune")
     loaded(folder, head_must_exist=True)
     assert caplog.text == ""
 
 
-def test_for_use_the_head_must_be_there(folder: Path):
-    text = said(lambda: loaded(folder, ["a", "b", "c"], head_must_exist=True))
-    assert f"{folder} is not trained for this task: it has no weights for classifier.bias, classifier.weight" in text
+def test_use_without_training_requires_a_head(folder: Path):
+    text = error_text(lambda: loaded(folder, ["a", "b", "c"], head_must_exist=True))
+    assert f"{folder} was not trained for this task: it has no weights for classifier.bias, classifier.weight" in text
 
 
-def test_from_scratch_takes_the_architecture_only(folder: Path):
+def test_from_scratch_uses_only_the_architecture(folder: Path):
     (folder / "model.safetensors").unlink()
     model = loaded(folder, from_scratch=True, seed=3)
     assert torch.equal(loaded(folder, from_scratch=True, seed=3).hf.classifier.weight, model.hf.classifier.weight)
@@ -117,7 +118,7 @@ def test_from_scratch_all_weights_are_new(folder: Path, caplog: pytest.LogCaptur
     model = loaded(folder, ["one"], from_scratch=True)
     set_output_bias(model, 6.5)
     assert model.hf.classifier.bias.item() == 6.5
-    say_what_is_new(model, str(folder))
+    log_new_weights(model, str(folder))
     assert caplog.messages == ["all weights are new"]
     with raises_code("model.head_untrained", "freeze_encoder", "36"):
         freeze_encoder(model)
@@ -131,47 +132,47 @@ class Booby:
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "pytorch_model.pt"])
-def test_a_model_without_safetensors_is_refused_and_nothing_is_unpickled(folder: Path, name: str):
+def test_a_model_without_safetensors_is_an_error_and_nothing_is_unpickled(folder: Path, name: str):
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(pickle.dumps(Booby()))
-    assert f"{folder}: the model cannot be loaded" in said(lambda: loaded(folder))
+    assert f"{folder}: the model cannot be loaded" in error_text(lambda: loaded(folder))
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
-def test_a_model_that_pytorch_could_read_is_refused_as_well(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_pytorch_checkpoint_is_an_error(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch):
     torch.save(load_file(folder / "model.safetensors"), folder / name)
     (folder / "model.safetensors").unlink()
     opened: list[object] = []
     monkeypatch.setattr(torch, "load", lambda *arguments, **_: opened.append(arguments))
-    assert f"{folder}: the model cannot be loaded" in said(lambda: loaded(folder))
+    assert f"{folder}: the model cannot be loaded" in error_text(lambda: loaded(folder))
     assert opened == []
 
 
-def test_a_pickle_beside_safetensors_is_not_looked_at(folder: Path):
+def test_a_pickle_next_to_safetensors_is_ignored(folder: Path):
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Booby()))
     (folder / "training_args.bin").write_bytes(pickle.dumps(Booby()))
     (folder / "optimizer.pt").write_bytes(pickle.dumps(Booby()))
     loaded(folder)
 
 
-def test_a_pickle_that_is_called_safetensors_is_refused(folder: Path):
+def test_a_pickle_named_safetensors_is_an_error(folder: Path):
     (folder / "model.safetensors").write_bytes(pickle.dumps(Booby()))
-    assert f"{folder}: the model cannot be loaded" in said(lambda: loaded(folder))
+    assert f"{folder}: the model cannot be loaded" in error_text(lambda: loaded(folder))
 
 
-def test_code_that_comes_with_a_model_is_not_run(folder: Path):
+def test_code_of_a_model_is_not_run(folder: Path):
     config = json.loads((folder / "config.json").read_text())
     config["auto_map"] = {"AutoConfig": "evil.Evil", "AutoModelForSequenceClassification": "evil.Evil"}
     config["model_type"] = "evil"
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "evil.py").write_text("raise SystemExit('run')\n")
-    assert f"{folder}: the configuration cannot be loaded" in said(lambda: loaded(folder))
+    assert f"{folder}: the configuration cannot be loaded" in error_text(lambda: loaded(folder))
 
 
-def test_a_cut_off_file_of_weights_is_refused(folder: Path):
+def test_an_incomplete_file_of_weights_is_an_error(folder: Path):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    assert f"{folder}: the model cannot be loaded" in said(lambda: loaded(folder))
+    assert f"{folder}: the model cannot be loaded" in error_text(lambda: loaded(folder))
 
 
 def rewrite(folder: Path, rename: Callable[[str], str | None]) -> None:
@@ -190,46 +191,46 @@ def rewrite(folder: Path, rename: Callable[[str], str | None]) -> None:
         "bert.embeddings.LayerNorm.bias",
     ],
 )
-def test_a_body_that_would_be_random_is_refused(folder: Path, missing: str):
+def test_random_weights_of_an_encoder_are_an_error(folder: Path, missing: str):
     rewrite(folder, lambda key: None if key == missing else key)
-    text = said(lambda: loaded(folder))
+    text = error_text(lambda: loaded(folder))
     assert f"{folder} has no weights that fit {missing}" in text
     assert "from_scratch" in text
 
 
-def test_weights_of_another_model_are_refused(folder: Path):
+def test_weights_of_another_model_are_an_error(folder: Path):
     rewrite(folder, lambda key: f"other.{key}")
-    text = said(lambda: loaded(folder))
+    text = error_text(lambda: loaded(folder))
     assert "bert.embeddings.word_embeddings.weight" in text
     assert "more" in text
 
 
-def test_an_override_that_changes_the_size_of_the_body_is_refused(folder: Path):
-    text = said(lambda: loaded(folder, overrides={"intermediate_size": 32}))
+def test_an_override_of_the_size_of_the_encoder_is_an_error(folder: Path):
+    text = error_text(lambda: loaded(folder, overrides={"intermediate_size": 32}))
     assert "has no weights that fit bert.encoder.layer.0.intermediate.dense.weight" in text
     assert loaded(folder, overrides={"num_hidden_layers": 1}).hf.config.num_hidden_layers == 1
 
 
-def test_more_positions_than_were_trained_are_refused(folder: Path):
-    text = said(lambda: loaded(folder, overrides={"max_position_embeddings": 1024}))
+def test_more_positions_than_trained_are_an_error(folder: Path):
+    text = error_text(lambda: loaded(folder, overrides={"max_position_embeddings": 1024}))
     assert "has no weights that fit bert.embeddings.position_embeddings.weight: its config.json and model" in text
     model = loaded(folder, overrides={"max_position_embeddings": 1024}, from_scratch=True)
     assert model.hf.bert.embeddings.position_embeddings.num_embeddings == 1024
 
 
-def test_a_pooler_that_a_masked_lm_lacks_is_new(folder: Path, caplog: pytest.LogCaptureFixture):
+def test_the_pooler_of_a_masked_lm_is_new(folder: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO, "paratune")
     rewrite(folder, lambda key: None if "pooler" in key or "classifier" in key else key)
     model = loaded(folder)
-    say_what_is_new(model, str(folder))
+    log_new_weights(model, str(folder))
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert f"the pooler of {folder} is new as well: bert.pooler.dense.bias, bert.pooler.dense.weight" in warning
+    assert f"the pooler of {folder} is new, too: bert.pooler.dense.bias, bert.pooler.dense.weight" in warning
     assert "classifier" not in warning
     with raises_code("model.head_untrained", "freeze_encoder", "bert", "pooler"):
         freeze_encoder(model)
 
 
-def test_a_body_that_was_loaded_can_be_frozen(folder: Path):
+def test_a_loaded_encoder_can_be_frozen(folder: Path):
     model = loaded(folder, ["a", "b", "c"])
     freeze_encoder(model)
     trained = [name for name, value in model.hf.named_parameters() if value.requires_grad]
@@ -241,10 +242,10 @@ def test_a_revision_of_a_folder_has_no_effect(folder: Path, tmp_path: Path):
     words = str(tmp_path / "words")
     by_name = ModelOptions(name=str(folder), revision="v1")
     for call in (lambda: load_tokenizer(by_name), lambda: require_weights(by_name), lambda: load_config(by_name, 2)):
-        assert f"model.revision: v1 has no effect on {folder}, which is a folder here" in said(call)
+        assert f"model.revision: v1 has no effect on {folder}, which is a local folder" in error_text(call)
     by_tokenizer = ModelOptions(name=str(folder), tokenizer=words, tokenizer_revision="v2")
-    text = said(lambda: load_tokenizer(by_tokenizer))
-    assert f"model.tokenizer_revision: v2 has no effect on {words}, which is a folder here" in text
+    text = error_text(lambda: load_tokenizer(by_tokenizer))
+    assert f"model.tokenizer_revision: v2 has no effect on {words}, which is a local folder" in text
 
 
 @pytest.mark.parametrize(
@@ -260,8 +261,8 @@ def test_each_repository_has_its_own_revision(
 ):
     asked = []
 
-    def note(name: str, **given: object) -> object:
-        asked.append((name, given["revision"]))
+    def note(name: str, **received: object) -> object:
+        asked.append((name, received["revision"]))
         return tiny_tokenizer()
 
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", note)
@@ -275,15 +276,15 @@ def test_overrides_change_the_configuration(folder: Path):
     assert model.hf.bert.embeddings.dropout.p == 0.25
 
 
-def test_an_override_with_a_typing_error_is_refused(folder: Path):
-    text = said(lambda: loaded(folder, overrides={"hidden_dropuot_prob": 0.0}))
+def test_an_unknown_override_is_an_error(folder: Path):
+    text = error_text(lambda: loaded(folder, overrides={"hidden_dropuot_prob": 0.0}))
     assert "model.overrides.hidden_dropuot_prob is not an option of bert; did you mean hidden_dropout_prob?" in text
 
 
-def test_a_vocabulary_that_is_too_big_is_refused(folder: Path):
+def test_a_too_large_vocabulary_is_an_error(folder: Path):
     tokenizer = tiny_tokenizer()
     tokenizer.add_tokens(["one_more", "and_another"])
-    text = said(
+    text = error_text(
         lambda: load_model(
             ModelOptions(name=str(folder)), "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0
         )
@@ -299,10 +300,10 @@ def tokenizer_with_an_id(number: int) -> PreTrainedTokenizerFast:
 
 
 @pytest.mark.parametrize("number", [len(VOCABULARY), 1_000_000])
-def test_an_id_without_an_embedding_is_refused(folder: Path, number: int):
+def test_a_token_id_without_an_embedding_is_an_error(folder: Path, number: int):
     tokenizer = tokenizer_with_an_id(number)
     assert len(tokenizer) == len(VOCABULARY)
-    text = said(
+    text = error_text(
         lambda: load_model(
             ModelOptions(name=str(folder)), "classification", head_of(NAMES), tokenizer, POLICIES["fp32"], 0
         )
@@ -327,7 +328,7 @@ def other_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def test_new_weights_have_the_vocabulary_of_the_tokenizer_that_is_named(folder: Path, tmp_path: Path):
+def test_new_weights_have_the_vocabulary_of_the_configured_tokenizer(folder: Path, tmp_path: Path):
     (folder / "model.safetensors").unlink()
     tokenizer = other_tokenizer(tmp_path / "words")
     assert (len(tokenizer), tokenizer.pad_token_id, tokenizer.cls_token_id) == (7, 4, 6)
@@ -342,7 +343,7 @@ def test_new_weights_have_the_vocabulary_of_the_tokenizer_that_is_named(folder: 
     assert load_config(ModelOptions(name=str(folder), from_scratch=True)).vocab_size == len(VOCABULARY)
 
 
-def test_more_embeddings_than_tokens_may_be_asked_for_and_not_fewer(folder: Path, tmp_path: Path):
+def test_more_embeddings_than_tokens_are_allowed_but_not_fewer(folder: Path, tmp_path: Path):
     other_tokenizer(tmp_path / "words")
     model = ModelOptions(
         name=str(folder), from_scratch=True, tokenizer=str(tmp_path / "words"), overrides={"vocab_size": 64}
@@ -350,45 +351,45 @@ def test_more_embeddings_than_tokens_may_be_asked_for_and_not_fewer(folder: Path
     assert load_config(model).vocab_size == 64
     few = model.model_copy(update={"overrides": {"vocab_size": 6}})
     head = Head("AutoModelForMaskedLM")
-    text = said(lambda: load_model(few, "mlm", head, load_tokenizer(few), POLICIES["fp32"], 0))
-    assert "has 6 embeddings and its tokenizer token ids up to 7; leave model.overrides.vocab_size out" in text
+    text = error_text(lambda: load_model(few, "mlm", head, load_tokenizer(few), POLICIES["fp32"], 0))
+    assert "has 6 embeddings and its tokenizer token ids up to 7; remove model.overrides.vocab_size" in text
     beside = ModelOptions(name=str(folder), from_scratch=True, overrides={"vocab_size": 6})
-    text = said(lambda: load_model(beside, "mlm", head, load_tokenizer(beside), POLICIES["fp32"], 0))
+    text = error_text(lambda: load_model(beside, "mlm", head, load_tokenizer(beside), POLICIES["fp32"], 0))
     assert f"set model.overrides.vocab_size to {len(VOCABULARY)}" in text
 
 
-def test_ids_of_special_tokens_are_those_that_the_configuration_names(tmp_path: Path):
+def test_only_special_tokens_of_the_configuration_get_new_ids(tmp_path: Path):
     # ModernBERT's own are 50279 to 50284, of which none is in a vocabulary of 7.
     ModernBertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1).save_pretrained(tmp_path / "modern")
     other_tokenizer(tmp_path / "words")
     config = load_config(
         ModelOptions(name=str(tmp_path / "modern"), from_scratch=True, tokenizer=str(tmp_path / "words"))
     )
-    found = {name: getattr(config, f"{name}_token_id") for name in ("pad", "bos", "cls", "eos", "sep")}
-    assert found == {"pad": 4, "bos": 6, "cls": 6, "eos": 7, "sep": 7}
+    actual = {name: getattr(config, f"{name}_token_id") for name in ("pad", "bos", "cls", "eos", "sep")}
+    assert actual == {"pad": 4, "bos": 6, "cls": 6, "eos": 7, "sep": 7}
 
 
-def test_a_folder_without_a_configuration_says_what_it_holds(folder: Path):
+def test_an_error_lists_the_files_of_a_folder_without_configuration(folder: Path):
     (folder / "config.json").unlink()
-    text = said(lambda: load_config(ModelOptions(name=str(folder)), 2))
-    assert f"{folder} holds none of config.json; it has model.safetensors, tokenizer.json" in text
+    text = error_text(lambda: load_config(ModelOptions(name=str(folder)), 2))
+    assert f"{folder} has none of config.json; it has model.safetensors, tokenizer.json" in text
 
 
-def test_a_configuration_that_is_not_json_is_refused(folder: Path):
+def test_a_configuration_that_is_not_json_is_an_error(folder: Path):
     (folder / "config.json").write_text("{")
-    refused = said(lambda: load_config(ModelOptions(name=str(folder)), 2))
+    refused = error_text(lambda: load_config(ModelOptions(name=str(folder)), 2))
     assert f"{folder}: the configuration cannot be loaded" in refused
 
 
-def test_a_folder_without_a_tokenizer_is_refused(folder: Path):
+def test_a_folder_without_a_tokenizer_is_an_error(folder: Path):
     for path in folder.glob("tokenizer*"):
         path.unlink()
-    text = said(lambda: load_tokenizer(ModelOptions(name=str(folder))))
-    assert f"{folder} holds none of tokenizer.json" in text
+    text = error_text(lambda: load_tokenizer(ModelOptions(name=str(folder))))
+    assert f"{folder} has none of tokenizer.json" in text
     assert "it has config.json, model.safetensors" in text
 
 
-def test_a_tokenizer_may_stand_elsewhere(folder: Path, tmp_path: Path):
+def test_a_tokenizer_may_be_in_another_folder(folder: Path, tmp_path: Path):
     tiny_tokenizer(tmp_path / "words")
     for path in folder.glob("tokenizer*"):
         path.unlink()
@@ -396,73 +397,75 @@ def test_a_tokenizer_may_stand_elsewhere(folder: Path, tmp_path: Path):
     assert tokenizer("good film")["input_ids"] == tiny_tokenizer()("good film")["input_ids"]
 
 
-def test_a_broken_tokenizer_is_refused(folder: Path):
+def test_a_damaged_tokenizer_is_an_error(folder: Path):
     (folder / "tokenizer.json").write_text("{}")
-    assert f"{folder}: the tokenizer cannot be loaded" in said(lambda: load_tokenizer(ModelOptions(name=str(folder))))
+    assert f"{folder}: the tokenizer cannot be loaded" in error_text(
+        lambda: load_tokenizer(ModelOptions(name=str(folder)))
+    )
 
 
-def test_the_end_token_pads_where_there_is_no_padding_token(folder: Path):
+def test_the_end_token_is_the_padding_token_where_there_is_none(folder: Path):
     tokenizer = tiny_tokenizer()
     tokenizer.pad_token, tokenizer.eos_token = None, "[SEP]"
     tokenizer.save_pretrained(folder)
     assert load_tokenizer(ModelOptions(name=str(folder))).pad_token == "[SEP]"
 
 
-def test_a_tokenizer_that_cannot_pad_is_refused(folder: Path):
+def test_a_tokenizer_without_padding_and_end_token_is_an_error(folder: Path):
     tokenizer = tiny_tokenizer()
     tokenizer.pad_token = None
     tokenizer.save_pretrained(folder)
-    assert "has neither a padding nor an end token" in said(lambda: load_tokenizer(ModelOptions(name=str(folder))))
+    assert "has neither a padding token nor an end token" in error_text(
+        lambda: load_tokenizer(ModelOptions(name=str(folder)))
+    )
 
 
 @pytest.mark.parametrize("name", ["./absent", "/absent/model", "~/absent-model", "a/b/c"])
-def test_a_path_that_is_not_there_is_not_taken_for_a_hub_name(name: str):
-    assert f"{name} is not a folder" in said(lambda: locate(name))
+def test_a_missing_path_is_not_a_hub_name(name: str):
+    assert f"{name} is not a folder" in error_text(lambda: locate(name))
 
 
 def test_a_file_is_not_a_model(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    assert "is not a folder" in said(lambda: locate(str(tmp_path / "file")))
+    assert "is not a folder" in error_text(lambda: locate(str(tmp_path / "file")))
 
 
-def test_names_that_are_no_paths_are_hub_names(folder: Path):
-    assert "model.name: <model> is still to be filled in" in said(lambda: locate("<model>"))
+def test_other_names_are_hub_names(folder: Path):
+    assert "model.name: <model> is a placeholder" in error_text(lambda: locate("<model>"))
     assert locate("some-owner/some-model") == "some-owner/some-model"
     assert locate("some-model") == "some-model"
     assert locate(str(folder)) == str(folder)
 
 
-def test_a_hub_name_without_a_network_says_so(monkeypatch: pytest.MonkeyPatch):
+def test_a_hub_name_without_a_network_is_an_error_with_the_reason(monkeypatch: pytest.MonkeyPatch):
     reason = "https://hub cannot be reached (no route)"
-    monkeypatch.setattr("paratune.hub.why_not", lambda: reason)
+    monkeypatch.setattr("paratune.hub.unreachable_reason", lambda: reason)
 
     def offline(*_: object, local_files_only: bool = False, **__: object) -> None:
         raise OSError(f"local: {local_files_only}\nand more")
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", offline)
-    text = said(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
-    assert text.startswith(
-        "model: some-owner/some-model is not a local folder, the cache of the hub has no configuration"
-    )
+    text = error_text(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
+    assert text.startswith("model: some-owner/some-model is not a local folder, its configuration is not in the cache")
     assert f"and {reason}; name a folder" in text
     assert "\n" not in text
 
-    monkeypatch.setattr("paratune.hub.why_not", lambda: None)
-    text = said(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
+    monkeypatch.setattr("paratune.hub.unreachable_reason", lambda: None)
+    text = error_text(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
     assert text.endswith("is not a local folder, and the hub did not return its configuration: local: False")
 
 
-def test_nothing_is_asked_of_the_hub_for_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("paratune.hub.why_not", lambda: pytest.fail("it was asked"))
+def test_the_hub_is_not_contacted_for_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("paratune.hub.unreachable_reason", lambda: pytest.fail("it was asked"))
     assert load_config(ModelOptions(name=str(folder)), 2).num_labels == 2
     assert load_tokenizer(ModelOptions(name=str(folder)))
 
 
-def test_the_demo_model_is_found_or_the_extra_named(monkeypatch: pytest.MonkeyPatch):
-    assert "demo:tiny is not a demo model; there is one: demo:minilm" in said(lambda: locate("demo:tiny"))
+def test_the_demo_model_is_found_or_the_error_names_its_extra(monkeypatch: pytest.MonkeyPatch):
+    assert "demo:tiny is not a demo model; the only one is demo:minilm" in error_text(lambda: locate("demo:tiny"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with raises_code("dependency.missing", "paratune[demo]"):
-        locate(load.DEMO_MODEL)
+        locate(DEMO_MODEL)
 
 
 @pytest.fixture
@@ -474,14 +477,14 @@ def t5_folder(tmp_path: Path) -> Path:
     return tmp_path / "t5"
 
 
-def test_a_t5_without_the_start_of_its_decoder_is_refused_before_anything_is_read(t5_folder: Path):
+def test_a_t5_without_decoder_start_is_an_error_before_data_is_read(t5_folder: Path):
     model = ModelOptions(name=str(t5_folder), from_scratch=True)
     with raises_code("model.decoder_start", "decoder_start_token_id", "t5", key="model.overrides", name=str(t5_folder)):
         load_config(model)
 
 
 @pytest.mark.parametrize("by_file", [False, True])
-def test_a_t5_runs_with_the_start_that_the_remedy_gives(t5_folder: Path, by_file: bool):
+def test_a_t5_runs_with_the_suggested_decoder_start(t5_folder: Path, by_file: bool):
     overrides = {"eos_token_id": VOCABULARY.index("[SEP]")}
     if by_file:
         path = t5_folder / "config.json"
@@ -493,12 +496,12 @@ def test_a_t5_runs_with_the_start_that_the_remedy_gives(t5_folder: Path, by_file
     assert model.hf(input_ids=ids).logits.shape == (2, 2)
 
 
-def test_a_model_without_a_decoder_takes_no_start_of_one(folder: Path):
+def test_a_decoder_start_without_a_decoder_is_an_error(folder: Path):
     with raises_code("model.unknown_override", key="model.overrides.decoder_start_token_id"):
         load_config(ModelOptions(name=str(folder), overrides={"decoder_start_token_id": 0}))
 
 
-def test_memory_that_ran_out_is_not_told_as_a_missing_model(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_out_of_memory_is_not_reported_as_a_missing_model(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("Cannot allocate memory (os error 12)")  # what safetensors raises under `ulimit -v`
 

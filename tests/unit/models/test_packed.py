@@ -22,7 +22,7 @@ from paratune.batch import Batch
 from paratune.batch.packing import pack, round_up
 from paratune.models import packed
 from paratune.models.attention import cpu
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import PackedEntry, TaskModel
 
 OTHERS: dict[str, Callable[[], transformers.PretrainedConfig]] = {
@@ -41,24 +41,24 @@ def loss_and_gradients(model: TaskModel, batch: Batch) -> list[torch.Tensor]:
     count = len(batch.index) if batch.label_places is None else len(batch.label_places)
     loss = model.loss_sum(outputs, batch) / count
     loss.backward()
-    kept = [loss.detach()] if model.head_reads == "tokens" else [loss.detach(), outputs.detach()]
-    return kept + [each.grad.clone() for each in model.parameters() if each.grad is not None]
+    row_outputs = [loss.detach()] if model.head_reads == "tokens" else [loss.detach(), outputs.detach()]
+    return row_outputs + [item.grad.clone() for item in model.parameters() if item.grad is not None]
 
 
 def assert_alike(model: TaskModel, batch: Batch, tolerance: float) -> None:
-    expected, found = loss_and_gradients(model, batch), loss_and_gradients(model, pack(batch))
-    assert len(found) == len(expected) > 10
-    for one, other in zip(found, expected, strict=True):
-        assert float((one - other).abs().max()) <= tolerance * max(1.0, float(other.abs().max()))
+    expected, actual = loss_and_gradients(model, batch), loss_and_gradients(model, pack(batch))
+    assert len(actual) == len(expected) > 10
+    for first, other in zip(actual, expected, strict=True):
+        assert float((first - other).abs().max()) <= tolerance * max(1.0, float(other.abs().max()))
 
 
 LENGTHS = ([7], [1, 1], [9, 9, 9], [1, 512, 30, 2])
 
 
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
-def test_packed_rows_give_what_padded_ones_give(name: str, kind: str):
+def test_packed_and_padded_rows_give_equal_results(name: str, kind: str):
     model = model_of(CONFIGS[name](), kind).eval()
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is not None
     assert model.why_padded is None
     assert model.head_takes_labelled == (kind == "mlm")
@@ -71,7 +71,7 @@ def test_packed_rows_give_what_padded_ones_give(name: str, kind: str):
 @settings(max_examples=30)
 def test_packed_rows_of_any_lengths_in_float64(lengths: list[int], kind: str):
     model = model_of(CONFIGS["bert"](), kind, torch.float64).eval()
-    find_entry(model)
+    enable_packed_batches(model)
     assert_alike(model, rows(lengths, kind), 1e-13)
 
 
@@ -81,17 +81,17 @@ def test_packed_rows_of_any_lengths_in_float64(lengths: list[int], kind: str):
     kind=st.sampled_from(sorted(HEADS)),
 )
 @settings(max_examples=30)
-def test_a_rounded_number_of_tokens_changes_nothing(lengths: list[int], name: str, kind: str):
+def test_rounding_the_number_of_tokens_does_not_change_results(lengths: list[int], name: str, kind: str):
     """Loss, gradients and what an evaluation keeps of the rows, beside those of the batch without filler."""
     model = model_of(CONFIGS[name](), kind, torch.float64).eval()
-    find_entry(model)
+    enable_packed_batches(model)
     batch = replace(pack(rows(lengths, kind, pad=model.hf.config.pad_token_id)), row_bounds=bounds(lengths))
     rounded = round_up(batch)
     num_rows = len(lengths)
-    expected, found = (_all_of(model, each, num_rows) for each in (batch, rounded))
-    assert len(found) == len(expected) > 10
-    for one, other in zip(found, expected, strict=True):
-        assert float((one - other).abs().nan_to_num().max()) <= 1e-9 * max(1.0, float(other.abs().max()))
+    expected, actual = (_all_of(model, item, num_rows) for item in (batch, rounded))
+    assert len(actual) == len(expected) > 10
+    for first, other in zip(actual, expected, strict=True):
+        assert float((first - other).abs().nan_to_num().max()) <= 1e-9 * max(1.0, float(other.abs().max()))
     assert (rounded.num_samples, rounded.num_tokens) == (batch.num_samples, batch.num_tokens)
     assert rounded.loss_count == batch.loss_count
 
@@ -106,8 +106,8 @@ def _all_of(model: TaskModel, batch: Batch, num_rows: int) -> list[torch.Tensor]
     outputs = model(batch)
     loss = model.loss_sum(outputs, batch)
     loss.backward()
-    kept = model.row_outputs(outputs.detach(), batch)[:num_rows].nan_to_num()
-    return [loss.detach(), kept, *(each.grad.clone() for each in model.parameters() if each.grad is not None)]
+    row_outputs = model.row_outputs(outputs.detach(), batch)[:num_rows].nan_to_num()
+    return [loss.detach(), row_outputs, *(item.grad.clone() for item in model.parameters() if item.grad is not None)]
 
 
 @pytest.mark.parametrize(
@@ -119,18 +119,18 @@ def _all_of(model: TaskModel, batch: Batch, num_rows: int) -> list[torch.Tensor]
         ("modernbert-mean", PackedEntry(0, "mean")),
     ],
 )
-def test_how_rows_enter_and_what_the_head_reads(name: str, expected: PackedEntry):
+def test_the_entry_of_each_architecture(name: str, expected: PackedEntry):
     model = model_of(CONFIGS[name](), "classification")
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry == expected
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_model_that_gives_something_else_stays_padded(name: str):
+def test_a_model_with_different_results_stays_padded(name: str):
     model = model_of(OTHERS[name](), "classification").eval()
     batch = rows([5, 3], "classification", pad=model.hf.config.pad_token_id)
     before = loss_and_gradients(model, batch)
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is None
     name = type(model.hf).__name__
     assert model.why_padded in (
@@ -140,7 +140,7 @@ def test_a_model_that_gives_something_else_stays_padded(name: str):
     assert all(map(torch.equal, before, loss_and_gradients(model, batch)))
 
 
-def test_attention_that_looks_across_rows_is_found_out(monkeypatch: pytest.MonkeyPatch):
+def test_attention_across_rows_is_detected(monkeypatch: pytest.MonkeyPatch):
     model = model_of(CONFIGS["bert"](), "classification")
     whole = model._packed_inputs
 
@@ -149,48 +149,48 @@ def test_attention_that_looks_across_rows_is_found_out(monkeypatch: pytest.Monke
         return {**whole(batch), "cu_seqlens": ends, "max_seqlen": len(batch.input_ids)}
 
     monkeypatch.setattr(model, "_packed_inputs", as_one_row)
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is None
 
 
 @pytest.mark.parametrize("bias", [0.0, 1e3, 5e4])
-def test_a_large_bias_hides_nothing(bias: float):
+def test_a_large_bias_does_not_hide_differences(bias: float):
     """Targets may be prices: the spread of the outputs is then far below their size."""
     config = CONFIGS["roberta"]()
     config.num_labels = 1
     model = TaskModel(HEADS["classification"].from_config(config), "regression")
     with torch.no_grad():
         model.hf.classifier.out_proj.bias.fill_(bias)
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is None or model.entry.position_offset == 2
     if bias == 0.0:
         assert model.entry is not None
 
 
-def test_a_model_that_looks_at_the_share_of_masks_in_a_row_is_found_out():
+def test_a_model_that_uses_the_share_of_masks_in_a_row_is_detected():
     """ESM's token dropout scales embeddings by it; packed, the share would be that of all rows together."""
     sizes = {**SIZES, "pad_token_id": 1, "mask_token_id": 2}
     for token_dropout in (False, True):
         config = transformers.EsmConfig(**sizes, token_dropout=token_dropout)
         model = model_of(config, "mlm")
-        find_entry(model)
+        enable_packed_batches(model)
         assert (model.entry is None) == token_dropout
 
 
-def test_what_a_model_raises_for_these_rows_is_why_it_stays_padded(monkeypatch: pytest.MonkeyPatch):
+def test_the_error_of_a_model_is_the_reason_for_padding(monkeypatch: pytest.MonkeyPatch):
     model = model_of(CONFIGS["bert"](), "classification")
 
     def refuse(**_: object) -> None:
         raise ValueError("Each example must contain at least one <eos> token")
 
     monkeypatch.setattr(model.hf, "forward", refuse)
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is None
-    assert model.why_padded.endswith("as for padded ones (Each example must contain at least one <eos> token)")
+    assert model.why_padded.endswith("packed and padded rows (Each example must contain at least one <eos> token)")
 
 
 @pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
-def test_full_memory_is_no_property_of_a_model(monkeypatch: pytest.MonkeyPatch, error: type[Exception]):
+def test_out_of_memory_is_raised(monkeypatch: pytest.MonkeyPatch, error: type[Exception]):
     model = model_of(CONFIGS["bert"](), "classification")
 
     def full(**_: object) -> None:
@@ -198,7 +198,7 @@ def test_full_memory_is_no_property_of_a_model(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr(model.hf, "forward", full)
     with pytest.raises(error):
-        find_entry(model)
+        enable_packed_batches(model)
 
 
 def test_a_kernel_that_fails_keeps_a_model_padded(monkeypatch: pytest.MonkeyPatch):
@@ -211,7 +211,7 @@ def test_a_kernel_that_fails_keeps_a_model_padded(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(packed, "why_not", fails)
     for name in ("bert", "modernbert"):
         model = model_of(CONFIGS[name](), "classification")
-        find_entry(model, dtype=torch.bfloat16)
+        enable_packed_batches(model, dtype=torch.bfloat16)
         assert (model.entry, model.why_padded) == (None, "the kernel is off")
     # ModernBERT: a window of 6 tokens, 3 to each side and the token itself, in every other layer.
     assert asked == [("cpu", torch.bfloat16, 2, 16, {None}), ("cpu", torch.bfloat16, 2, 16, {None, 4})]
@@ -219,7 +219,7 @@ def test_a_kernel_that_fails_keeps_a_model_padded(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("name", "kind"), [("bert", "classification"), ("eurobert", "mlm"), ("modernbert", "qa")])
-def test_the_precision_of_the_run_is_tried_in_the_model(monkeypatch: pytest.MonkeyPatch, name: str, kind: str, dtype):
+def test_the_model_is_tested_in_the_precision_of_the_run(monkeypatch: pytest.MonkeyPatch, name: str, kind: str, dtype):
     tried = []
     real = packed._outputs_and_gradients
 
@@ -230,14 +230,14 @@ def test_the_precision_of_the_run_is_tried_in_the_model(monkeypatch: pytest.Monk
     monkeypatch.setattr(packed, "_outputs_and_gradients", watched)
     model = model_of(CONFIGS[name](), kind)
     own = [parameter.data_ptr() for parameter in model.parameters()]
-    find_entry(model, dtype=dtype)
+    enable_packed_batches(model, dtype=dtype)
     assert model.entry is not None
     assert tried[-2:] == [(False, dtype), (True, dtype)]
     assert [parameter.data_ptr() for parameter in model.parameters()] == own
 
 
 @pytest.mark.parametrize("factor", [1.2, float("nan")])
-def test_attention_that_is_off_in_the_precision_of_the_run_alone_is_found_out(
+def test_attention_that_is_wrong_only_in_the_precision_of_the_run_is_detected(
     monkeypatch: pytest.MonkeyPatch, factor: float
 ):
     right = cpu.attend
@@ -248,12 +248,12 @@ def test_attention_that_is_off_in_the_precision_of_the_run_alone_is_found_out(
 
     monkeypatch.setattr(cpu, "attend", attend)
     model = model_of(CONFIGS["bert"](), "classification")
-    find_entry(model, dtype=torch.bfloat16)
+    enable_packed_batches(model, dtype=torch.bfloat16)
     assert model.entry is None
-    assert "packed rows on cpu in torch.bfloat16 are off by" in (model.why_padded or "")
+    assert "packed rows on cpu in torch.bfloat16 differ by" in (model.why_padded or "")
 
 
-def test_attention_that_raises_in_the_precision_of_the_run_alone_is_found_out(monkeypatch: pytest.MonkeyPatch):
+def test_attention_that_raises_only_in_the_precision_of_the_run_is_detected(monkeypatch: pytest.MonkeyPatch):
     right = cpu.attend
 
     def attend(query: torch.Tensor, *given: object, **more: object) -> torch.Tensor:
@@ -263,91 +263,91 @@ def test_attention_that_raises_in_the_precision_of_the_run_alone_is_found_out(mo
 
     monkeypatch.setattr(cpu, "attend", attend)
     model = model_of(CONFIGS["bert"](), "classification")
-    find_entry(model, dtype=torch.bfloat16)
+    enable_packed_batches(model, dtype=torch.bfloat16)
     assert (model.entry, model.why_padded) == (
         None,
         "packed rows failed on cpu in torch.bfloat16: RuntimeError: no kernel",
     )
 
 
-def test_a_last_layer_that_may_not_be_shortened_on_the_device_stays_whole(monkeypatch: pytest.MonkeyPatch):
+def test_a_last_layer_that_is_wrong_on_the_device_is_not_shortened(monkeypatch: pytest.MonkeyPatch):
     def fails(model: TaskModel, *_: object) -> str | None:
         return "it is off" if model.entry.shortens else None
 
-    monkeypatch.setattr(packed, "_precision_fails", fails)
+    monkeypatch.setattr(packed, "_precision_problem", fails)
     model = model_of(CONFIGS["bert"](), "classification")
-    find_entry(model, dtype=torch.bfloat16)
+    enable_packed_batches(model, dtype=torch.bfloat16)
     assert (model.entry, model.why_padded) == (PackedEntry(0, "first", shortens=False), None)
 
 
-def test_a_device_too_small_for_the_whole_model_is_not_judged(monkeypatch: pytest.MonkeyPatch):
+def test_a_model_that_does_not_fit_the_device_has_no_verdict(monkeypatch: pytest.MonkeyPatch):
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("full")
 
     monkeypatch.setattr(packed, "_moved", full)
     model = model_of(CONFIGS["bert"](), "classification")
-    find_entry(model, dtype=torch.bfloat16)
+    enable_packed_batches(model, dtype=torch.bfloat16)
     assert model.entry is not None
 
 
-def test_where_packing_is_not_wanted_the_head_alone_is_tried():
+def test_without_packing_only_the_head_is_tested():
     for kind in HEADS:
         model = model_of(CONFIGS["bert"](), kind)
-        find_entry(model, packs=False)
+        enable_packed_batches(model, packs=False)
         assert (model.entry, model.head_takes_labelled) == (None, kind == "mlm")
 
 
-def test_trying_leaves_no_trace():
+def test_the_test_does_not_change_the_model():
     model = model_of(CONFIGS["bert"](), "classification").train()
     model.hf.bert.encoder.layer[1].eval()
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    find_entry(model)
+    enable_packed_batches(model)
     assert torch.equal(torch.rand(1), expected)
     assert model.training
     assert not model.hf.bert.encoder.layer[1].training
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_model_without_a_vocabulary_is_not_tried():
+def test_a_model_without_a_vocabulary_is_not_tested():
     model = TaskModel(tiny_model(), "classification")
     model.hf.config = SimpleNamespace()
-    find_entry(model)
-    named = "the configuration of BertForSequenceClassification names no vocab_size"
-    assert model.why_padded == f"{named} to try packed rows with"
+    enable_packed_batches(model)
+    named = "the configuration of BertForSequenceClassification has no vocab_size"
+    assert model.why_padded == f"{named}, which the test of packed rows needs"
 
 
-def test_padded_and_packed_batches_may_take_turns():
+def test_padded_and_packed_batches_may_alternate():
     model = model_of(CONFIGS["bert"](), "classification").eval()
     batch = rows([5, 3], "classification")
     expected = model(batch)
-    find_entry(model)
+    enable_packed_batches(model)
     packed_logits = model(pack(batch))
     torch.testing.assert_close(packed_logits, expected, rtol=0, atol=1e-6)
     assert torch.equal(model(batch), expected)
 
 
-def test_the_head_of_a_masked_lm_is_given_labelled_tokens_alone():
+def test_the_head_of_a_masked_lm_receives_only_labelled_tokens():
     model = model_of(CONFIGS["bert"](), "mlm").eval()
     batch = tiny_masking(6)(np.arange(6), 1.0, epoch=0)
     seen: list[tuple[int, ...]] = []
     model.hf.get_output_embeddings().register_forward_hook(lambda _m, given, _o: seen.append(tuple(given[0].shape)))
     expected = model(batch)
-    find_entry(model)
+    enable_packed_batches(model)
     seen.clear()
-    found = [model(batch), model(pack(batch))]
+    actual = [model(batch), model(pack(batch))]
     assert seen == [(1, len(batch.label_places), 32)] * 2
-    for logits in found:
+    for logits in actual:
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)
 
 
-def test_dropout_masks_of_tokens_are_all_that_differs_in_training(monkeypatch: pytest.MonkeyPatch):
+def test_only_dropout_masks_differ_in_training(monkeypatch: pytest.MonkeyPatch):
     """With masks that are fixed for each token, training mode gives the same, packed and padded."""
     config = CONFIGS["bert"]()
     config.attention_probs_dropout_prob = 0.0
     model = model_of(config, "classification", torch.float64).train()
-    find_entry(model)
+    enable_packed_batches(model)
     model.entry = PackedEntry(0, "first")  # the last layer whole: masks are those of tokens
     batch = rows([6, 2, 9], "classification")
     of_slots = (torch.arange(32 * batch.input_ids.numel()).view(-1, 32) * 7919 % 10 > 0) / 0.9
@@ -363,9 +363,9 @@ def test_dropout_masks_of_tokens_are_all_that_differs_in_training(monkeypatch: p
     expected = loss_and_gradients(model, batch)
     small = pack(batch)
     slots = small.slots
-    found = loss_and_gradients(model, small)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    actual = loss_and_gradients(model, small)
+    for first, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(first, other, rtol=0, atol=1e-12)
 
 
 def test_the_tolerance_is_tighter_in_float64(monkeypatch: pytest.MonkeyPatch):
@@ -379,9 +379,9 @@ def test_the_tolerance_is_tighter_in_float64(monkeypatch: pytest.MonkeyPatch):
         return whole(batch)
 
     monkeypatch.setattr(model, "_packed_inputs", nudged)
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is None
-    assert packed._TOLERANCE[torch.float64] < 1e-6 < packed._ELSE
+    assert packed._TOLERANCE[torch.float64] < 1e-6 < packed._OTHER_TOLERANCE
 
 
 @pytest.mark.parametrize("kinds", [["c2p"], ["p2c"], ["p2c", "c2p"]])
@@ -393,20 +393,20 @@ def test_disentangled_attention_of_packed_rows(kinds: list[str], shared: bool, b
     config.pos_att_type, config.share_att_key, config.position_buckets = kinds, shared, buckets
     config.norm_rel_ebd = "layer_norm" if shared else "none"
     model = model_of(config, "classification", torch.float64).eval()
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is not None
     assert_alike(model, rows([1, 40, 7, 2], "classification"), 1e-12)
 
 
-def test_disentangled_attention_stays_bucketed_where_it_would_be_slow_or_wrong():
+def test_disentangled_attention_stays_bucketed_where_it_is_slow_or_unsupported():
     model = model_of(CONFIGS["deberta-v3"](), "classification")
-    find_entry(model, device=torch.device("cuda"))
+    enable_packed_batches(model, device=torch.device("cuda"))
     name = type(model.hf).__name__
     assert model.entry is None
     assert model.why_padded == f"{name} has its own attention, which supports packed rows on the CPU only"
     config = CONFIGS["deberta-v3"]()
     config.conv_kernel_size = 3  # as xlarge and xxlarge of version 2 have it: it looks across rows
     model = model_of(config, "classification")
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is None
-    assert model.why_padded == f"{name} does not give the same for packed rows as for padded ones"
+    assert model.why_padded == f"{name} gives different results for packed and padded rows"

@@ -16,7 +16,7 @@ from paratune.batch import Batch
 from paratune.batch.packing import pack
 from paratune.models import last_layer
 from paratune.models.attention import cpu
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel
 
 LENGTHS = [5, 1, 40, 12, 200]
@@ -107,7 +107,7 @@ def loss_and_gradients(model: TaskModel, batch: Batch, fixed: Fixed, patch: Call
     loss = model.loss_sum(model(batch), batch)
     loss.backward()
     assert fixed.num_attention == 2
-    return [loss.detach(), *(each.grad.clone() for each in model.parameters() if each.grad is not None)]
+    return [loss.detach(), *(item.grad.clone() for item in model.parameters() if item.grad is not None)]
 
 
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
@@ -117,24 +117,24 @@ def test_the_same_masks_give_the_same_loss_and_gradients(monkeypatch: pytest.Mon
         if "drop" in key and isinstance(value, float):
             setattr(config, key, P)
     model = model_of(config, kind)
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is not None
     model.train()
     model._attention = None if name.startswith("deberta") else "eager"
     real = cpu.attend
 
     def patch(fixed: Fixed) -> None:
-        def attend(*given: Any, window: int | None = None, **more: Any) -> Tensor:
+        def attend(*received: Any, window: int | None = None, **more: Any) -> Tensor:
             with monkeypatch.context() as inner:
                 inner.setattr(cpu, "MaskSource", lambda p: fixed.source(window))
-                return real(*given, window=window, **more)
+                return real(*received, window=window, **more)
 
         monkeypatch.setattr(torch.nn.functional, "dropout", fixed)
         monkeypatch.setattr(last_layer, "dropout", fixed)
         monkeypatch.setattr(cpu, "attend", attend)
 
     batch = rows(LENGTHS, kind, pad=model.hf.config.pad_token_id)
-    expected, found = (loss_and_gradients(model, each, Fixed(batch, 2), patch) for each in (batch, pack(batch)))
-    assert len(found) == len(expected) > 10
-    for one, other in zip(found, expected, strict=True):
-        assert float((one - other).abs().max()) <= 1e-6 * max(1.0, float(other.abs().max()))
+    expected, actual = (loss_and_gradients(model, item, Fixed(batch, 2), patch) for item in (batch, pack(batch)))
+    assert len(actual) == len(expected) > 10
+    for first, other in zip(actual, expected, strict=True):
+        assert float((first - other).abs().max()) <= 1e-6 * max(1.0, float(other.abs().max()))

@@ -1,4 +1,4 @@
-"""Dropout and addition as one function: the same bits forward as apart, and one rounding less backward."""
+"""Dropout and addition as one function: the same bits in forward, one rounding less in backward."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from transformers.models.bert.modeling_bert import BertConfig, BertOutput
 
 from paratune.batch.packing import pack
 from paratune.models.activation_checkpointing import checkpoint_blocks
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.residual import fuse_residuals
 from paratune.models.task_model import TaskModel, find_blocks
 
@@ -49,7 +49,7 @@ def output_layer(p: float = 0.25, width: int = 16) -> BertOutput:
 def with_native_dropout(name: str) -> TaskModel:
     torch.manual_seed(0)
     model = model_of(CONFIGS[name](), "classification")
-    find_entry(model)
+    enable_packed_batches(model)
     for module in model.modules():
         if type(module) is nn.Dropout:
             module.__class__ = NativeDropout
@@ -66,7 +66,7 @@ def trained(model: TaskModel, dtype: torch.dtype | None) -> tuple[Tensor, dict[s
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_layers_that_add_after_dropout_are_found_in_every_architecture(name):
+def test_output_layers_are_found_in_every_architecture(name):
     model = model_of(CONFIGS[name](), "classification")
     names = list(model.state_dict())
     assert fuse_residuals(model) == CHANGED.get(name, 0)
@@ -94,7 +94,7 @@ def test_the_gradient_is_rounded_once(dtype):
 
 @pytest.mark.parametrize("checkpoints", [False, True], ids=["", "checkpointed"])
 @pytest.mark.parametrize("name", CHANGED)
-def test_models_train_as_with_both_apart(name, checkpoints):
+def test_training_equals_separate_dropout_and_addition(name, checkpoints):
     apart, exact, together = (with_native_dropout(name) for _ in range(3))
     fuse_residuals(together)
     for model in (apart, exact, together) if checkpoints else ():
@@ -105,9 +105,9 @@ def test_models_train_as_with_both_apart(name, checkpoints):
     assert torch.equal(got, loss)
     assert gradients.keys() == expected.keys()
 
-    def distance(found: dict[str, Tensor]) -> float:
+    def distance(actual: dict[str, Tensor]) -> float:
         """Root of the mean square over all gradients, as a part of that of float64's."""
-        squares = sum(float((found[key] - wide[key]).square().sum()) for key in wide)
+        squares = sum(float((actual[key] - wide[key]).square().sum()) for key in wide)
         return (squares / sum(float(grad.square().sum()) for grad in wide.values())) ** 0.5
 
     # Masks are the same in both, so roundings alone tell them apart from float64, whose masks are the same too.
@@ -119,7 +119,7 @@ def test_models_train_as_with_both_apart(name, checkpoints):
     [(None, 0.25, True), (torch.bfloat16, 0.0, True), (torch.bfloat16, 1.0, True), (torch.bfloat16, 0.25, False)],
     ids=["fp32", "no dropout", "all dropped", "evaluation"],
 )
-def test_elsewhere_nothing_changes(dtype, p, trains):
+def test_other_cases_do_not_change(dtype, p, trains):
     layer = output_layer(p).train(trains)
     x, residual = torch.randn(7, 24), torch.randn(7, 16)
 
@@ -136,7 +136,7 @@ def test_elsewhere_nothing_changes(dtype, p, trains):
     assert all(torch.equal(*pair) for pair in zip(run(), expected, strict=True))
 
 
-def test_a_frozen_layer_passes_the_gradient_of_the_residual_on():
+def test_a_frozen_layer_passes_the_gradient_of_the_residual():
     layer = output_layer().requires_grad_(False)
     fuse_residuals(layer)
     residual = torch.randn(7, 16, requires_grad=True)
@@ -163,7 +163,7 @@ def test_the_backward_pass_has_one_kernel_where_it_had_two():
     assert len(called(fuses=True)) == len(called(fuses=False)) - 1
 
 
-def test_a_second_derivative_is_refused():
+def test_a_second_derivative_raises():
     layer = output_layer()
     fuse_residuals(layer)
     with torch.autocast("cpu", dtype=torch.bfloat16):

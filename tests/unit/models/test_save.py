@@ -43,15 +43,15 @@ def test_transformers_loads_what_was_saved_with_the_same_logits_and_labels(tmp_p
     assert {entry["label"] for entry in results[0]} == set(NAMES)
 
 
-def test_the_tensors_that_are_given_are_saved_and_not_the_models_own(tmp_path: Path, model: TaskModel):
-    given = weights(model, shift=1.0)
-    save_model(tmp_path / "model", model, tiny_tokenizer(), given, {})
+def test_the_given_tensors_are_saved_not_those_of_the_model(tmp_path: Path, model: TaskModel):
+    received = weights(model, shift=1.0)
+    save_model(tmp_path / "model", model, tiny_tokenizer(), received, {})
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     for name, value in again.named_parameters():
-        assert torch.equal(value, given[f"hf.{name}"]), name
+        assert torch.equal(value, received[f"hf.{name}"]), name
 
 
-def test_weights_are_safetensors_and_nothing_else_holds_any(tmp_path: Path, model: TaskModel):
+def test_only_safetensors_contain_weights(tmp_path: Path, model: TaskModel):
     save_model(tmp_path / "model", model, tiny_tokenizer(), weights(model), {"task": {"kind": "classification"}})
     names = {path.name for path in (tmp_path / "model").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", TASK_FILE} <= names
@@ -66,14 +66,14 @@ def test_weights_are_safetensors_and_nothing_else_holds_any(tmp_path: Path, mode
     }
 
 
-def test_a_folder_that_is_there_is_replaced(tmp_path: Path, model: TaskModel):
+def test_an_existing_folder_is_replaced(tmp_path: Path, model: TaskModel):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "old").write_text("")
     save_model(tmp_path / "model", model, tiny_tokenizer(), weights(model), {})
     assert not (tmp_path / "model" / "old").exists()
 
 
-def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, model: TaskModel, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_leaves_no_incomplete_folder(tmp_path: Path, model: TaskModel, monkeypatch: pytest.MonkeyPatch):
     class Full:
         def save_pretrained(self, folder: Path) -> None:
             raise OSError(28, "No space left on device")

@@ -21,31 +21,31 @@ def batch(num_windows: int, *, num_rows: int | None = None, length: int | None =
     return collator(np.arange(num_windows), 1.0, num_rows=num_rows, length=length)
 
 
-def test_the_loss_is_that_of_transformers_where_nothing_is_padded():
+def test_without_padding_the_loss_equals_transformers():
     model = tiny_qa_model(tiny_config(dropout=0.0)).double().eval()
     wrapped = TaskModel(model, "qa")
     for number in range(6):
-        (one,) = [tiny_windows(20)(np.asarray([number]), 1.0)]
+        (single,) = [tiny_windows(20)(np.asarray([number]), 1.0)]
         with torch.no_grad():
-            found = wrapped.loss_sum(wrapped(one), one)
-            start, end = one.labels.T
-            expected = model(one.input_ids, one.attention_mask, start_positions=start, end_positions=end).loss
-        assert float(found) == pytest.approx(float(expected), rel=1e-12)
+            actual = wrapped.loss_sum(wrapped(single), single)
+            start, end = single.labels.T
+            expected = model(single.input_ids, single.attention_mask, start_positions=start, end_positions=end).loss
+        assert float(actual) == pytest.approx(float(expected), rel=1e-12)
 
 
-def test_padding_and_filler_take_no_part_in_it():
+def test_padding_and_filler_do_not_change_the_loss():
     model = TaskModel(tiny_qa_model(tiny_config(dropout=0.0)).double().eval(), "qa")
     plain, padded = batch(4), batch(4, num_rows=7, length=40)
     with torch.no_grad():
-        first, second = (float(model.loss_sum(model(each), each)) for each in (plain, padded))
+        first, second = (float(model.loss_sum(model(value), value)) for value in (plain, padded))
         singles = [tiny_windows(20)(np.asarray([number]), 1.0) for number in range(4)]
-        alone = sum(float(model.loss_sum(model(each), each)) for each in singles)
+        alone = sum(float(model.loss_sum(model(value), value)) for value in singles)
     assert first == pytest.approx(second, rel=1e-9)
     assert first == pytest.approx(alone, rel=1e-9)
 
 
-def test_by_hand():
-    one = Batch(
+def test_best_spans_by_hand():
+    single = Batch(
         input_ids=torch.zeros((1, 3), dtype=torch.int64),
         row_weight=torch.ones(1),
         index=torch.zeros(1, dtype=torch.int64),
@@ -59,7 +59,7 @@ def test_by_hand():
     outputs = torch.tensor([[[np.log(3), 0.0], [0.0, 0.0], [50.0, 50.0]]])
     # First token: softmax (3/4, 1/4), so -log 3/4; last token: (1/2, 1/2), so log 2; the padding has no part.
     expected = (-np.log(3 / 4) + np.log(2)) / 2
-    assert float(weighted_sum(QA, outputs, one)) == pytest.approx(expected)
+    assert float(weighted_sum(QA, outputs, single)) == pytest.approx(expected)
 
 
 def by_trying(outputs: np.ndarray[Any, Any], bounds: list[int], longest: int) -> list[tuple[float, int, int]]:
@@ -74,28 +74,28 @@ def by_trying(outputs: np.ndarray[Any, Any], bounds: list[int], longest: int) ->
 
 
 @pytest.mark.parametrize(("num_best", "longest"), [(4, 3), (20, 1), (5, 1000), (200, 30)])
-def test_the_best_answers_are_those_of_trying_all(num_best: int, longest: int):
+def test_best_answers_equal_a_search_over_all_pairs(num_best: int, longest: int):
     rows = batch(6, length=30)
     outputs = torch.randn((6, 30, 2), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    kept = question_answering(num_best=num_best, max_answer_tokens=longest).row_outputs(outputs, rows).numpy()
-    assert kept.shape == (6, 4 * num_best + 2)
+    row_outputs = question_answering(num_best=num_best, max_answer_tokens=longest).row_outputs(outputs, rows).numpy()
+    assert row_outputs.shape == (6, 4 * num_best + 2)
     for row in range(6):
-        starts, ends, first, last = kept[row, :-2].reshape(4, num_best)
+        starts, ends, first, last = row_outputs[row, :-2].reshape(4, num_best)
         bounds = rows.row_bounds[row].tolist()
         wanted = by_trying(outputs[row].numpy(), bounds, longest)[:num_best]
-        found = np.stack([starts + ends, first, last], axis=1)[: len(wanted)]
-        assert found == pytest.approx(np.asarray(wanted))
+        actual = np.stack([starts + ends, first, last], axis=1)[: len(wanted)]
+        assert actual == pytest.approx(np.asarray(wanted))
         assert np.isneginf(starts[len(wanted) :]).all()
         assert (first[len(wanted) :] == -1).all()
-        assert kept[row, -2:] == pytest.approx(outputs[row, bounds[0]].numpy())
+        assert row_outputs[row, -2:] == pytest.approx(outputs[row, bounds[0]].numpy())
 
 
-def test_half_precision_is_kept_as_float32():
+def test_half_precision_logits_become_float32():
     rows = batch(2)
     outputs = torch.zeros((2, rows.input_ids.shape[1], 2), dtype=torch.bfloat16)
-    kept = QA.row_outputs(outputs, rows)
-    assert kept.dtype == torch.float32
-    assert kept.shape == (2, 82)
+    row_outputs = QA.row_outputs(outputs, rows)
+    assert row_outputs.dtype == torch.float32
+    assert row_outputs.shape == (2, 82)
 
 
 def test_a_model_takes_the_objective_of_its_options():

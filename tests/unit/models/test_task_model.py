@@ -1,4 +1,4 @@
-"""The model around a Hugging Face one; blocks, counts and fingerprints of several architectures, all of them tiny."""
+"""The model around a Hugging Face model; blocks, counts and fingerprints of several tiny architectures."""
 
 from dataclasses import replace
 from typing import Any
@@ -78,7 +78,7 @@ def test_blocks_are_the_repeated_layers(name: str):
 
 
 @every_architecture
-def test_outputs_do_not_depend_on_padding_or_company(name: str):
+def test_outputs_do_not_depend_on_padding_or_other_rows(name: str):
     model = TaskModel(make(name).double(), "classification")
     collator = tiny_collator(6, num_classes=3)
     with torch.no_grad():
@@ -89,7 +89,7 @@ def test_outputs_do_not_depend_on_padding_or_company(name: str):
 
 
 @every_architecture
-def test_freezing_leaves_the_head(name: str):
+def test_freezing_trains_only_the_head(name: str):
     model = TaskModel(make(name), "classification")
     freeze_encoder(model)
     trained = [key for key, value in model.named_parameters() if value.requires_grad]
@@ -117,7 +117,7 @@ def test_the_loss_is_the_sum_of_that_of_transformers(num_classes: int, kind: str
     torch.testing.assert_close(model.loss_sum(outputs, batch) / 5, theirs.loss)
 
 
-def test_rows_of_weight_zero_add_nothing_and_half_precision_is_summed_in_float32():
+def test_rows_of_weight_zero_are_ignored_and_half_precision_is_summed_in_float32():
     model = TaskModel(nn.Identity(), "classification")
     batch = tiny_collator(4, num_classes=3)(np.arange(4), 4)
     outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -128,7 +128,7 @@ def test_rows_of_weight_zero_add_nothing_and_half_precision_is_summed_in_float32
     torch.testing.assert_close(loss, expected)
 
 
-def test_token_types_are_passed_on_where_the_tokenizer_makes_them():
+def test_token_types_are_passed_where_the_tokenizer_has_them():
     model = TaskModel(tiny_model().eval(), "classification")
     batch = tiny_collator(4)(np.arange(4), 4)
     second = replace(batch, token_type_ids=torch.ones_like(batch.input_ids))
@@ -163,7 +163,7 @@ def test_a_fingerprint_is_the_same_in_every_precision():
 
 
 @pytest.mark.parametrize("config", [BertConfig, RobertaConfig, DistilBertConfig])
-def test_a_regression_can_start_at_a_value(config: Any):
+def test_the_output_bias_of_a_regression_can_be_set(config: Any):
     size = {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 32} if config is DistilBertConfig else BERT_SIZE
     hf = AutoModelForSequenceClassification.from_config(config(**{**SIZE, **size, "num_labels": 1}))
     model = TaskModel(hf, "regression", tuple(name for name, _ in hf.named_parameters())).eval()
@@ -175,7 +175,7 @@ def test_a_regression_can_start_at_a_value(config: Any):
     assert model(tiny_collator(3, num_classes=0)(np.arange(3), 3.0)).flatten().tolist() == pytest.approx([6.5] * 3)
 
 
-def test_a_head_that_is_trained_keeps_its_bias():
+def test_the_bias_of_a_trained_head_is_not_set():
     hf = AutoModelForSequenceClassification.from_config(BertConfig(**{**SIZE, **BERT_SIZE, "num_labels": 1}))
     nn.init.constant_(hf.classifier.bias, 7.25)
     for new in ((), ("bert.pooler.dense.bias",)):
@@ -184,7 +184,7 @@ def test_a_head_that_is_trained_keeps_its_bias():
     assert hf.classifier.bias.item() == 7.25
 
 
-def test_a_head_without_bias_is_refused():
+def test_a_head_without_bias_is_an_error():
     hf = AutoModelForSequenceClassification.from_config(
         GPT2Config(vocab_size=30, n_embd=16, n_layer=1, n_head=2, num_labels=1, pad_token_id=0)
     )
@@ -193,7 +193,7 @@ def test_a_head_without_bias_is_refused():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_means_of_packed_rows_are_those_of_padded_ones(dtype: torch.dtype):
+def test_means_of_packed_and_padded_rows_are_equal(dtype: torch.dtype):
     tolerance = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 2**-8}[dtype]
     lengths = [5, 1, 300, 8]
     ends = torch.tensor([0, 5, 6, 306, 314], dtype=torch.int32)
@@ -202,9 +202,9 @@ def test_means_of_packed_rows_are_those_of_padded_ones(dtype: torch.dtype):
     found_TD, expected_TD = (hidden_TD.clone().requires_grad_() for _ in range(2))
     padded_BSD = nn.utils.rnn.pad_sequence(expected_TD.split(lengths), batch_first=True)
     expected = padded_BSD.sum(dim=1) / torch.tensor(lengths, dtype=dtype).unsqueeze(1)
-    found = row_means(found_TD, ends)
-    assert found.dtype == dtype
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
-    for each in (found, expected):
-        (each * torch.arange(12, dtype=dtype).view(4, 3)).sum().backward()
+    actual = row_means(found_TD, ends)
+    assert actual.dtype == dtype
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+    for item in (actual, expected):
+        (item * torch.arange(12, dtype=dtype).view(4, 3)).sum().backward()
     torch.testing.assert_close(found_TD.grad, expected_TD.grad, rtol=tolerance, atol=tolerance)

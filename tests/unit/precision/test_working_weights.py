@@ -14,7 +14,7 @@ from paratune.batch.packing import pack
 from paratune.config.sections import Train
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.activation_checkpointing import checkpoint_blocks
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
 from paratune.precision import POLICIES, working_weights
 from paratune.precision.working_linear import LoweredOutput, SharedProduct, WorkingLinear
@@ -73,7 +73,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepared(name: str, kind: str, change: Change = nothing) -> tuple[TaskModel, Batch]:
     model = model_of(CONFIGS[name](), kind)
-    find_entry(model)
+    enable_packed_batches(model)
     change(model)
     batch = rows(LENGTHS, kind, pad=model.hf.config.pad_token_id or 0)
     return model, pack(batch) if model.entry is not None else batch
@@ -85,9 +85,7 @@ def same(got: list[Tensor], want: list[Tensor]) -> bool:
 
 @pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
-def test_every_architecture_trains_as_under_autocast_alone(
-    name: str, kind: str, autocast_alone: Callable[[bool], None]
-):
+def test_every_architecture_trains_like_under_autocast(name: str, kind: str, autocast_alone: Callable[[bool], None]):
     def run(is_alone: bool) -> list[Tensor]:
         autocast_alone(is_alone)
         return trained(*prepared(name, kind))
@@ -106,7 +104,7 @@ def test_every_architecture_trains_as_under_autocast_alone(
         (nothing, "albert", "classification"),
     ],
 )
-def test_so_do_one_process_and_ddp_with_what_changes_a_model(
+def test_single_and_ddp_train_like_under_autocast_with_all_model_options(
     strategy: str, change: Change, name: str, kind: str, autocast_alone: Callable[[bool], None]
 ):
     def run(is_alone: bool) -> list[Tensor]:
@@ -129,7 +127,7 @@ def test_so_do_one_process_and_ddp_with_what_changes_a_model(
     ],
     ids=["layers that share a weight", "fp16"],
 )
-def test_so_do_layers_that_share_a_weight_and_fp16(
+def test_tied_layers_and_fp16_train_like_under_autocast(
     make: Callable[[], tuple[nn.Module, Batch]], precision: str, autocast_alone: Callable[[bool], None]
 ):
     def run(is_alone: bool) -> list[Tensor]:
@@ -140,7 +138,7 @@ def test_so_do_layers_that_share_a_weight_and_fp16(
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "eurobert", "esm"])
-def test_a_shared_product_is_as_near_to_float32_as_products_apart(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_shared_product_is_as_accurate_as_separate_products(name: str, monkeypatch: pytest.MonkeyPatch):
     def gradients(precision: str, is_apart: bool = False) -> list[Tensor]:
         with monkeypatch.context() as patch:
             if is_apart:
@@ -152,7 +150,7 @@ def test_a_shared_product_is_as_near_to_float32_as_products_apart(name: str, mon
                 strategy._optimizer.zero_grad()
                 torch.manual_seed(0)
                 strategy.forward_backward([batch], no_clock)
-            return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+            return [p.grad for p in model.parameters() if p.grad is not None]
 
     exact, apart, shared = gradients("fp32"), gradients("bf16", is_apart=True), gradients("bf16")
     assert not same(shared, apart)
@@ -196,7 +194,7 @@ def test_a_step_copies_once_and_casts_gradients_once_per_block():
     assert seen.names.count("addmm") == 2 * (2 * 4 + 2)
 
 
-def test_gradients_of_what_norms_return_are_added_without_a_cast(monkeypatch: pytest.MonkeyPatch):
+def test_gradients_of_the_outputs_of_norms_are_added_without_a_cast(monkeypatch: pytest.MonkeyPatch):
     def casts(*, gives: bool) -> tuple[int, list[Tensor]]:
         with monkeypatch.context() as patch:
             if not gives:
@@ -209,7 +207,9 @@ def test_gradients_of_what_norms_return_are_added_without_a_cast(monkeypatch: py
             strategy.forward_backward([batch], no_clock)
             with torch.autograd.set_multithreading_enabled(False), Operators() as seen:
                 strategy.forward_backward([batch], no_clock)
-        return seen.names.count("_to_copy"), [each.grad for each in model.parameters() if each.grad is not None]
+        return seen.names.count("_to_copy"), [
+            parameter.grad for parameter in model.parameters() if parameter.grad is not None
+        ]
 
     (with_it, gradients), (without, expected) = casts(gives=True), casts(gives=False)
     # To query, key and value of 2 blocks: from the embeddings' dropout, and the first block's last norm; to the
@@ -218,7 +218,7 @@ def test_gradients_of_what_norms_return_are_added_without_a_cast(monkeypatch: py
     assert same(gradients, expected)
 
 
-def test_a_run_that_is_resumed_computes_as_one_that_is_not():
+def test_a_resumed_run_computes_like_an_undisturbed_one():
     """Layers that share a product are found before the first pass, in which they share it already."""
 
     def begun() -> tuple[single.SingleStrategy, Batch]:
@@ -240,7 +240,7 @@ def test_a_run_that_is_resumed_computes_as_one_that_is_not():
     assert same(step(other, batch), step(first, batch))
 
 
-def test_the_model_keeps_its_float32_parameters_and_other_callers_get_them():
+def test_the_model_keeps_its_float32_parameters_outside_of_use():
     model, batch = prepared("bert", "mlm")
     names = [name for name, _ in model.named_parameters()]
     strategy = single.SingleStrategy(device=CPU, precision=POLICIES["bf16"], rank=0, world_size=1)
@@ -258,7 +258,7 @@ def test_the_model_keeps_its_float32_parameters_and_other_callers_get_them():
 
 
 @pytest.mark.parametrize("changed_by", ["a step", "a state", "hand"])
-def test_predictions_are_those_of_the_weights_as_they_are(changed_by: str):
+def test_predictions_use_the_current_weights(changed_by: str):
     model, batch = RowModel(), row_batch(range(6), 6)
     strategy = single.SingleStrategy(device=CPU, precision=POLICIES["bf16"], rank=0, world_size=1)
     factory = OptimizerFactory(Train(learning_rate=0.1), 10)
@@ -288,7 +288,7 @@ class Spare(RowModel):
         self.hidden = nn.Sequential(self.hidden, self.block)
 
 
-def test_a_layer_without_gradient_stays_without():
+def test_an_unused_layer_gets_no_gradient():
     model = Spare()
     strategy = single.SingleStrategy(device=CPU, precision=POLICIES["bf16"], rank=0, world_size=1)
     strategy.prepare(model, [model.block], OptimizerFactory(Train(), 10))
@@ -328,7 +328,7 @@ def test_outputs_of_a_shared_product_may_be_changed_in_place(monkeypatch: pytest
         torch.testing.assert_close(one, other, rtol=0.05, atol=0.03)
 
 
-def test_a_shared_product_is_computed_again_for_an_input_that_was_changed_in_place():
+def test_a_shared_product_is_computed_again_after_a_change_of_its_input():
     left, right = WorkingLinear(2, 2, bias=False), WorkingLinear(2, 2, bias=False)
     product = SharedProduct([left, right])
     product.copies = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 2.0]]), None
@@ -367,7 +367,7 @@ class TwicePass(nn.Module):
         return self.layers[0](x)
 
 
-def test_a_block_that_runs_without_gradients_first_has_gradients_after():
+def test_a_block_that_first_runs_without_gradients_gets_gradients():
     model = TwicePass()
     working = WorkingWeights(model, [model.layers[0]], torch.bfloat16)
     with torch.autocast("cpu", dtype=torch.bfloat16), working.use():
@@ -375,7 +375,7 @@ def test_a_block_that_runs_without_gradients_first_has_gradients_after():
     assert model.layers[0].weight.grad is not None
 
 
-def test_where_autocast_is_off_the_parameters_are_used():
+def test_without_autocast_the_parameters_are_used():
     layer = nn.Linear(4, 4)
     x = torch.randn(2, 4)
     expected = layer(x).detach()
@@ -386,14 +386,14 @@ def test_where_autocast_is_off_the_parameters_are_used():
             assert torch.equal(layer(x), expected)
 
 
-def test_weights_that_are_computed_are_left_to_autocast():
+def test_computed_weights_are_cast_by_autocast():
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
     with pytest.warns(FutureWarning):
         old = nn.utils.weight_norm(nn.Linear(4, 4))
     assert WorkingWeights(nn.Sequential(layer, old), [], torch.bfloat16).tensors == []
 
 
-def test_a_looking_pass_that_was_broken_off_leaves_no_trace():
+def test_a_failed_trial_pass_has_no_effect():
     model = nn.ModuleDict({name: nn.Linear(4, 4) for name in "qkv"})
     x = torch.randn(2, 4)
 
@@ -404,6 +404,6 @@ def test_a_looking_pass_that_was_broken_off_leaves_no_trace():
     working = WorkingWeights(model, [model], torch.bfloat16)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         with pytest.raises(KeyError):
-            working.look(lambda: run("qx"))
-        working.look(lambda: run("qkv"))
+            working.run_trial(lambda: run("qx"))
+        working.run_trial(lambda: run("qkv"))
     assert [len(unit.layers) for group in working._groups for unit in group.units] == [3]

@@ -6,13 +6,13 @@ import pytest
 from raised import raises_code
 
 from paratune.processes.elastic import (
-    Torchrun,
-    mode_of_start,
+    TorchrunStart,
     note_micro_batch,
     note_stop,
     noted_micro_batch,
-    torchrun_of,
-    was_asked_to_stop,
+    read_torchrun,
+    start_mode,
+    stop_was_requested,
     will_restart,
 )
 from paratune.records import RUN_FILE, write_json
@@ -38,13 +38,13 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_torchrun_says_is_read():
-    assert torchrun_of({}) is None
-    assert torchrun_of(variables(restart=2)) == Torchrun("a-7", 2, 3)
-    assert torchrun_of({"TORCHELASTIC_RUN_ID": "none"}) == Torchrun("none", 0, 0)
+def test_torchruns_variables_are_read():
+    assert read_torchrun({}) is None
+    assert read_torchrun(variables(restart=2)) == TorchrunStart("a-7", 2, 3)
+    assert read_torchrun({"TORCHELASTIC_RUN_ID": "none"}) == TorchrunStart("none", 0, 0)
     # Digits to Python's isdigit, and no number to int.
     odd = {"TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_RESTART_COUNT": "²", "TORCHELASTIC_MAX_RESTARTS": "9" * 5000}
-    assert torchrun_of(odd) == Torchrun("a", 0, 0)
+    assert read_torchrun(odd) == TorchrunStart("a", 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -64,46 +64,46 @@ def test_what_torchrun_says_is_read():
         (variables("none", restart=1), "resume", "resume"),
     ],
 )
-def test_a_start_goes_on_with_what_its_torchrun_began(run: Path, environ: dict[str, str], mode: Mode, becomes: Mode):
-    assert mode_of_start(mode, run, environ) == becomes
+def test_a_restart_by_torchrun_resumes(run: Path, environ: dict[str, str], mode: Mode, becomes: Mode):
+    assert start_mode(mode, run, environ) == becomes
 
 
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
 def test_a_restart_before_there_was_a_run_begins_one(tmp_path: Path, mode: Mode):
-    assert mode_of_start(mode, tmp_path / "run", variables(restart=1)) == mode
-    assert mode_of_start(mode, tmp_path / "run", variables("none", restart=1)) == mode
+    assert start_mode(mode, tmp_path / "run", variables(restart=1)) == mode
+    assert start_mode(mode, tmp_path / "run", variables("none", restart=1)) == mode
 
 
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
 def test_a_restart_that_cannot_know_its_run_is_refused(run: Path, mode: Mode):
     with raises_code("elastic.restart", "2 of 3"):
-        mode_of_start(mode, run, variables("none", restart=2))
+        start_mode(mode, run, variables("none", restart=2))
 
 
-def test_what_may_be_a_node_that_joined_deletes_nothing(run: Path):
+def test_a_possible_new_node_deletes_nothing(run: Path):
     with raises_code("elastic.restart", "--rdzv-id", "a-7"):
-        mode_of_start("overwrite", run, variables())
+        start_mode("overwrite", run, variables())
 
 
-def test_a_run_that_was_asked_to_end_is_not_gone_on_with(run: Path, tmp_path: Path):
+def test_a_stopped_run_is_not_resumed_by_torchrun(run: Path, tmp_path: Path):
     def at(attempt: int) -> dict[str, str]:
         folder = tmp_path / "torchelastic_x" / "a-7_y" / f"attempt_{attempt}" / "1"
         folder.mkdir(parents=True)
         return variables(restart=attempt, TORCHELASTIC_ERROR_FILE=str(folder / "error.json"))
 
     first, second = at(0), at(1)
-    assert not was_asked_to_stop(second)
+    assert not stop_was_requested(second)
     note_stop(first)
     for mode in ("new", "resume", "overwrite"):
         with raises_code("stopped.signal", "--max-restarts"):
-            mode_of_start(mode, run, second)
+            start_mode(mode, run, second)
 
 
 @pytest.mark.parametrize("file", [None, "", "/dev/null", "error.json", "/a/b/c/error.json"])
 def test_without_a_folder_of_torchrun_nothing_is_noted(file: str | None):
     environ = variables() if file is None else variables(TORCHELASTIC_ERROR_FILE=file)
     note_stop(environ)
-    assert not was_asked_to_stop(environ)
+    assert not stop_was_requested(environ)
 
 
 def test_the_smallest_micro_batch_that_was_noted_holds_for_later_starts(tmp_path: Path):

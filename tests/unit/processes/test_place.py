@@ -27,12 +27,12 @@ def test_a_process_that_was_not_launched_is_the_only_one(monkeypatch: pytest.Mon
     assert place(monkeypatch) == Place(0, 0, 1)
 
 
-def test_the_variables_of_torchrun_say_which_one_it_is(monkeypatch: pytest.MonkeyPatch):
+def test_torchrun_is_identified_by_its_variables(monkeypatch: pytest.MonkeyPatch):
     assert place(monkeypatch, RANK="5", LOCAL_RANK="1", WORLD_SIZE="8") == Place(5, 1, 8)
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "expected"),
     [
         ({"RANK": "0"}, "RANK=0 without LOCAL_RANK, WORLD_SIZE; start with torchrun"),
         ({"WORLD_SIZE": "2", "RANK": "1"}, "RANK=1, WORLD_SIZE=2 without LOCAL_RANK"),
@@ -55,10 +55,10 @@ def test_the_variables_of_torchrun_say_which_one_it_is(monkeypatch: pytest.Monke
         ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "9" * 5000}, "at most 1000000"),
     ],
 )
-def test_what_contradicts_itself_is_refused(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], said: str):
+def test_contradictory_settings_are_refused(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], expected: str):
     with pytest.raises(LaunchError) as caught:
         place(monkeypatch, **values)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch):
@@ -77,7 +77,7 @@ def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch):
         place(monkeypatch)
 
 
-def test_a_process_writes_what_it_ends_with_where_it_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_process_writes_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv(EXIT_CODES_VARIABLE, raising=False)
     note_exit_code(3)
     monkeypatch.setenv(EXIT_CODES_VARIABLE, str(tmp_path))

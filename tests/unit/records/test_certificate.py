@@ -44,21 +44,21 @@ REFERENCE = Part(
 GRADIENTS = REFERENCE.gradients
 
 
-def test_what_differs_by_rounding_holds():
+def test_differences_within_rounding_hold():
     # 0.25 * (1 + 4e-16) is the next double or the one after.
-    found = compare(REFERENCE, replace(REFERENCE, losses=(0.5, 0.25 * (1 + 4e-16))))
-    assert (found["status"], found["reason"]) == ("holds", None)
-    assert (found["same_samples"], found["same_order"], found["same_weights"]) == (True, True, True)
-    assert 0 < found["loss_difference"] < 1e-15
+    fields = compare(REFERENCE, replace(REFERENCE, losses=(0.5, 0.25 * (1 + 4e-16))))
+    assert (fields["status"], fields["reason"]) == ("holds", None)
+    assert (fields["same_samples"], fields["same_order"], fields["same_weights"]) == (True, True, True)
+    assert 0 < fields["loss_difference"] < 1e-15
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "reason"),
     [
-        ({"rows": ((1, 2), (0, 3))}, "a step takes other samples"),
+        ({"rows": ((1, 2), (0, 3))}, "other samples"),
         ({"rows": ((0, 3), (1, 1))}, "it trains on other samples"),
-        ({"weights": {"a": "11", "b": "23"}}, "it begins with other weights (b)"),
-        ({"weights": {"a": "11", "b": "22", "c": "33", "d": "44"}}, "it begins with other weights (c and 1 more)"),
+        ({"weights": {"a": "11", "b": "23"}}, "weights (b)"),
+        ({"weights": {"a": "11", "b": "22", "c": "33", "d": "44"}}, "weights (c and 1 more)"),
         # Twice the loss: |1 - 0.5| / 0.5.
         ({"losses": (1.0, 0.25)}, "losses differ by 1.0e+00, more than 1e-09"),
         ({"grad_norms": (1.0, 1.0)}, "gradient norms differ by 5.0e-01, more than 1e-09"),
@@ -66,8 +66,8 @@ def test_what_differs_by_rounding_holds():
             {"gradients": {**GRADIENTS, "largest": 0.5, "tensor": "a"}},
             "gradients of the first step differ by 5.0e-01 in a, more than 1e-09",
         ),
-        ({"gradients": {**GRADIENTS, "missing": ["a", "b"]}}, "it shows no gradient of a and 1 more"),
-        ({"gradients": {**GRADIENTS, "unexpected": ["z"]}}, "it has gradients of z, which one process has not"),
+        ({"gradients": {**GRADIENTS, "missing": ["a", "b"]}}, "gradients of a and 1 more"),
+        ({"gradients": {**GRADIENTS, "unexpected": ["z"]}}, "gradients of z"),
         # NaN is null in JSON.
         ({"losses": (0.5, None)}, "losses differ by inf"),
         (
@@ -76,13 +76,13 @@ def test_what_differs_by_rounding_holds():
         ),
     ],
 )
-def test_each_difference_is_named(changed, said):
-    found = compare(REFERENCE, replace(REFERENCE, **changed))
-    assert found["status"] == "differs"
-    assert said in found["reason"]
+def test_the_reason_of_a_difference_names_it(changed, reason):
+    fields = compare(REFERENCE, replace(REFERENCE, **changed))
+    assert fields["status"] == "differs"
+    assert reason in fields["reason"]
 
 
-def test_fp32_is_held_to_what_fp32_can_do():
+def test_fp32_has_a_larger_tolerance_than_fp64():
     part = replace(REFERENCE, losses=(0.5 * (1 + 5e-5), 0.25), precision="fp32")
     assert compare(REFERENCE, part)["status"] == "holds"
     assert compare(REFERENCE, replace(part, precision="fp64"))["status"] == "differs"
@@ -91,14 +91,14 @@ def test_fp32_is_held_to_what_fp32_can_do():
 def test_bounds_of_the_precision_that_trains_are_multiples_of_its_unit_roundoff():
     # torch.finfo(bfloat16).eps is 2^-7, float16's 2^-10; TF32 has as many bits as float16.
     bounds = {
-        name: (each.gradients, each.length, each.tensor, each.losses) for name, each in TRAINED_TOLERANCES.items()
+        name: (bound.gradients, bound.length, bound.tensor, bound.losses) for name, bound in TRAINED_TOLERANCES.items()
     }
     for name, eps in (("bf16", 2**-7), ("fp16", 2**-10), ("tf32", 2**-10)):
         assert bounds[name] == (8 * eps, 2 * eps, 16 * eps, 4 * eps)
 
 
 @pytest.mark.parametrize(
-    ("changed", "status", "said"),
+    ("changed", "status", "reason"),
     [
         # What MiniLM showed in bf16 on a CPU.
         ({"gradients": GRADIENTS | {"difference": 9.6e-3, "length": 1.1e-3, "worst_tensor": 2.1e-2}}, "holds", None),
@@ -119,17 +119,17 @@ def test_bounds_of_the_precision_that_trains_are_multiples_of_its_unit_roundoff(
         ({"grad_norms": (2.0, 1.07)}, "differs", "gradient norms differ by 7.0e-02"),
         ({"losses": (0.5, 0.26)}, "differs", "losses differ by 4.0e-02"),
         ({"losses": (0.5, 0.2525)}, "holds", None),
-        ({"weights": {"a": "11", "b": "23"}}, "differs", "it begins with other weights (b)"),
-        ({"rows": ((1, 2), (0, 3))}, "differs", "a step takes other samples"),
+        ({"weights": {"a": "11", "b": "23"}}, "differs", "weights (b)"),
+        ({"rows": ((1, 2), (0, 3))}, "differs", "other samples"),
     ],
 )
-def test_what_trains_is_held_to_what_its_rounding_explains(changed, status, said):
-    found = compare_trained(REFERENCE, replace(REFERENCE, precision="bf16", **changed), "bf16")
-    assert (found.precision, found.status) == ("bf16", status)
-    assert said is None or said in str(found.reason)
+def test_the_precision_that_trains_has_the_tolerance_of_its_rounding(changed, status, reason):
+    difference = compare_trained(REFERENCE, replace(REFERENCE, precision="bf16", **changed), "bf16")
+    assert (difference.precision, difference.status) == ("bf16", status)
+    assert reason is None or reason in str(difference.reason)
 
 
-def test_fp16_and_tf32_are_held_to_an_eighth_of_that():
+def test_fp16_and_tf32_have_an_eighth_of_the_tolerance_of_bf16():
     part = replace(REFERENCE, gradients=GRADIENTS | {"length": 5e-3})
     statuses = {name: compare_trained(REFERENCE, part, name).status for name in TRAINED_TOLERANCES}
     assert statuses == {"bf16": "holds", "fp16": "differs", "tf32": "differs", "fp32": "differs"}
@@ -143,8 +143,8 @@ def test_the_worse_of_both_precisions_decides():
     )
     cannot = TrainedDifference("bf16", "cannot run", "no")
     assert with_trained(exact, holds).status == "holds"
-    found = with_trained(exact, differs)
-    assert (found.status, found.reason) == ("differs", "in bf16: it is too long")
+    finding = with_trained(exact, differs)
+    assert (finding.status, finding.reason) == ("differs", "in bf16: it is too long")
     assert with_trained(exact, cannot).status == "cannot run"
     assert with_trained(replace(exact, status="differs", reason="a"), cannot).reason == "a; in bf16: no"
     assert with_trained(replace(exact, status="differs"), holds).status == "differs"
@@ -174,7 +174,7 @@ def test_differences_are_relative(values, expected, difference):
     assert largest_difference(values, expected) == pytest.approx(difference)
 
 
-def test_a_part_is_put_together_of_its_ranks(tmp_path: Path):
+def test_a_part_joins_the_results_of_its_ranks(tmp_path: Path):
     """Ranks 0 and 1 are the stages of one pipeline, 2 and 3 of another: their samples count once."""
     for rank, (data_rank, rows) in enumerate([(0, [[4], [2]]), (0, [[4], [2]]), (1, [[1], [9]]), (1, [[1], [9]])]):
         values = {
@@ -192,14 +192,14 @@ def test_a_part_is_put_together_of_its_ranks(tmp_path: Path):
     assert part.weights == {"a": "11"}
 
 
-def test_fingerprints_follow_what_they_are_of():
+def test_fingerprints_depend_only_on_their_values():
     other_order = replace(REFERENCE, rows=((1, 2), (0, 3)))
     assert certificate.order_fingerprint(REFERENCE) != certificate.order_fingerprint(other_order)
     assert certificate.weights_fingerprint(REFERENCE) == certificate.weights_fingerprint(other_order)
     assert len(certificate.weights_fingerprint(REFERENCE)) == 64
 
 
-def test_one_strategy_that_differs_decides():
+def test_a_single_different_strategy_decides_the_verdict():
     holds = StrategyDifference("ddp", "ddp", {}, 2, "fp64", "holds")
     differs, cannot = replace(holds, status="differs"), replace(holds, status="cannot run")
     assert verdict([holds, holds]) == "holds"
@@ -207,7 +207,7 @@ def test_one_strategy_that_differs_decides():
     assert verdict([cannot, differs, holds]) == "differs"
 
 
-def test_the_folder_stands_beside_the_run_and_takes_no_others_place(tmp_path: Path):
+def test_the_folder_is_next_to_the_run_and_must_not_be_a_run(tmp_path: Path):
     folder = certificate.folder_beside(tmp_path / "runs" / "imdb")
     assert folder == tmp_path / "runs" / "imdb.certificate"
     folder.mkdir(parents=True)

@@ -74,7 +74,7 @@ def test_the_noise_of_a_quadratic_is_found(counts: list[int]):
         GradientSums(5.0, 5.0, math.nan, 8),
     ],
 )
-def test_what_tells_nothing_is_none(sums: GradientSums):
+def test_percent_change_of_unknown_values_is_none(sums: GradientSums):
     assert noise_estimates(sums) is None
 
 
@@ -84,26 +84,33 @@ def _events(*samples: tuple[float, float]) -> list[dict]:
 
 def test_a_summary_is_a_ratio_of_means():
     # Means 4 and 2: 2, where the mean of the ratios is (1 + 5/1) / 2 = 3.
-    found = noise_summary(
-        [*_events((3, 3), (5, 1)), {"loss": 1.0}, {"noise_scale": None}], global_batch_size=8, reason="no"
+    summary = noise_summary(
+        [*_events(*[(3, 3), (5, 1)] * 10), {"loss": 1.0}, {"noise_scale": None}], global_batch_size=8, reason="no"
     )
-    assert (found["value"], found["trace"], found["squared_norm"], found["num_steps"]) == (2.0, 4.0, 2.0, 2)
-    assert (found["global_batch_size"], found["reason"]) == (8, None)
-    # Left-out ratios 5 and 1, mean 3: sqrt(1/2 (4 + 4)) = 2.
-    assert found["standard_error"] == pytest.approx(2.0)
+    assert (summary["value"], summary["trace"], summary["squared_norm"], summary["num_steps"]) == (2.0, 4.0, 2.0, 20)
+    assert (summary["global_batch_size"], summary["reason"]) == (8, None)
+    # Left-out ratios 77/37 and 75/39, ten of each, half their distance 0.079: sqrt(19) 0.079.
+    assert summary["standard_error"] == pytest.approx(math.sqrt(19) * (77 / 37 - 75 / 39) / 2)
+
+
+def test_nineteen_samples_are_too_few():
+    summary = noise_summary(_events(*[(3, 3)] * 19), global_batch_size=8, reason=None)
+    assert (summary["value"], summary["standard_error"], summary["num_steps"]) == (None, None, 19)
+    assert "19" in summary["reason"]
+    assert noise_summary(_events(*[(3, 3)] * 20), global_batch_size=8, reason=None)["value"] == 1.0
 
 
 @pytest.mark.parametrize("samples", [[(3.0, -1.0)], [(-3.0, 1.0)], [(3.0, 0.0)]])
-def test_an_estimate_below_zero_is_said(samples: list[tuple[float, float]]):
-    found = noise_summary(_events(*samples), global_batch_size=8, reason=None)
-    assert (found["value"], found["standard_error"]) == (None, None)
-    assert "over the 1 sampled steps" in found["reason"]
+def test_an_estimate_below_zero_has_a_reason(samples: list[tuple[float, float]]):
+    summary = noise_summary(_events(*samples * 20), global_batch_size=8, reason=None)
+    assert (summary["value"], summary["standard_error"]) == (None, None)
+    assert "20 sampled steps" in summary["reason"]
 
 
 def test_without_samples_the_reason_is_given():
-    found = noise_summary([{"loss": 1.0}], global_batch_size=8, reason="one micro-batch a step")
-    assert (found["value"], found["trace"], found["num_steps"]) == (None, None, 0)
-    assert found["reason"] == "one micro-batch a step"
+    summary = noise_summary([{"loss": 1.0}], global_batch_size=8, reason="one micro-batch a step")
+    assert (summary["value"], summary["trace"], summary["num_steps"]) == (None, None, 0)
+    assert summary["reason"] == "one micro-batch a step"
     assert "measure.noise_scale_every" in noise_summary([], global_batch_size=8, reason=None)["reason"]
 
 

@@ -40,7 +40,7 @@ def test_softmax_is_that_of_torch():
     np.testing.assert_allclose(ours, torch.softmax(torch.from_numpy(outputs), 1).numpy(), rtol=1e-5, atol=1e-8)
 
 
-def test_scores_may_be_called_by_the_names_of_the_classes():
+def test_scores_may_have_the_names_of_the_classes():
     assert list(prediction_columns(LOGITS, ["no", "yes"], by_name=True)) == ["prediction", "score_no", "score_yes"]
 
 
@@ -79,7 +79,7 @@ def test_the_file_of_a_regression_has_numbers_and_no_id_where_there_is_none(tmp_
     assert table.to_pydict() == {"index": [0, 1], "label": [1.5, 2.5], "prediction": [1.0, 2.0]}
 
 
-def test_several_classes_are_named_in_one_text_and_none_in_an_empty_one():
+def test_several_classes_are_joined_in_one_text():
     # The logistic function of 0 is one half, which is at least the threshold; that of -ln 3 is one quarter.
     logits = np.array([[0.0, 1000.0, -1000.0], [-np.log(3), -1.0, -2.0]])
     columns = multi_label_columns(logits, ["a", "b", "c"], threshold=0.5, separator="|")
@@ -116,7 +116,7 @@ def _read(path: Path) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("suffix", predictions.SUFFIXES)
-def test_what_is_written_is_read_again(tmp_path: Path, suffix: str):
+def test_written_records_are_read_back(tmp_path: Path, suffix: str):
     path = tmp_path / f"out{suffix}"
     path.write_text("old")
     write_table(path, TABLE)
@@ -133,7 +133,7 @@ def test_another_suffix_is_refused(tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize("suffix", predictions.SUFFIXES)
-def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str):
+def test_a_file_that_cannot_be_written_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str):
     path = tmp_path / f"out{suffix}"
     path.write_text("old")
 
@@ -164,7 +164,7 @@ def test_lists_stand_in_a_csv_as_json(tmp_path: Path):
 
 
 @pytest.mark.parametrize("place", ["absent/out.csv", "file/out.csv"])
-def test_a_place_that_is_no_folder_is_named(tmp_path: Path, place: str):
+def test_a_file_in_place_of_a_folder_is_an_error(tmp_path: Path, place: str):
     (tmp_path / "file").write_text("")
     with raises_code("output.not_writable", place):
         write_table(tmp_path / place, TABLE)

@@ -26,7 +26,7 @@ def test_names_of_the_files():
     assert predictions_file("test") == "predictions.test.parquet"
 
 
-def test_json_comes_back_and_nothing_else_stays(tmp_path):
+def test_json_is_read_back_without_temporary_files(tmp_path):
     value = {"name": "ação", "nested": [1, {"x": 2.5}], "nothing": None}
     write_json(tmp_path / "run.json", value)
     assert read_json(tmp_path / "run.json") == value
@@ -44,7 +44,7 @@ def test_a_file_name_that_is_not_utf8_can_be_recorded(tmp_path):
     assert read_json(tmp_path / "run.json")["command"] == [command]
 
 
-def test_a_value_that_is_no_json_leaves_the_old_file(tmp_path):
+def test_a_value_that_json_lacks_keeps_the_old_file(tmp_path):
     write_json(tmp_path / "a.json", {"old": 1})
     with pytest.raises(TypeError):
         write_json(tmp_path / "a.json", {"new": object()})
@@ -52,7 +52,7 @@ def test_a_value_that_is_no_json_leaves_the_old_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_a_full_disk_is_said_and_leaves_the_old_file(tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_and_keeps_the_old_file(tmp_path, monkeypatch):
     write_json(tmp_path / "a.json", {"old": 1})
 
     def full(_descriptor):
@@ -65,7 +65,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_file(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_a_missing_folder_is_said(tmp_path):
+def test_a_missing_folder_is_an_error(tmp_path):
     with raises_code("run.not_writable", "nowhere", "a.json"):
         write_json(tmp_path / "nowhere" / "a.json", {})
     with raises_code("run.not_writable", "nowhere", "events.rank0000.jsonl") as caught:
@@ -74,12 +74,12 @@ def test_a_missing_folder_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [(b'{"a": 1', "is damaged"), (b"", "is damaged"), (b"\xff\xfe", "is damaged"), (b"[" * 200_000, "is damaged")],
 )
-def test_a_damaged_file_is_named(tmp_path, content, said):
+def test_a_damaged_file_is_named(tmp_path, content, reason):
     (tmp_path / "summary.json").write_bytes(content)
-    with raises_code("run.damaged", said, "summary.json"):
+    with raises_code("run.damaged", reason, "summary.json"):
         read_json(tmp_path / "summary.json")
 
 
@@ -112,7 +112,7 @@ def test_a_line_end_within_a_text_does_not_end_the_line(tmp_path):
     assert [event["text"] for event in read_events(tmp_path)] == ["one\ntwo\r\u2028three"]
 
 
-def test_what_is_flushed_can_be_read_while_the_run_goes_on(tmp_path):
+def test_flushed_events_can_be_read_during_the_run(tmp_path):
     log = EventLog(tmp_path, 0)
     log.add("step", step=1)
     log.flush()
@@ -134,14 +134,14 @@ def test_a_torn_last_line_is_left_out_and_cut_by_the_next_process(tmp_path, torn
 @pytest.mark.parametrize(
     ("line", "why"), [(b'{"step": 1}', "event is missing"), (b"\xc5\x9d\x03\xcf" * 99, "can't decode byte 0xcf")]
 )
-def test_a_line_that_is_no_event_is_named_without_what_it_holds(tmp_path, line, why):
+def test_the_error_of_an_invalid_line_does_not_contain_the_line(tmp_path, line, why):
     (tmp_path / events_file(0)).write_bytes(line + b"\n")
     with raises_code("run.damaged", why, "line 1") as raised:
         list(read_events(tmp_path))
     assert len(str(raised.value)) < len(str(tmp_path)) + 200
 
 
-def test_a_file_of_one_torn_line_becomes_empty(tmp_path):
+def test_a_file_with_only_an_incomplete_line_becomes_empty(tmp_path):
     (tmp_path / events_file(0)).write_bytes(b'{"event"')
     EventLog(tmp_path, 0).close()
     assert (tmp_path / events_file(0)).read_bytes() == b""
@@ -213,7 +213,7 @@ def test_an_evaluation_that_was_repeated_after_a_resume_counts_once(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
-def test_a_full_disk_is_said_by_the_event_log(tmp_path):
+def test_a_full_disk_is_an_error_of_the_event_log(tmp_path):
     (tmp_path / events_file(0)).symlink_to("/dev/full")
     log = EventLog.__new__(EventLog)
     log._path, log._listener = tmp_path / events_file(0), None

@@ -14,7 +14,7 @@ from raised import check_logged, raises_code
 
 from paratune.errors import CheckpointError
 from paratune.records import RUN_COPY, RUN_FILE, SUMMARY_FILE, write_run
-from paratune.records.run_folder import LOCK_FILE, check_same_run, check_usable, take, trained_fingerprint
+from paratune.records.run_folder import LOCK_FILE, check_same_run, check_usable, take_folder, trained_fingerprint
 
 CONFIG = {
     "run": {"name": "a", "folder": "runs", "seed": 1},
@@ -43,53 +43,50 @@ def begun(folder: Path, *, finished: bool = False) -> Path:
     return folder
 
 
-def refused(folder: Path, mode: Any) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        check_usable(folder, mode)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
-def test_a_folder_that_is_not_there_or_empty_may_be_used(tmp_path: Path, mode: Any):
+def test_a_missing_or_empty_folder_may_be_used(tmp_path: Path, mode: Any):
     check_usable(tmp_path / "absent", mode)
     check_usable(tmp_path, mode)
 
 
-def test_an_unfinished_run_may_be_gone_on_with_or_overwritten(tmp_path: Path):
+def test_an_unfinished_run_may_be_resumed_or_overwritten(tmp_path: Path):
     folder = begun(tmp_path / "run")
     check_usable(folder, "resume")
     check_usable(folder, "overwrite")
-    assert "already holds an unfinished run (--resume continues it)" in refused(folder, "new")
+    with raises_code("run.exists", "unfinished", "--resume", "--overwrite", folder=folder):
+        check_usable(folder, "new")
 
 
 def test_a_finished_run_may_only_be_overwritten(tmp_path: Path):
     folder = begun(tmp_path / "run", finished=True)
     check_usable(folder, "overwrite")
-    assert "already holds a finished run; change run.name, or use --overwrite" in refused(folder, "new")
-    assert "holds a finished run; there is nothing to resume" in refused(folder, "resume")
+    with raises_code("run.exists", "run.name", "--overwrite", folder=folder):
+        check_usable(folder, "new")
+    with raises_code("run.finished", "run.name", folder=folder):
+        check_usable(folder, "resume")
 
 
 @pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
-def test_files_that_are_no_run_are_never_touched(tmp_path: Path, mode: Any):
+def test_files_of_others_are_never_changed(tmp_path: Path, mode: Any):
     (tmp_path / "thesis.tex").write_text("important")
-    assert f"{tmp_path} holds files but no run (run.json is missing); nothing of it was touched" in refused(
-        tmp_path, mode
-    )
+    with raises_code("run.folder_taken", "run.json", "run.name", folder=tmp_path):
+        check_usable(tmp_path, mode)
     assert (tmp_path / "thesis.tex").read_text() == "important"
 
 
 @pytest.mark.parametrize("mode", ["new", "resume", "overwrite"])
-def test_what_a_process_left_that_was_killed_at_once_is_not_in_the_way(tmp_path: Path, mode: Any):
+def test_files_of_a_process_that_was_killed_at_once_do_not_matter(tmp_path: Path, mode: Any):
     for name in (LOCK_FILE, "log.rank0000.txt", "events.rank0001.jsonl", ".run.json.99999999.tmp"):
         (tmp_path / name).write_text("")
     check_usable(tmp_path, mode)
 
 
-def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path):
+def test_a_file_with_the_name_of_the_folder_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    assert f"{tmp_path / 'file'} is a file; the run folder needs this name" in refused(tmp_path / "file", "overwrite")
-    text = refused(tmp_path / "file" / "run", "new")
-    assert f"cannot be made, because {tmp_path / 'file'} is a file; change run.folder" in text
+    with raises_code("run.folder_taken", tmp_path / "file", "run.name"):
+        check_usable(tmp_path / "file", "overwrite")
+    with raises_code("run.folder_taken", tmp_path / "file", "run.folder", folder=tmp_path / "file" / "run"):
+        check_usable(tmp_path / "file" / "run", "new")
 
 
 def same(folder: Path, *, size: int = 8, prints: Mapping[str, str] | None = None, **changes: Any) -> None:
@@ -103,7 +100,7 @@ def same(folder: Path, *, size: int = 8, prints: Mapping[str, str] | None = None
     check_same_run(folder, values, global_batch_size=size, fingerprints=prints or {"train": "abc", "validation": "def"})
 
 
-def test_what_only_moves_the_arithmetic_may_change(tmp_path: Path):
+def test_options_that_do_not_change_the_training_may_change(tmp_path: Path):
     folder = begun(tmp_path / "run")
     same(folder)
     same(folder, strategy={"kind": "ddp", "bucket_cap_mb": 1.0}, precision="bf16")
@@ -118,10 +115,10 @@ FREE = [
     *("evaluate.batch_size", "batch.micro_batch_size"),
     *("train.activation_checkpointing", "train.compile", "train.deterministic"),
 ]
-HELD = ["run.seed", "data.max_length", "evaluate.best", "evaluate.every_steps", "train.learning_rate", "model.name"]
+FIXED = ["run.seed", "data.max_length", "evaluate.best", "evaluate.every_steps", "train.learning_rate", "model.name"]
 
 
-@pytest.mark.parametrize(("key", "is_free"), [*((key, True) for key in FREE), *((key, False) for key in HELD)])
+@pytest.mark.parametrize(("key", "is_free"), [*((key, True) for key in FREE), *((key, False) for key in FIXED)])
 def test_every_option_that_may_differ_when_a_run_is_resumed(tmp_path: Path, key: str, is_free: bool):
     folder = begun(tmp_path / "run")
     section, _, name = key.partition(".")
@@ -134,7 +131,7 @@ def test_every_option_that_may_differ_when_a_run_is_resumed(tmp_path: Path, key:
             check_same_run(folder, changed)
 
 
-def test_what_is_not_known_yet_is_not_compared(tmp_path: Path):
+def test_unknown_values_are_not_compared(tmp_path: Path):
     check_same_run(tmp_path, CONFIG)  # no run there
     folder = begun(tmp_path / "run")
     check_same_run(folder, CONFIG)
@@ -142,9 +139,9 @@ def test_what_is_not_known_yet_is_not_compared(tmp_path: Path):
         check_same_run(folder, {**CONFIG, "run": {**CONFIG["run"], "seed": 2}})
 
 
-def test_what_is_trained_may_not_change_and_all_that_did_is_named(tmp_path: Path):
+def test_options_that_change_the_training_are_all_listed(tmp_path: Path):
     folder = begun(tmp_path / "run")
-    with pytest.raises(CheckpointError) as caught:
+    with raises_code("run.other_configuration", folder) as caught:
         same(
             folder,
             train__learning_rate=2e-4,
@@ -155,19 +152,18 @@ def test_what_is_trained_may_not_change_and_all_that_did_is_named(tmp_path: Path
             prints={"train": "xyz", "validation": "def"},
         )
     text = str(caught.value)
-    assert f"{folder} was started with another configuration" in text
     for line in (
         "train.learning_rate: 0.0001 then, 0.0002 now",
         "run.seed: 1 then, 2 now",
         "data.train: 'train.csv' then, 'other.csv' now",
         "global batch: 8 samples then, 16 now",
-        "data.train: the content of train.csv is not what it was",
+        "data.train: the content of train.csv",
     ):
         assert line in text
     assert "precision" not in text
 
 
-def test_a_split_that_is_no_more_is_named(tmp_path: Path):
+def test_a_missing_split_is_an_error(tmp_path: Path):
     with raises_code("run.other_configuration", "data.validation", "dev.csv"):
         same(begun(tmp_path / "run"), prints={"train": "abc"})
 
@@ -204,10 +200,10 @@ def test_a_damaged_record_is_named(tmp_path: Path):
 
 
 def test_taking_makes_the_folder_and_a_lock(tmp_path: Path):
-    lock = take(tmp_path / "runs" / "a", "new")
+    lock = take_folder(tmp_path / "runs" / "a", "new")
     assert (tmp_path / "runs" / "a").is_dir()
     lock.release()
-    take(tmp_path / "runs" / "a", "resume").release()
+    take_folder(tmp_path / "runs" / "a", "resume").release()
 
 
 def test_overwriting_empties_the_folder(tmp_path: Path):
@@ -215,17 +211,17 @@ def test_overwriting_empties_the_folder(tmp_path: Path):
     (folder / "checkpoints" / "step_000001").mkdir(parents=True)
     # Whoever comes second looks again once it holds the folder: it may be finished by then.
     with raises_code("run.exists"):
-        take(folder, "new")
+        take_folder(folder, "new")
     assert (folder / RUN_FILE).exists()
-    take(folder, "overwrite").release()
+    take_folder(folder, "overwrite").release()
     assert {path.name for path in folder.iterdir()} <= {LOCK_FILE}
 
 
 HOLD = """
 import sys
 from pathlib import Path
-from paratune.records.run_folder import take
-lock = take(Path(sys.argv[1]), "resume")
+from paratune.records.run_folder import take_folder
+lock = take_folder(Path(sys.argv[1]), "resume")
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -242,25 +238,27 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path: Path, mode: Any):
     try:
         assert other.stdout.readline() == "held\n"
         with raises_code("run.in_use"):
-            take(folder, mode)
+            take_folder(folder, mode)
         with raises_code("run.in_use"):
             check_usable(folder, mode)  # before anything slow
         assert (folder / RUN_FILE).exists()
     finally:
         other.kill()  # however it dies, the lock goes with it
         other.communicate()
-    take(folder, "resume" if mode == "new" else mode).release()
+    take_folder(folder, "resume" if mode == "new" else mode).release()
 
 
-def test_ranks_that_look_at_one_time_do_not_take_each_other_for_strangers(tmp_path: Path):
+def test_ranks_can_check_the_folder_at_the_same_time(tmp_path: Path):
     folder = begun(tmp_path / "run")
-    take(folder, "resume").release()
+    take_folder(folder, "resume").release()
     with (folder / LOCK_FILE).open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_SH)  # as `check_usable` of another rank holds it for a moment
         check_usable(folder, "resume")
 
 
-def test_a_folder_without_room_is_said_at_once_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_on_a_full_disk_is_an_error_at_once_without_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     check_usable(tmp_path / "runs" / "a", "new")
     assert list(tmp_path.iterdir()) == []
     asked = []
@@ -270,28 +268,29 @@ def test_a_folder_without_room_is_said_at_once_and_nothing_is_left(tmp_path: Pat
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-    assert "a cannot be used: Read-only file system; change run.folder" in refused(tmp_path / "runs" / "a", "new")
+    with raises_code("run.not_writable", "Read-only file system", "run.folder", folder=tmp_path / "runs" / "a"):
+        check_usable(tmp_path / "runs" / "a", "new")
     assert asked == [tmp_path], "where the folder would be made"
 
 
-def test_a_place_where_there_can_be_no_folder_is_named(tmp_path: Path):
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with raises_code("run.not_writable"):
-        take(tmp_path / "file" / "run", "new")
+        take_folder(tmp_path / "file" / "run", "new")
 
 
-def test_overwriting_deletes_a_link_and_not_what_it_leads_to(tmp_path: Path):
+def test_overwriting_deletes_a_link_and_not_its_target(tmp_path: Path):
     folder = begun(tmp_path / "run")
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch" / "step_000001").touch()
     (folder / "checkpoints").symlink_to(tmp_path / "scratch")
-    take(folder, "overwrite").release()
+    take_folder(folder, "overwrite").release()
     assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
     assert (tmp_path / "scratch" / "step_000001").exists()
 
 
 @pytest.mark.parametrize("num_moved", [0, 1, 2])
-def test_what_cannot_be_emptied_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_moved: int):
+def test_a_folder_that_cannot_be_emptied_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_moved: int):
     folder = begun(tmp_path / "run", finished=True)
     (folder / "model").mkdir()
     before = sorted(path.name for path in folder.iterdir())
@@ -305,7 +304,7 @@ def test_what_cannot_be_emptied_stays_whole(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Path, "rename", refuse)
     with raises_code("run.not_writable", "Permission denied"):
-        take(folder, "overwrite")
+        take_folder(folder, "overwrite")
     assert sorted(path.name for path in folder.iterdir() if path.name != LOCK_FILE) == before
 
 
@@ -331,10 +330,10 @@ def test_a_process_that_is_killed_while_it_overwrites_leaves_a_folder_that_can_b
         if num_moved == 3:  # all is moved, and nothing deleted yet
             patch.setattr("shutil.rmtree", lambda path: kill(path, path))
         with pytest.raises(Killed):
-            take(folder, "overwrite")
+            take_folder(folder, "overwrite")
     (folder / LOCK_FILE).unlink()
     check_usable(folder, "overwrite")
-    take(folder, "overwrite").release()
+    take_folder(folder, "overwrite").release()
     assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
 
 
@@ -348,31 +347,31 @@ def test_a_damaged_run_json_is_read_from_its_copy_and_written_again(tmp_path: Pa
     check_logged(caplog, "run.copy_used", folder / RUN_FILE)
     with raises_code("run.other_configuration"):
         check_same_run(folder, {**CONFIG, "train": {"epochs": 3}})
-    take(folder, "resume").release()
+    take_folder(folder, "resume").release()
     assert (folder / RUN_FILE).read_bytes() == whole
 
 
-def test_how_gradients_are_added_up_may_change_and_is_no_part_of_what_is_trained(tmp_path: Path):
+def test_the_order_of_sums_may_change_when_a_run_is_resumed(tmp_path: Path):
     folder = begun(tmp_path / "run")
     other = {**CONFIG, "train": {**CONFIG["train"], "deterministic": False}}
     check_same_run(folder, other)
     assert trained_fingerprint(other) == trained_fingerprint(CONFIG)
 
 
-def test_resuming_writes_run_json_anew_only_where_it_is_damaged(tmp_path: Path):
+def test_resuming_replaces_only_a_damaged_run_json(tmp_path: Path):
     folder = begun(tmp_path / "run")
     record = (folder / RUN_FILE).read_bytes()
     (folder / RUN_COPY).write_bytes(record)
     number = (folder / RUN_FILE).stat().st_ino
-    take(folder, "resume").release()
+    take_folder(folder, "resume").release()
     assert (folder / RUN_FILE).stat().st_ino == number
     (folder / RUN_FILE).write_bytes(record[:-5])
-    take(folder, "resume").release()
+    take_folder(folder, "resume").release()
     assert json.loads((folder / RUN_FILE).read_bytes()) == json.loads(record)
 
 
 @pytest.mark.parametrize("mode", ["resume", "overwrite"])
-def test_what_two_errors_left_aside_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any):
+def test_files_moved_aside_before_two_errors_are_moved_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any):
     folder = begun(tmp_path / "run")
     for name in ("events.jsonl", "model"):
         (folder / name).write_text(name)
@@ -387,8 +386,8 @@ def test_what_two_errors_left_aside_is_put_back(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", fail_from_the_second_on)
         with pytest.raises(CheckpointError):
-            take(folder, "overwrite")
+            take_folder(folder, "overwrite")
     assert not (folder / moved[0]).exists()
-    take(folder, mode).release()
+    take_folder(folder, mode).release()
     left = sorted(path.name for path in folder.iterdir() if path.name != LOCK_FILE)
     assert left == (["events.jsonl", "model", RUN_FILE] if mode == "resume" else [])

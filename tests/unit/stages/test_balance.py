@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paratune.stages.balance import as_told, balanced
+from paratune.stages.balance import balance_blocks, spans_of_sizes
 from paratune.stages.cut import BlockSpan
 
 
@@ -21,27 +21,27 @@ def sizes(spans: list[BlockSpan] | None) -> list[int] | None:
         ([1, 1, 1], 3, [1, 1, 1]),
     ],
 )
-def test_the_slowest_stage_is_as_fast_as_can_be(costs, num_stages, expected):
-    assert sizes(balanced(costs, num_stages)) == expected
+def test_the_slowest_stage_is_as_fast_as_possible(costs, num_stages, expected):
+    assert sizes(balance_blocks(costs, num_stages)) == expected
 
 
 @given(costs=st.lists(st.integers(0, 9), min_size=1, max_size=7), data=st.data())
 def test_no_other_division_has_a_smaller_largest_stage(costs, data):
     num_stages = data.draw(st.integers(1, len(costs)))
-    spans = balanced(costs, num_stages)
+    spans = balance_blocks(costs, num_stages)
     assert (spans[0].begin, spans[-1].end) == (0, len(costs))
     assert all(left.end == right.begin and left.begin < left.end for left, right in pairwise(spans))
-    found = max(sum(costs[span.begin : span.end]) for span in spans)
+    largest = max(sum(costs[span.begin : span.end]) for span in spans)
     # Every way to choose where stages begin.
     ways = combinations(range(1, len(costs)), num_stages - 1)
     least = min(max(sum(costs[a:b]) for a, b in pairwise([0, *way, len(costs)])) for way in ways)
-    assert found == least
+    assert largest == least
 
 
-def test_cuts_are_made_only_where_they_may_be():
-    assert sizes(balanced([1, 1, 1, 1], 2, {1, 3})) in ([1, 3], [3, 1])
-    assert balanced([1, 1, 1, 1], 3, {3}) is None
+def test_only_possible_cuts_are_used():
+    assert sizes(balance_blocks([1, 1, 1, 1], 2, {1, 3})) in ([1, 3], [3, 1])
+    assert balance_blocks([1, 1, 1, 1], 3, {3}) is None
 
 
-def test_told_stages_are_taken_as_told():
-    assert as_told([1, 3]) == [BlockSpan(0, 1), BlockSpan(1, 4)]
+def test_configured_sizes_of_stages_are_used():
+    assert spans_of_sizes([1, 3]) == [BlockSpan(0, 1), BlockSpan(1, 4)]

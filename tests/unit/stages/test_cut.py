@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceC
 
 from paratune.batch import Batch
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.stages.balance import as_told
+from paratune.stages.balance import spans_of_sizes
 from paratune.stages.cut import BlockSpan, CutModel, probe_batch
 
 SIZES = {
@@ -37,7 +37,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "llama": {"num_key_value_heads": 1},
     "bloom": {"n_layer": 4, "n_head": 2},
 }
-SPANS = as_told([1, 2, 1])
+SPANS = spans_of_sizes([1, 2, 1])
 
 
 def make(kind: str, auto: Any = AutoModelForSequenceClassification, **more: Any) -> Any:
@@ -54,34 +54,34 @@ def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_stages_give_the_outputs_and_gradients_of_the_whole_model(kind: str):
+def test_stages_have_the_outputs_and_gradients_of_the_whole_model(kind: str):
     model = TaskModel(make(kind, num_labels=3), "classification")
     uncut, batch = copy.deepcopy(model), probe_batch()
     whole = uncut(batch)
     expected = gradients(uncut, whole.square().sum())
 
     cut = CutModel(model, find_blocks(model))
-    used, needed = cut.weights_of(SPANS)
+    used, needed = cut.find_weights(SPANS)
     assert used == needed
     hidden: Tensor | None = None
     for span in SPANS:
         hidden = cut.run(span, batch, hidden)
     assert hidden is not None
     torch.testing.assert_close(hidden, whole, rtol=1e-12, atol=1e-12)
-    found = gradients(model, hidden.square().sum())
-    assert found.keys() == expected.keys() == set().union(*used)
+    stage_gradients = gradients(model, hidden.square().sum())
+    assert stage_gradients.keys() == expected.keys() == set().union(*used)
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
+        torch.testing.assert_close(stage_gradients[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_a_stage_runs_with_no_other_weights_than_it_needs(kind: str):
+def test_a_stage_runs_with_only_its_weights(kind: str):
     model = TaskModel(make(kind, num_labels=3), "classification")
     batch = probe_batch()
     with torch.no_grad():
         whole = model(batch)
     cut = CutModel(model, find_blocks(model))
-    _, needed = cut.weights_of(SPANS)
+    _, needed = cut.find_weights(SPANS)
     weights = {name: parameter.data for name, parameter in model.named_parameters()}
     hidden: Tensor | None = None
     for span, names in zip(SPANS, needed, strict=True):
@@ -95,9 +95,9 @@ def test_a_stage_runs_with_no_other_weights_than_it_needs(kind: str):
     assert not any(name.startswith(("hf.classifier", "hf.score")) for name in needed[0] | needed[1])
 
 
-def test_weights_that_blocks_share_are_needed_where_they_are_used():
+def test_shared_weights_are_needed_by_all_stages_that_use_them():
     model = TaskModel(make("deberta-v2", num_labels=3), "classification")
-    used, _ = CutModel(model, find_blocks(model)).weights_of(SPANS)
+    used, _ = CutModel(model, find_blocks(model)).find_weights(SPANS)
     assert all("hf.deberta.encoder.rel_embeddings.weight" in names for names in used)
 
 
@@ -112,7 +112,7 @@ class MaskedModel(nn.Module):
 
 def test_tied_embeddings_are_needed_by_the_first_and_the_last_stage():
     model = MaskedModel(make("bert", AutoModelForMaskedLM, tie_word_embeddings=True))
-    used, needed = CutModel(model, find_blocks(model)).weights_of(SPANS)
+    used, needed = CutModel(model, find_blocks(model)).find_weights(SPANS)
     tied = "hf.bert.embeddings.word_embeddings.weight"
     assert [tied in names for names in used] == [True, False, True]
     # Of the embeddings the last stage has nothing else.
@@ -124,21 +124,21 @@ def test_a_frozen_model_stays_frozen_and_in_its_mode():
     model.train()
     model.hf.bert.embeddings.requires_grad_(False)
     frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    CutModel(model, find_blocks(model)).weights_of(SPANS)
+    CutModel(model, find_blocks(model)).find_weights(SPANS)
     assert {name for name, parameter in model.named_parameters() if not parameter.requires_grad} == frozen
     assert all(module.training for module in model.modules())
 
 
-def test_the_cut_model_still_runs_whole():
+def test_the_whole_model_still_runs_after_a_cut():
     model = TaskModel(make("roberta", num_labels=3), "classification")
     whole = model(probe_batch())
     cut = CutModel(model, find_blocks(model))
-    cut.weights_of(SPANS)
+    cut.find_weights(SPANS)
     assert torch.equal(model(probe_batch()), whole)
     assert cut.num_blocks == 4
 
 
-def test_costs_are_counted_operations():
+def test_costs_are_numbers_of_operations():
     # A BERT layer of width D: 4 D^2 weights of attention and 2 x 2 D^2 of the feed-forward, 2 operations a weight and
     # token. B = 2, S = 32, D = 16.
     model = TaskModel(make("bert", num_labels=3), "classification")
@@ -148,11 +148,11 @@ def test_costs_are_counted_operations():
     assert costs == [layer, layer, layer, layer + 2 * 2 * (16 * 16 + 16 * 3)]
 
 
-def test_a_model_that_passes_more_than_hidden_states_is_refused_where_it_cannot_be_cut():
+def test_a_model_that_passes_more_than_hidden_states_is_refused():
     # The convolution of DeBERTa-v2 takes the embeddings and what the first layer gives.
     model = TaskModel(make("deberta-v2", num_labels=3, conv_kernel_size=3, conv_act="gelu"), "classification")
     cut = CutModel(model, find_blocks(model))
     with raises_code("strategy.cannot_cut", "0", "1", "3", "strategy.balance"):
-        cut.weights_of([BlockSpan(0, 1), BlockSpan(1, 4)])
+        cut.find_weights([BlockSpan(0, 1), BlockSpan(1, 4)])
     assert cut.possible_cuts() == {2, 3}
-    cut.weights_of([BlockSpan(0, 2), BlockSpan(2, 3), BlockSpan(3, 4)])
+    cut.find_weights([BlockSpan(0, 2), BlockSpan(2, 3), BlockSpan(3, 4)])

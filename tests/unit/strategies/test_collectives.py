@@ -28,13 +28,13 @@ def _sharded(size: int, **settings: Any) -> list[Training]:
 
 def _pipelines(size: int) -> list[Training]:
     """Return pipelines of 2 and 4 stages of every schedule; those with fewer stages than ranks are replicated."""
-    found = []
+    trainings = []
     for stages in (2, 4):
         for schedule in ("gpipe", "1f1b", "interleaved") if size % stages == 0 else ():
             layers = 2 * stages if schedule == "interleaved" else stages
             options = {"stages": stages, "schedule": schedule}
-            found.append(Training("pipeline", options, size, num_layers=layers, num_micro_steps=2 * stages))
-    return found
+            trainings.append(Training("pipeline", options, size, num_layers=layers, num_micro_steps=2 * stages))
+    return trainings
 
 
 TRAININGS = [
@@ -85,7 +85,7 @@ every_training = pytest.mark.parametrize(
 
 
 @every_training
-def test_all_ranks_meet_in_the_same_operations_and_train_what_one_process_does(training: Training):
+def test_all_ranks_call_the_same_collectives_and_train_like_one_process(training: Training):
     recorded = _recorded(training)
     alone = _alone(training)
     for losses in recorded.losses:
@@ -98,8 +98,8 @@ Calls = Counter[tuple[str, tuple[int, ...], str | None]]
 
 
 def _calls(recorded: Record, part: str, rank: int = 0) -> Calls:
-    operations = [each.operation for each in recorded.of_part(part, rank)]
-    return Counter((each.kind, each.ranks, each.reduce_op) for each in operations)
+    operations = [call.operation for call in recorded.of_part(part, rank)]
+    return Counter((call.kind, call.ranks, call.reduce_op) for call in operations)
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -123,14 +123,14 @@ def test_a_step_calls_the_collectives_of_its_strategy(size: int):
             assert calls == Counter({**within, ("all_reduce", replicate, "AVG"): 3})
 
 
-def test_1f1b_batches_what_crosses_between_two_stages():
-    (training,) = [each for each in _pipelines(4) if each.options == {"stages": 4, "schedule": "1f1b"}]
+def test_1f1b_batches_sends_and_receives_between_two_stages():
+    (training,) = [pipeline for pipeline in _pipelines(4) if pipeline.options == {"stages": 4, "schedule": "1f1b"}]
     recorded = _recorded(training)
     # Stage 1 of 4, 8 micro-batches: 3 forward passes before the first backward pass; then each send of one pass is in
     # a batch with the receive of the other. 8 - 3 + 1 pairs with the next stage, 8 - 3 with the one before.
     batches = defaultdict(set)
-    for each in recorded.of_part("step 1", rank=1):
-        batches[each.batch].add((each.operation.kind, each.operation.peer))
+    for call in recorded.of_part("step 1", rank=1):
+        batches[call.batch].add((call.operation.kind, call.operation.peer))
     assert list(batches.values()).count({("send", 2), ("recv", 2)}) == 6
     assert list(batches.values()).count({("send", 0), ("recv", 0)}) == 5
 
@@ -161,9 +161,9 @@ def _other_schedule(strategy: Any, rank: int) -> None:
 
 
 def _other_groups(strategy: Any, rank: int) -> None:
-    """Take neighbours for replicas on half of the ranks."""
+    """Use another mesh on half of the ranks."""
     if rank >= 2:
-        strategy.mesh = lambda: dist.init_device_mesh("cpu", (1, 4), mesh_dim_names=("replicate", "shard"))
+        strategy._mesh_shape = (1, 4)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def _other_groups(strategy: Any, rank: int) -> None:
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else value.name,
 )
-def test_ranks_that_differ_are_caught(training: Training, change: Callable[[Any, int], None]):
+def test_ranks_with_different_collectives_are_detected(training: Training, change: Callable[[Any, int], None]):
     with pytest.raises((Mismatch, Deadlock)) as caught:
         record(replace(training, change=change))
     for rank in range(2):
@@ -219,7 +219,7 @@ def _once_more(world: World, rank: int) -> None:
 @pytest.mark.parametrize(
     "program", [_send_first, _send_in_a_batch_only, _two_groups_in_another_order, _once_more], ids=lambda f: f.__name__
 )
-def test_ranks_that_wait_for_each_other_are_caught_with_their_states(program: Callable[[World, int], None]):
+def test_a_deadlock_is_detected_with_the_states_of_the_ranks(program: Callable[[World, int], None]):
     world = World(2)
     with pytest.raises(Deadlock) as caught:
         world.run(program)
@@ -243,12 +243,12 @@ def _meet_with(**settings: Any) -> Callable[[World, int], None]:
 @pytest.mark.parametrize(
     "differs", [{"size": 3}, {"dtype": torch.float64}, {"op": dist.ReduceOp.MAX}, {"kind": "broadcast"}], ids=list
 )
-def test_calls_that_differ_in_one_thing_are_caught(differs: dict[str, Any]):
+def test_calls_that_differ_in_one_argument_are_detected(differs: dict[str, Any]):
     with pytest.raises(Mismatch):
         World(2).run(_meet_with(**differs))
 
 
-def test_the_same_programs_come_through_where_ranks_agree():
+def test_programs_whose_ranks_agree_pass():
     World(2).run(_meet_with())
 
     def exchange(world: World, rank: int) -> list[float]:

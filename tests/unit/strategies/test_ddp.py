@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("find", [False, True])
-def test_parameters_without_gradient_are_named_with_the_option_that_helps(find: bool):
+def test_unused_parameters_are_an_error_with_the_option_that_helps(find: bool):
     open_process_group(Place(0, 0, 1), CPU)
     try:
         model = RowModel()

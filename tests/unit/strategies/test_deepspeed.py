@@ -20,7 +20,7 @@ from tiny_data import tiny_collator
 from transformers import BertForSequenceClassification
 
 from paratune.config.sections import Train
-from paratune.config.traits import traits_of
+from paratune.config.traits import strategy_traits
 from paratune.data.loader import TrainBatches
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.task_model import TaskModel, find_blocks
@@ -82,13 +82,13 @@ def trained(strategy: Any, num_steps: int = 3) -> list[float]:
     return losses
 
 
-def test_without_deepspeed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_without_deepspeed_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with raises_code("dependency.missing", "paratune[deepspeed]"):
         DeepSpeedStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
 
 
-def test_buckets_are_counted_in_numbers_of_the_model():
+def test_bucket_sizes_are_counted_in_elements():
     model = torch.nn.Linear(3, 2)
     zero = setup.engine_config(options(bucket_cap_mb=2.0), model, [])["zero_optimization"]
     # 2 MiB of 4-byte numbers.
@@ -124,7 +124,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("stage", OWN)
-def test_deepspeeds_own_mode_has_its_own_limits(stage: int):
+def test_the_16_bit_mode_has_other_limits(stage: int):
     config = setup.engine_config(options(stage=stage, param_dtype="fp16"), BLOCK, [BLOCK])
     assert config["zero_optimization"] == OWN[stage]
     assert config["fp16"] == {"enabled": True}, "its defaults: a dynamic scale from 2**16, hysteresis 2, window 1000"
@@ -132,7 +132,7 @@ def test_deepspeeds_own_mode_has_its_own_limits(stage: int):
     assert "fp16" not in setup.engine_config(options(stage=stage), BLOCK, [BLOCK])
 
 
-def test_limits_are_options():
+def test_limits_can_be_set_by_options():
     given = {"reduce_bucket_size": 7, "prefetch_bucket_size": 5, "max_live_parameters": 3, "max_reuse_distance": 2}
     for name in ("fp32", "bf16"):
         zero = setup.engine_config(options(stage=3, param_dtype=name, **given), BLOCK, [BLOCK])["zero_optimization"]
@@ -145,7 +145,7 @@ def test_limits_are_options():
 
 @needs_deepspeed
 @pytest.mark.parametrize("stage", [1, 3])
-def test_deepspeed_takes_its_own_loss_scale_along(stage: int, monkeypatch: pytest.MonkeyPatch):
+def test_deepspeeds_loss_scale_is_saved_and_loaded(stage: int, monkeypatch: pytest.MonkeyPatch):
     setup.import_deepspeed(CPU)
     from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
@@ -193,18 +193,18 @@ def test_an_overflow_at_the_smallest_scale_ends_the_run(monkeypatch: pytest.Monk
     )
     monkeypatch.setattr("deepspeed.runtime.fp16.loss_scaler.dist.get_rank", lambda: 1)
     engine = SimpleNamespace(loss_scaler=scale, overflow=True)
-    found = EngineScale(engine)
-    found.begin()
+    engine_scale = EngineScale(engine)
+    engine_scale.begin()
     scale.update_scale(True)
-    found.end()
-    assert (found.last_scale, found.scale) == (2.0, 1.0)
-    found.begin()
+    engine_scale.end()
+    assert (engine_scale.last_scale, engine_scale.scale) == (2.0, 1.0)
+    engine_scale.begin()
     scale.update_scale(True)
     with raises_code("train.fp16_overflow", "1"):
-        found.end()
+        engine_scale.end()
 
 
-def test_offload_goes_to_the_host():
+def test_offload_uses_the_host():
     offload = options(stage=3, offload_optimizer=True, offload_parameters=True)
     config = setup.engine_config(offload, torch.nn.Linear(1, 1), [])
     for name in ("offload_optimizer", "offload_param"):
@@ -222,13 +222,13 @@ def test_offload_goes_to_the_host():
         (3, ("weights", "gradients", "optimizer")),
     ],
 )
-def test_traits_are_those_of_the_stage(stage: int, shards: tuple[str, ...]):
+def test_traits_depend_on_the_stage(stage: int, shards: tuple[str, ...]):
     # What each stage shards: Rajbhandari et al., ZeRO, SC 2020, section 5.
-    traits = traits_of("deepspeed", {"stage": stage})
+    traits = strategy_traits("deepspeed", {"stage": stage})
     assert traits is not None
     assert traits.shards == shards
     assert traits.states_on == "device"
-    offloaded = traits_of("deepspeed", {"stage": 3, "offload_optimizer": True})
+    offloaded = strategy_traits("deepspeed", {"stage": 3, "offload_optimizer": True})
     assert offloaded is not None
     assert offloaded.states_on == "cpu"
 
@@ -236,21 +236,21 @@ def test_traits_are_those_of_the_stage(stage: int, shards: tuple[str, ...]):
 @needs_deepspeed
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("stage", [0, 2, 3])
-def test_one_process_trains_as_the_single_strategy_does(precision: str, stage: int):
+def test_one_process_trains_like_the_single_strategy(precision: str, stage: int):
     with prepared(SingleStrategy, precision) as (single, model):
         expected = trained(single)
         kinds = {parameter.dtype for parameter in model.parameters()}
     with prepared(DeepSpeedStrategy, precision, stage=stage) as (strategy, model):
-        found = trained(strategy)
+        losses = trained(strategy)
         weights = dict(strategy.state().tensors("model/"))
     # bf16 is autocast in both, and weights stay in float32. But the single strategy computes query, key and value by
     # one product, and stage 3 has a linear layer of its own, which rounds to bf16 before it adds the bias, too.
-    assert found == pytest.approx(expected, rel=1e-4 if precision == "bf16" else 1e-6)
+    assert losses == pytest.approx(expected, rel=1e-4 if precision == "bf16" else 1e-6)
     assert {weight.dtype for weight in weights.values() if weight is not None} == kinds == {torch.float32}
 
 
 @needs_deepspeed
-def test_what_an_evaluation_fetched_ahead_is_not_in_the_way_of_a_checkpoint():
+def test_weights_that_an_evaluation_gathered_do_not_prevent_a_checkpoint():
     # The second forward pass without a backward pass ends with weights fetched for the latter.
     with prepared(DeepSpeedStrategy, num_layers=6, stage=3, param_persistence_threshold=0) as (strategy, model):
         trained(strategy, 2)  # the order of fetches is recorded in the first step and used from then on
@@ -263,7 +263,7 @@ def test_what_an_evaluation_fetched_ahead_is_not_in_the_way_of_a_checkpoint():
 
 @needs_deepspeed
 @pytest.mark.parametrize("stage", [2, 3])
-def test_what_is_loaded_is_what_is_evaluated_and_trained_from(stage: int):
+def test_loaded_weights_are_used_by_evaluation_and_training(stage: int):
     with prepared(DeepSpeedStrategy, stage=stage) as (strategy, _):
         trained(strategy, 2)
         (batch, *_) = batches().step(2)
@@ -280,7 +280,7 @@ def test_what_is_loaded_is_what_is_evaluated_and_trained_from(stage: int):
 
 @needs_deepspeed
 @pytest.mark.parametrize("stage", [2, 3])
-def test_states_that_do_not_fit_are_refused(stage: int):
+def test_states_with_wrong_shapes_are_refused(stage: int):
     with prepared(DeepSpeedStrategy, stage=stage) as (strategy, _):
         state = strategy.state()
         for key in ("model/hf.classifier.bias", "optimizer/hf.classifier.bias/exp_avg"):
@@ -291,7 +291,7 @@ def test_states_that_do_not_fit_are_refused(stage: int):
 
 
 @needs_deepspeed
-def test_a_norm_that_is_no_number_is_told_and_nothing_is_updated():
+def test_a_norm_that_is_not_finite_is_returned_and_weights_stay():
     with prepared(DeepSpeedStrategy, stage=2) as (strategy, _):
         before = {key: value.clone() for key, value in strategy.state().tensors("model/")}
         micro_batches = batches().step(0)
@@ -303,7 +303,9 @@ def test_a_norm_that_is_no_number_is_told_and_nothing_is_updated():
 
 
 @needs_deepspeed
-def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+def test_close_restores_the_environment_and_torch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     setup.import_deepspeed(CPU)  # DeepSpeed's import sets PYTORCH_NVML_BASED_CUDA_CHECK for the whole process
@@ -318,7 +320,7 @@ def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 
 
 @needs_deepspeed
-def test_what_deepspeed_says_goes_to_files_only():
+def test_messages_of_deepspeed_go_only_to_log_files():
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
@@ -332,11 +334,11 @@ def test_what_deepspeed_says_goes_to_files_only():
         logging.getLogger("DeepSpeed").error("it is broken")
     finally:
         logger.removeHandler(handler)
-    said = {record.getMessage(): record.levelno for record in records}
+    levels = {record.getMessage(): record.levelno for record in records}
     # The handler of stderr takes INFO and more.
-    assert said["proceed with caution"] == logging.DEBUG
-    assert said["DeepSpeed: ********** distributed groups summary **********"] == logging.DEBUG
-    assert said["it is broken"] == logging.ERROR
+    assert levels["proceed with caution"] == logging.DEBUG
+    assert levels["DeepSpeed: ********** distributed groups summary **********"] == logging.DEBUG
+    assert levels["it is broken"] == logging.ERROR
 
 
 @needs_deepspeed
@@ -347,7 +349,7 @@ def test_another_accelerator_is_refused():
 
 
 @needs_deepspeed
-def test_stage_3_takes_float64_where_the_processor_computes_in_fp16(monkeypatch: pytest.MonkeyPatch):
+def test_stage_3_accepts_float64_on_a_cpu_with_fp16(monkeypatch: pytest.MonkeyPatch):
     from deepspeed.accelerator import get_accelerator
     from deepspeed.runtime.zero.partition_parameters import InsertPostInitMethodToModuleSubClasses
 
@@ -360,7 +362,7 @@ def test_stage_3_takes_float64_where_the_processor_computes_in_fp16(monkeypatch:
 
 
 @needs_deepspeed
-def test_float64_is_refused_by_a_version_that_is_made_otherwise(monkeypatch: pytest.MonkeyPatch):
+def test_float64_is_refused_with_an_unknown_version_of_deepspeed(monkeypatch: pytest.MonkeyPatch):
     from deepspeed.runtime.base_optimizer import ZeROOptimizer
 
     setup.import_deepspeed(CPU)

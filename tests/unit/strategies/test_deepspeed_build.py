@@ -31,20 +31,20 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_it_is_announced_before_it_begins(folder: Path, caplog: pytest.LogCaptureFixture):
+def test_a_compilation_is_announced_first(folder: Path, caplog: pytest.LogCaptureFixture):
     said_before = []
     prebuild(lambda: said_before.extend(messages(caplog)), local_rank=0)
     assert said_before == [f"compiling DeepSpeed's cpu_adam into {folder}: a few minutes, only once"]
     assert messages(caplog)[1].startswith("DeepSpeed's cpu_adam is ready after ")
 
 
-def test_what_is_compiled_is_only_loaded(folder: Path, caplog: pytest.LogCaptureFixture):
+def test_a_compiled_extension_is_only_loaded(folder: Path, caplog: pytest.LogCaptureFixture):
     (folder / "cpu_adam" / "cpu_adam.so").touch()
     prebuild(lambda: None, local_rank=1)
     assert not any("compiling" in message for message in messages(caplog))
 
 
-def test_the_first_process_of_a_machine_goes_before_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_first_process_of_a_machine_compiles_before_the_others_load(folder: Path, monkeypatch: pytest.MonkeyPatch):
     for local_rank, expected in ((0, ["load", "meet", "meet"]), (1, ["meet", "load", "meet"])):
         happened: list[str] = []
         monkeypatch.setattr(
@@ -54,7 +54,7 @@ def test_the_first_process_of_a_machine_goes_before_the_others(folder: Path, mon
         assert happened == expected
 
 
-def test_a_lock_that_was_left_behind_is_named(folder: Path):
+def test_the_lock_of_a_killed_compilation_is_an_error(folder: Path):
     lock = folder / "cpu_adam" / "lock"
     lock.touch()
     then = time.time() - 60
@@ -65,7 +65,7 @@ def test_a_lock_that_was_left_behind_is_named(folder: Path):
     check_code(caught.value, "deepspeed.stale_lock")
 
 
-def test_another_process_that_compiles_is_waited_for(folder: Path, caplog: pytest.LogCaptureFixture):
+def test_a_process_waits_for_another_one_that_compiles(folder: Path, caplog: pytest.LogCaptureFixture):
     lock = folder / "cpu_adam" / "lock"
 
     def end_it() -> None:
@@ -78,11 +78,11 @@ def test_another_process_that_compiles_is_waited_for(folder: Path, caplog: pytes
         prebuild(lambda: None, local_rank=0)
         assert not lock.exists()
         thread.join()
-    (said,) = (message for message in messages(caplog) if "waiting" in message)
-    assert f"process {os.getpid()} has it open" in said
+    (message_text,) = (message for message in messages(caplog) if "waiting" in message)
+    assert f"process {os.getpid()} has it open" in message_text
 
 
-def test_a_compiler_that_fails_is_told_with_the_way_out(folder: Path):
+def test_a_failed_compilation_is_an_error_with_a_remedy(folder: Path):
     def fail() -> None:
         raise RuntimeError("ninja: error: no g++")
 
@@ -90,7 +90,7 @@ def test_a_compiler_that_fails_is_told_with_the_way_out(folder: Path):
         prebuild(fail, local_rank=0)
 
 
-def test_a_failure_elsewhere_ends_this_rank_too(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failure_of_another_rank_ends_this_rank(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(deepspeed_build, "reduce_over_ranks", lambda value, op: value + 1)
     with raises_code("deepspeed.compile", name="cpu_adam"):
         prebuild(lambda: None, local_rank=1)

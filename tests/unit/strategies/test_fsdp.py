@@ -1,4 +1,4 @@
-"""What FSDP2 is asked for; what comes of it is held in tests/dist. Offloading needs a GPU: here it is passed on."""
+"""The arguments of FSDP2; tests/dist checks its results. Offload needs a GPU, so only its option is checked here."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
 from paratune.config.sections import Train
-from paratune.config.traits import TRAITS, traits_of
+from paratune.config.traits import TRAITS, strategy_traits
 from paratune.engine.optim import OptimizerFactory
 from paratune.precision import POLICIES
 from paratune.processes.place import Place
@@ -18,19 +18,19 @@ from paratune.strategies import fsdp
 from paratune.strategies.process_group import close_process_group, open_process_group
 
 CPU = torch.device("cpu")
-KINDS = {"zero2": fsdp.Zero2Strategy, "zero3": fsdp.Zero3Strategy, "hsdp": fsdp.HSDPStrategy}
+KINDS = {"zero2": fsdp.ZERO2, "zero3": fsdp.ZERO3, "hsdp": fsdp.HSDP}
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, Any]]]:
+def fully_shard_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, Any]]]:
     """What `fully_shard` is called with."""
     calls: list[tuple[Any, dict[str, Any]]] = []
     monkeypatch.setattr(fsdp, "fully_shard", lambda module, **options: calls.append((module, options)))
-    monkeypatch.setattr(fsdp, "init_device_mesh", lambda kind, shape, **names: (kind, shape))
+    monkeypatch.setattr(fsdp, "init_device_mesh", lambda kind, shape, **options: (kind, shape))
     return calls
 
 
-def prepared(kind: str, model: torch.nn.Module, precision: str = "fp32", **options: Any) -> Any:
+def prepare(kind: str, model: torch.nn.Module, precision: str = "fp32", **options: Any) -> Any:
     if kind == "hsdp":
         options["shard_size"] = 2
     strategy = KINDS[kind](device=CPU, precision=POLICIES[precision], rank=0, world_size=4, **options)
@@ -39,17 +39,17 @@ def prepared(kind: str, model: torch.nn.Module, precision: str = "fp32", **optio
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_offloading_is_passed_on_for_every_unit_and_the_model_stays_on_the_host(
-    asked: list[Any], kind: str, monkeypatch: pytest.MonkeyPatch
+def test_offload_applies_to_every_unit_and_keeps_the_model_on_the_host(
+    fully_shard_calls: list[Any], kind: str, monkeypatch: pytest.MonkeyPatch
 ):
     def to(self: torch.nn.Module, *args: Any, **options: Any) -> None:
         raise AssertionError("moved as a whole")
 
     model = RowModel().eval()
     monkeypatch.setattr(RowModel, "to", to)
-    prepared(kind, model, cpu_offload=True)
-    assert [module for module, _ in asked] == [model.hidden, model]
-    assert all(isinstance(options["offload_policy"], CPUOffloadPolicy) for _, options in asked)
+    prepare(kind, model, cpu_offload=True)
+    assert [module for module, _ in fully_shard_calls] == [model.hidden, model]
+    assert all(isinstance(options["offload_policy"], CPUOffloadPolicy) for _, options in fully_shard_calls)
     assert model.training
     assert model.dropout.training
 
@@ -59,11 +59,11 @@ def test_offloading_is_passed_on_for_every_unit_and_the_model_stays_on_the_host(
     ("precision", "reduced"),
     [("fp32", torch.float32), ("bf16", torch.float32), ("fp16", torch.float32), ("fp64", torch.float64)],
 )
-def test_without_it_fsdp_reduces_in_the_policys_dtype_and_casts_nothing(
-    asked: list[Any], kind: str, precision: str, reduced: torch.dtype
+def test_without_param_dtype_fsdp_reduces_in_the_policys_dtype_and_casts_nothing(
+    fully_shard_calls: list[Any], kind: str, precision: str, reduced: torch.dtype
 ):
-    prepared(kind, RowModel().to(POLICIES[precision].param_dtype), precision)
-    for _, options in asked:
+    prepare(kind, RowModel().to(POLICIES[precision].param_dtype), precision)
+    for _, options in fully_shard_calls:
         assert "offload_policy" not in options
         assert options["mp_policy"] == MixedPrecisionPolicy(param_dtype=None, reduce_dtype=reduced)
         assert options["reshard_after_forward"] == (kind != "zero2")
@@ -71,19 +71,19 @@ def test_without_it_fsdp_reduces_in_the_policys_dtype_and_casts_nothing(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
-def test_weights_of_16_bits_are_gathered_in_these_and_reduced_in_fp32(
-    asked: list[Any], kind: str, name: str, dtype: torch.dtype
+def test_16_bit_weights_are_gathered_in_16_bits_and_reduced_in_fp32(
+    fully_shard_calls: list[Any], kind: str, name: str, dtype: torch.dtype
 ):
-    strategy = prepared(kind, RowModel(), name, param_dtype=name)
-    for _, options in asked:
+    strategy = prepare(kind, RowModel(), name, param_dtype=name)
+    for _, options in fully_shard_calls:
         assert options["mp_policy"] == MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     assert strategy._precision.autocast_dtype is None
     assert (strategy.loss_scale is None) == (name == "bf16")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_traits_say_where_states_live_and_what_phases_contain(kind: str):
-    plain, offloaded = traits_of(kind, {"cpu_offload": False}), traits_of(kind, {"cpu_offload": True})
+def test_traits_with_offload_name_the_host(kind: str):
+    plain, offloaded = strategy_traits(kind, {"cpu_offload": False}), strategy_traits(kind, {"cpu_offload": True})
     assert plain == TRAITS[kind]
     assert plain.states_on == "device"
     assert offloaded.states_on == "cpu"
@@ -91,7 +91,7 @@ def test_traits_say_where_states_live_and_what_phases_contain(kind: str):
     assert offloaded.phases["optimizer"] == f"{plain.phases['optimizer']}, all on the host"
     assert all("host" in offloaded.phases[phase] for phase in ("forward", "backward", "optimizer"))
     assert offloaded.shards == plain.shards
-    assert traits_of("hsdp", {"cpu_offload": True, "shard_size": 4}).world_size_multiple == 4
+    assert strategy_traits("hsdp", {"cpu_offload": True, "shard_size": 4}).world_size_multiple == 4
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ def alone() -> Iterator[None]:
     close_process_group()
 
 
-def test_states_that_are_loaded_lie_where_the_parameters_do(alone: None):
-    strategy = fsdp.Zero3Strategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
+def test_loaded_states_are_on_the_device_of_their_parameters(alone: None):
+    strategy = fsdp.ZERO3(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
     strategy.prepare(RowModel(), [], OptimizerFactory(Train(learning_rate=0.1), 10))
     strategy.forward_backward([row_batch(range(4), 4)], no_clock)
     assert strategy.optimizer_step(1.0).device == CPU
@@ -130,7 +130,7 @@ def test_states_are_whole_after_an_evaluation(alone: None, kind: str):
     assert sorted(after) == sorted(before)
     assert any(key.startswith("optimizer/") for key in after)
     assert all(torch.equal(after[key], value) for key, value in before.items())
-    # What is loaded between two evaluations, such as the best weights, is what the second one runs with.
+    # Weights that are loaded between two evaluations, such as the best ones, are used by the second one.
     strategy.state().load(
         lambda key: torch.zeros_like(before[key]), [key for key in before if key.startswith("model/")]
     )

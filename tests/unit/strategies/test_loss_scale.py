@@ -30,7 +30,7 @@ FP32_SCALED = replace(POLICIES["fp32"], scales_loss=True)
 """What fp16 does around a forward pass, without fp16 in it: so that scaling alone can be looked at."""
 
 
-def test_the_constants_are_those_of_pytorchs_scaler():
+def test_the_constants_equal_those_of_pytorchs_scaler():
     theirs = torch.amp.GradScaler("cpu")
     assert theirs.get_scale() == loss_scale.INITIAL_SCALE == 65536
     assert theirs.get_growth_factor() == loss_scale.GROWTH_FACTOR
@@ -47,7 +47,7 @@ def note(scaler: LossScaler, norm: Tensor) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_scale_goes_as_pytorchs_own(monkeypatch: pytest.MonkeyPatch, seed: int):
+def test_the_scale_changes_like_pytorchs(monkeypatch: pytest.MonkeyPatch, seed: int):
     monkeypatch.setattr(loss_scale, "GROWTH_INTERVAL", 4)
     theirs = torch.amp.GradScaler("cpu", growth_interval=4)
     ours = LossScaler()
@@ -80,10 +80,10 @@ def test_an_overflow_halves_the_scale_and_restarts_the_count(value: float, dtype
     assert scaler.scale == 32768
     note(scaler, GOOD)  # the 2000th without an overflow
     assert (scaler.last_scale, scaler.scale) == (32768, 65536)
-    assert [float(overflow_of(torch.tensor(each))) for each in (1.0, value)] == [0.0, 1.0]
+    assert [float(overflow_of(torch.tensor(norm))) for norm in (1.0, value)] == [0.0, 1.0]
 
 
-def test_only_fp16_has_one():
+def test_only_fp16_has_a_loss_scale():
     assert [name for name, policy in POLICIES.items() if make_scaler(policy)] == ["fp16"]
 
 
@@ -129,14 +129,14 @@ def assert_equal(got: dict[str, Tensor], want: dict[str, Tensor]) -> None:
 def test_a_scale_changes_no_bit_of_the_training(dtype: torch.dtype, max_norm: float | None):
     # Products with powers of two are exact, so everything is: losses, norms, clipping, weights, moments.
     plain = POLICIES["fp32" if dtype == torch.float32 else "fp64"]
-    one = prepared(plain, RowModel().to(dtype))
+    strategy = prepared(plain, RowModel().to(dtype))
     other = prepared(replace(plain, scales_loss=True), RowModel().to(dtype))
-    assert steps(*one, range(10), max_norm) == steps(*other, range(10), max_norm)
+    assert steps(*strategy, range(10), max_norm) == steps(*other, range(10), max_norm)
     for prefix in ("model/", "optimizer/"):
-        assert_equal(tensors(other[0], prefix), tensors(one[0], prefix))
+        assert_equal(tensors(other[0], prefix), tensors(strategy[0], prefix))
 
 
-def test_gradients_come_scaled_and_the_loss_does_not():
+def test_gradients_are_scaled_but_the_returned_loss_is_not():
     model, scaler = RowModel(), LossScaler()
     batch = row_batch(range(4), 4)
 
@@ -153,7 +153,7 @@ def test_gradients_come_scaled_and_the_loss_does_not():
     assert torch.equal(scaled, 65536 * gradient)
 
 
-def test_a_step_that_overflows_is_left_out_and_the_next_ones_go_on():
+def test_a_step_that_overflows_is_skipped_and_training_continues():
     strategy, factory = prepared(FP32_SCALED, RowModel())
     steps(strategy, factory, range(3))
     before = tensors(strategy)
@@ -177,7 +177,7 @@ def test_a_step_that_overflows_is_left_out_and_the_next_ones_go_on():
 
 
 @pytest.mark.parametrize("max_norm", [0.3, None])
-def test_only_an_optimizer_that_is_not_fused_is_asked_on_the_host(max_norm: float | None):
+def test_only_an_optimizer_that_is_not_fused_waits_for_the_overflow_flag(max_norm: float | None):
     def waits(is_fused: bool) -> list[str]:
         strategy, factory = prepared(FP32_SCALED, RowModel())
         strategy._optimizer.defaults["fused"] = is_fused
@@ -194,7 +194,7 @@ def test_only_an_optimizer_that_is_not_fused_is_asked_on_the_host(max_norm: floa
 
 
 @pytest.mark.parametrize("is_fused", [True, False])
-def test_a_first_step_that_overflows_leaves_the_same_training_behind(is_fused: bool):
+def test_an_overflow_in_the_first_step_does_not_change_later_steps(is_fused: bool):
     """Fused AdamW makes its states in it, and leaves moments and counts at 0; another one makes them later."""
     strategy, factory = prepared(FP32_SCALED, RowModel())
     reference, reference_factory = prepared(POLICIES["fp32"], RowModel())
@@ -231,7 +231,7 @@ def test_strategies_of_several_processes_skip_an_overflow_without_a_wait(kind: s
         close_process_group()
 
 
-def test_the_scale_goes_on_after_a_resume():
+def test_the_scale_is_restored_by_a_resume():
     strategy, factory = prepared(FP32_SCALED, RowModel())
     steps(strategy, factory, range(4), huge=1)
     kept = tensors(strategy)
@@ -244,7 +244,7 @@ def test_the_scale_goes_on_after_a_resume():
     assert other.loss_scale == strategy.loss_scale == 16384
 
 
-def test_a_run_in_another_precision_leaves_it_and_one_that_comes_from_there_begins_with_it():
+def test_a_resume_in_another_precision_ignores_or_initialises_the_scale():
     scaled, factory = prepared(FP32_SCALED, RowModel())
     steps(scaled, factory, range(2), huge=1)
     kept = tensors(scaled)
@@ -260,7 +260,7 @@ def test_a_run_in_another_precision_leaves_it_and_one_that_comes_from_there_begi
     back.state().load(lambda key: torch.ones(1), ["strategy/of_some_other_kind"])
 
 
-def test_fp16_itself_trains_a_transformer_and_nearly_as_fp32_does():
+def test_fp16_trains_a_transformer_nearly_like_fp32():
     # On a CPU it is slow, and refused there by the configuration; of the arithmetic it says the same.
     batches = TrainBatches(
         tiny_collator(16, num_classes=3),
@@ -290,7 +290,7 @@ def test_fp16_itself_trains_a_transformer_and_nearly_as_fp32_does():
     assert half == pytest.approx(whole_precision, rel=3e-3)
 
 
-def test_optional_capabilities_are_seen_by_their_protocols():
+def test_optional_capabilities_are_recognised_by_their_protocols():
     class Plain:
         pass
 

@@ -11,7 +11,7 @@ from tiny import tiny_model
 
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
-from paratune.processes.launcher import Meeting
+from paratune.processes.launcher import Rendezvous
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import process_group
 from paratune.strategies.ddp import DDPStrategy
@@ -27,21 +27,21 @@ def alone() -> Iterator[None]:
     close_process_group()
 
 
-def test_without_a_group_values_stay_as_they_are():
+def test_without_a_process_group_values_do_not_change():
     value = torch.ones(3)
     assert reduce_over_ranks(value, "sum") is value
     close_process_group()
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_group_of_one_needs_no_address_and_changes_no_value():
+def test_a_process_group_of_one_needs_no_address_and_changes_no_value():
     assert dist.get_world_size() == 1
     for op in ("sum", "max", "min", "concat"):
         assert reduce_over_ranks(torch.tensor([1, 2]), op).tolist() == [1, 2]
 
 
 @pytest.mark.usefixtures("alone")
-def test_ddp_of_one_process_is_that_process():
+def test_ddp_with_one_process_trains_like_the_plain_model():
     batches = [row_batch(range(3), 5), row_batch(range(3, 5), 5)]
     plain = RowModel().double()
     sum(plain.loss_sum(plain(batch), batch) / 5 for batch in batches).backward()
@@ -49,15 +49,15 @@ def test_ddp_of_one_process_is_that_process():
     strategy = DDPStrategy(device=CPU, precision=POLICIES["fp64"], rank=0, world_size=1)
     strategy.prepare(model, [], lambda named: torch.optim.SGD([value for _, value in named], lr=0.1))
     strategy.forward_backward(batches, no_clock)
-    for (name, one), other in zip(model.named_parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, rtol=1e-12, atol=1e-12, msg=name)
+    for (name, parameter), expected in zip(model.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad, rtol=1e-12, atol=1e-12, msg=name)
     strategy.optimizer_step(1.0)
     assert strategy.predict(batches[0]).shape == (3, 3)
     strategy.close()
 
 
 @pytest.mark.usefixtures("alone")
-def test_gradients_travel_once_a_step_with_the_last_micro_batch():
+def test_gradients_are_reduced_once_per_step_with_the_last_micro_batch():
     model = RowModel()
     strategy = DDPStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
     strategy.prepare(model, [], lambda named: torch.optim.SGD([value for _, value in named], lr=0.1))
@@ -71,7 +71,7 @@ def test_gradients_travel_once_a_step_with_the_last_micro_batch():
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("changes", [False, True])
-def test_only_buffers_that_may_change_are_sent_around_in_each_step(changes: bool):
+def test_only_buffers_that_may_change_are_broadcast_in_each_step(changes: bool):
     model = TaskModel(tiny_model(), "classification")
     assert len(list(model.buffers())) > 0
     if changes:
@@ -81,14 +81,14 @@ def test_only_buffers_that_may_change_are_sent_around_in_each_step(changes: bool
     assert bool(strategy._ddp.will_sync_module_buffers()) is changes
 
 
-def test_processes_that_do_not_find_each_other_are_said(monkeypatch: pytest.MonkeyPatch):
+def test_processes_that_cannot_connect_are_an_error(monkeypatch: pytest.MonkeyPatch):
     for name in ("MASTER_ADDR", "MASTER_PORT", RENDEZVOUS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     with raises_code("launch.rank_not_found", "rank 1", "2", "MASTER_ADDR"):
         open_process_group(Place(1, 1, 2), CPU)
 
 
-def test_a_rendezvous_of_the_launcher_is_used(monkeypatch: pytest.MonkeyPatch):
+def test_the_rendezvous_of_the_launcher_is_used(monkeypatch: pytest.MonkeyPatch):
     asked = {}
     monkeypatch.setenv(RENDEZVOUS_VARIABLE, "file:///somewhere/rendezvous")
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: asked.update(options, backend=backend))
@@ -99,7 +99,7 @@ def test_a_rendezvous_of_the_launcher_is_used(monkeypatch: pytest.MonkeyPatch):
     assert (asked["backend"], asked["init_method"]) == ("cpu:gloo,cuda:nccl", "file:///somewhere/rendezvous")
 
 
-def test_variables_lead_to_a_store_that_listens_on_their_address_alone(monkeypatch: pytest.MonkeyPatch):
+def test_the_store_listens_only_on_the_address_in_the_environment(monkeypatch: pytest.MonkeyPatch):
     asked, opened = {}, []
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: asked.update(options))
     monkeypatch.setattr(process_group, "open_store", lambda meeting, rank, _: opened.append((meeting, rank)) or "store")
@@ -109,6 +109,6 @@ def test_variables_lead_to_a_store_that_listens_on_their_address_alone(monkeypat
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("WORLD_SIZE", "2")
     open_process_group(Place(1, 1, 2), CPU)
-    assert opened == [(Meeting("node1", 29500, "variables", is_one_machine=False), 1)]
+    assert opened == [(Rendezvous("node1", 29500, "variables", is_one_machine=False), 1)]
     assert asked["store"] == "store"
     assert "init_method" not in asked

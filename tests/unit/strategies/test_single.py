@@ -35,7 +35,7 @@ def test_dropout_is_off_in_predict_and_on_again_in_the_next_step():
     assert strategy.forward_backward([batch], no_clock) != first
 
 
-def test_predict_leaves_no_gradients_and_close_lets_go_of_the_model():
+def test_predict_leaves_no_gradients_and_close_releases_the_model():
     strategy = prepared(RowModel())
     assert not strategy.predict(row_batch(range(4), 4)).requires_grad
     strategy.close()

@@ -4,49 +4,54 @@ from dataclasses import fields
 
 import pytest
 
-from paratune.config.options import kinds, options_of
+from paratune.config.options import kinds, section_options
 from paratune.config.sections import Config
 from paratune.config.traits import TRAITS
 from paratune.errors import ConfigError
 from paratune.strategies import STRATEGIES, deepspeed_setup, protocol, strategy_class
+from paratune.strategies.fsdp import FSDPKind, FSDPStrategy
 
-SECTIONS = kinds(options_of(Config)["strategy"])
-VERBS = [name for name, member in vars(protocol.Strategy).items() if isinstance(member, types.FunctionType)]
+SECTIONS = kinds(section_options(Config)["strategy"])
+METHODS = [name for name, member in vars(protocol.Strategy).items() if isinstance(member, types.FunctionType)]
 
 
 @pytest.mark.parametrize("kind", STRATEGIES)
-def test_each_kind_has_its_verbs_traits_and_options(kind: str):
+def test_each_kind_has_all_methods_traits_and_options(kind: str):
     strategy = strategy_class(kind)
     assert strategy.traits is TRAITS[kind]
     assert strategy.traits.kind == kind
-    for verb in VERBS:
-        if not verb.startswith("_"):
-            expected = inspect.signature(getattr(protocol.Strategy, verb)).parameters
-            assert list(inspect.signature(getattr(strategy, verb)).parameters) == list(expected), verb
-    taken = set(inspect.signature(strategy).parameters) - {"device", "precision", "rank", "world_size"}
-    if kind == "deepspeed":  # hands on what it is given
-        taken = (taken - {"options"}) | {field.name for field in fields(deepspeed_setup.Options)}
-    assert taken == set(SECTIONS[kind].model_fields) - {"kind"}
+    is_fsdp = isinstance(strategy, FSDPKind)
+    implementation = FSDPStrategy if is_fsdp else strategy
+    for method in METHODS:
+        if not method.startswith("_"):
+            expected = inspect.signature(getattr(protocol.Strategy, method)).parameters
+            assert list(inspect.signature(getattr(implementation, method)).parameters) == list(expected), method
+    options = set(inspect.signature(implementation).parameters) - {"kind", "device", "precision", "rank", "world_size"}
+    if kind == "deepspeed":  # passes its options on
+        options = (options - {"options"}) | {field.name for field in fields(deepspeed_setup.Options)}
+    if is_fsdp and not strategy.has_groups:
+        options -= {"shard_size"}
+    assert options == set(SECTIONS[kind].model_fields) - {"kind"}
 
 
-def test_the_tables_of_kinds_are_the_same():
+def test_all_tables_of_strategies_have_the_same_kinds():
     assert list(STRATEGIES) == list(TRAITS) == list(SECTIONS)
 
 
-def test_an_outside_strategy_is_named_in_full():
+def test_a_class_outside_the_package_is_found_by_its_full_name():
     assert strategy_class("collections:OrderedDict").__name__ == "OrderedDict"
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "expected"),
     [
         ("dpp", f"dpp is not one of {', '.join(TRAITS)}, nor package.module:Class; did you mean ddp?"),
         ("absent_package:Thing", "No module named 'absent_package'"),
         ("collections:Absent", "collections:Absent cannot be imported"),
     ],
 )
-def test_a_kind_that_there_is_not_is_refused(kind: str, said: str):
+def test_an_unknown_kind_is_refused(kind: str, expected: str):
     with pytest.raises(ConfigError) as caught:
         strategy_class(kind)
     assert kind in str(caught.value)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)

@@ -74,14 +74,14 @@ def test_gradient_scale_scales_gradients_and_not_the_loss():
 
 
 @pytest.mark.parametrize("max_grad_norm", [0.05, 1e6, None])
-def test_clipping_is_that_of_torch(max_grad_norm: float | None):
+def test_clipping_equals_torchs(max_grad_norm: float | None):
     ours = RowModel()
     ours.head.bias.requires_grad_(False)
     gradients_of = [row_batch(range(8), 8)]
     ours.loss_sum(ours(gradients_of[0]), gradients_of[0]).backward()
     theirs = copy.deepcopy(ours)
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        other.grad = None if one.grad is None else one.grad.clone()
+    for parameter, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        expected.grad = None if parameter.grad is None else parameter.grad.clone()
     sgd = torch.optim.SGD(ours.parameters(), lr=0.5)
     norm = whole.clip_and_step(sgd, ours.parameters(), max_grad_norm)
     infinite = float("inf") if max_grad_norm is None else max_grad_norm
@@ -89,13 +89,13 @@ def test_clipping_is_that_of_torch(max_grad_norm: float | None):
     torch.optim.SGD(theirs.parameters(), lr=0.5).step()
     assert torch.equal(norm, expected)
     assert norm > 0.05
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=0)
+    for parameter, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=1e-6, atol=0)
     assert all(parameter.grad is None for parameter in ours.parameters())
 
 
 @pytest.mark.parametrize("dtypes", [[], [torch.float32] * 3, [torch.float64], [torch.float32, torch.float64]], ids=str)
-def test_norms_are_those_of_torch(dtypes: list[torch.dtype]):
+def test_norms_equal_torchs(dtypes: list[torch.dtype]):
     gradients = [torch.randn(5, number + 1, dtype=dtype) for number, dtype in enumerate(dtypes)]
     got, expected = whole._total_norm(gradients), nn.utils.get_total_norm(gradients)
     assert torch.equal(got, expected)
@@ -119,8 +119,8 @@ def test_a_fused_optimizer_clips_while_it_updates(max_grad_norm: float, dtype: t
         plain.zero_grad()
         torch.testing.assert_close(norm, expected)
     tolerance = 1e-6 if dtype == torch.float32 else 1e-12
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+    for parameter, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=0, atol=tolerance)
     assert not hasattr(fused, "grad_scale")
 
 
@@ -141,7 +141,7 @@ def go_on(model: RowModel, optimizer: torch.optim.Optimizer, steps: range) -> No
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_states_go_out_and_come_back_bit_for_bit(tied: bool, dtype: torch.dtype):
+def test_saved_states_are_loaded_bit_for_bit(tied: bool, dtype: torch.dtype):
     first = RowModel(tied=tied).to(dtype)
     optimizer = trained(first)
     kept = {key: value.clone() for key, value in whole.WholeState(first, optimizer, rank=0).tensors()}
@@ -155,11 +155,11 @@ def test_states_go_out_and_come_back_bit_for_bit(tied: bool, dtype: torch.dtype)
     # What comes after is the same too: nothing that matters is outside of the states.
     go_on(first, optimizer, range(3, 6))
     go_on(other, optimizer_2, range(3, 6))
-    for (name, one), two in zip(first.named_parameters(), other.parameters(), strict=True):
-        assert torch.equal(one, two), name
+    for (name, parameter), loaded in zip(first.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(parameter, loaded), name
 
 
-def test_keys_name_each_tensor_once_and_leave_out_what_is_not_persistent():
+def test_keys_name_each_persistent_tensor_once():
     model = RowModel(tied=True)
     keys = [key for key, _ in whole.WholeState(model, trained(model), rank=0).tensors()]
     assert len(keys) == len(set(keys))
@@ -182,7 +182,7 @@ def test_a_tied_weight_stays_tied():
     assert float(model.again.weight[0, 0].detach()) == 3.0
 
 
-def test_a_prefix_chooses_and_other_ranks_get_none():
+def test_a_prefix_selects_keys_and_other_ranks_get_none():
     model = RowModel()
     optimizer = trained(model)
     weights = [key for key, _ in whole.WholeState(model, optimizer, rank=0).tensors("model/")]
@@ -194,7 +194,7 @@ def test_a_prefix_chooses_and_other_ranks_get_none():
     assert all(isinstance(value, Tensor) for _, value in first)
 
 
-def test_some_keys_leave_the_others_alone():
+def test_loading_some_keys_does_not_change_the_others():
     model = RowModel()
     optimizer = trained(model)
     before = {key: value.clone() for key, value in whole.WholeState(model, optimizer, rank=0).tensors()}
@@ -204,7 +204,7 @@ def test_some_keys_leave_the_others_alone():
     assert [key for key in before if not torch.equal(before[key], after[key])] == ["model/head.bias"]
 
 
-def test_states_of_another_precision_are_turned_into_this_one():
+def test_states_of_another_precision_are_converted():
     kept = dict(whole.WholeState(wide := RowModel().double(), trained(wide), rank=0).tensors())
     model = RowModel(seed=2)
     optimizer = OptimizerFactory(Train(learning_rate=0.01), 10)(model.named_parameters())
@@ -215,7 +215,7 @@ def test_states_of_another_precision_are_turned_into_this_one():
 
 
 @pytest.mark.parametrize(
-    ("key", "error", "said"),
+    ("key", "error", "expected"),
     [
         ("model/nothing", KeyError, "nothing"),
         ("optimizer/nothing/exp_avg", KeyError, "nothing"),
@@ -224,7 +224,7 @@ def test_states_of_another_precision_are_turned_into_this_one():
         ("optimizer/head.bias/exp_avg", ValueError, r"has shape \(2, 2\), the parameter \(3,\)"),
     ],
 )
-def test_what_does_not_fit_is_refused(key: str, error: type[Exception], said: str):
+def test_states_with_a_wrong_shape_or_key_are_refused(key: str, error: type[Exception], expected: str):
     model = RowModel()
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=expected):
         whole.WholeState(model, trained(model), rank=0).load(lambda _: torch.zeros(2, 2), [key])

@@ -12,10 +12,10 @@ WNLI = "index\tprediction\n" + "".join(f"{row}\t0\n" for row in range(146))
 
 
 def messages(path: Path, wanted: list[str]) -> list[str]:
-    return [str(found) for found in check_archive(path, wanted, any_size=False)]
+    return [str(result) for result in check_archive(path, wanted, any_size=False)]
 
 
-def test_what_is_written_is_right_and_always_the_same(tmp_path):
+def test_the_archive_is_valid_and_reproducible(tmp_path):
     write_archive(tmp_path / "a.zip", {"WNLI.tsv": WNLI})
     write_archive(tmp_path / "b.zip", {"WNLI.tsv": WNLI})
     assert messages(tmp_path / "a.zip", ["WNLI.tsv"]) == []
@@ -28,13 +28,13 @@ def test_tables_that_are_missing_odd_or_in_a_folder_are_named(tmp_path):
         archive.writestr("WNLI.tsv", WNLI.replace("0\n", "2\n", 1))
         archive.writestr("out/RTE.tsv", "")
         archive.writestr("readme.txt", "hello")
-    found = check_archive(tmp_path / "a.zip", ["WNLI.tsv", "RTE.tsv"], any_size=False)
-    assert [str(each) for each in found if each.is_error] == [
-        "RTE.tsv: is missing",
-        "WNLI.tsv: 1 predictions are '2'; allowed: 0, 1",
-        "out/RTE.tsv: is in a folder; tables stand at the top",
+    result = check_archive(tmp_path / "a.zip", ["WNLI.tsv", "RTE.tsv"], any_size=False)
+    assert [(note.file, note.is_error) for note in result] == [
+        ("RTE.tsv", True),
+        ("WNLI.tsv", True),
+        ("out/RTE.tsv", True),
+        ("readme.txt", False),
     ]
-    assert [str(each) for each in found if not each.is_error] == ["readme.txt: is not a table of a submission"]
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -43,10 +43,10 @@ def test_a_table_that_is_there_twice_or_no_text_is_named(tmp_path):
         archive.writestr("WNLI.tsv", WNLI)
         archive.writestr("WNLI.tsv", WNLI)
         archive.writestr("RTE.tsv", b"\xff")
-    assert messages(tmp_path / "a.zip", []) == [
-        "WNLI.tsv: is there more than once",
-        "RTE.tsv: is not UTF-8 text: byte 0xff at 0",
-    ]
+    twice, undecodable = messages(tmp_path / "a.zip", [])
+    assert twice.startswith("WNLI.tsv: ")
+    assert undecodable.startswith("RTE.tsv: ")
+    assert "0xff" in undecodable
 
 
 def test_a_bomb_is_not_unpacked(tmp_path):
@@ -56,7 +56,7 @@ def test_a_bomb_is_not_unpacked(tmp_path):
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_zip_whose_packed_bytes_are_damaged_is_said(method, tmp_path):
+def test_a_zip_with_damaged_bytes_is_an_error(method, tmp_path):
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("WNLI.tsv", WNLI)
@@ -68,7 +68,7 @@ def test_a_zip_whose_packed_bytes_are_damaged_is_said(method, tmp_path):
         messages(path, [])
 
 
-def test_what_is_no_zip_is_said(tmp_path):
+def test_a_file_that_is_not_a_zip_is_an_error(tmp_path):
     (tmp_path / "a.zip").write_text("hello")
     for path in (tmp_path / "a.zip", tmp_path / "absent.zip", tmp_path):
         with raises_code("data.damaged"):

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from raised import raises_code
 
-from paratune.submission.runs import of_run
-from paratune.submission.tables import write
+from paratune.submission.runs import run_predictions
+from paratune.submission.tables import table_text
 
 
 def make_run(folder: Path, glue: str | None, sets: dict[str, list[Any]], *, num_dropped: int = 0) -> Path:
@@ -27,8 +27,8 @@ def make_run(folder: Path, glue: str | None, sets: dict[str, list[Any]], *, num_
 
 def test_a_run_of_mnli_gives_three_tables(tmp_path):
     sets = {"test": ["neutral"], "test_mismatched": ["entailment"], "ax": ["contradiction"], "mine": ["neutral"]}
-    found = of_run(make_run(tmp_path / "run", "mnli", sets))
-    assert {name: list(each.values) for name, each in found.items()} == {
+    result = run_predictions(make_run(tmp_path / "run", "mnli", sets))
+    assert {name: list(item.values) for name, item in result.items()} == {
         "MNLI-m.tsv": ["neutral"],
         "MNLI-mm.tsv": ["entailment"],
         "AX.tsv": ["contradiction"],
@@ -36,12 +36,12 @@ def test_a_run_of_mnli_gives_three_tables(tmp_path):
 
 
 def test_rows_that_were_dropped_are_missing(tmp_path):
-    found = of_run(make_run(tmp_path / "run", "rte", {"test": ["entailment"] * 3}, num_dropped=2))
+    result = run_predictions(make_run(tmp_path / "run", "rte", {"test": ["entailment"] * 3}, num_dropped=2))
     with raises_code("submission.rows", "2 of 5", "3", "4"):
-        write("RTE.tsv", found["RTE.tsv"])
+        table_text("RTE.tsv", result["RTE.tsv"])
 
 
-def test_what_gives_no_table_is_said(tmp_path):
+def test_predictions_without_a_table_are_an_error(tmp_path):
     both = {"test": ["neutral"], "test_matched": ["neutral"]}
     cases = [
         (("run.other_task", "GLUE"), make_run(tmp_path / "a", None, {"test": ["x"]})),
@@ -55,4 +55,4 @@ def test_what_gives_no_table_is_said(tmp_path):
     (torn / "predictions.test.parquet").write_text("x")
     for refused, folder in [*cases, (("run.not_finished",), unfinished), (("run.unreadable",), torn)]:
         with raises_code(*refused, folder):
-            of_run(folder)
+            run_predictions(folder)

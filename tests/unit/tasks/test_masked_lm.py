@@ -1,4 +1,4 @@
-"""The recipe of a masked LM: its model with and without a head, its scores, masks filled in, what it refuses."""
+"""The recipe of a masked LM: its model with and without a head, scores, filled masks, and errors."""
 
 import logging
 from pathlib import Path
@@ -15,11 +15,11 @@ from transformers import AutoModelForMaskedLM, BertModel, pipeline
 from paratune.config.sections import Columns, Data, ModelOptions
 from paratune.config.task_sections import MaskedLMTask
 from paratune.data.loader import eval_batches
-from paratune.data.tokens import Tokenizing
-from paratune.models.load import say_what_is_new
+from paratune.data.tokens import TokenizeOptions
+from paratune.models.load import log_new_weights
 from paratune.models.save import save_model
 from paratune.precision import POLICIES
-from paratune.tasks import recipe_of
+from paratune.tasks import make_recipe
 
 TASK = MaskedLMTask(kind="mlm")
 TEXTS = ["the good film", "one two three four five six", "a bad book and a good story"]
@@ -27,12 +27,12 @@ COLUMNS = Columns(text="text")
 TOKENIZER = tiny_tokenizer()
 
 
-def how(tmp_path: Path, tokenizer=None, max_length: int = 8) -> Tokenizing:
-    return Tokenizing(tokenizer or tiny_tokenizer(), max_length, cache_dir=tmp_path / "cache")
+def how(tmp_path: Path, tokenizer=None, max_length: int = 8) -> TokenizeOptions:
+    return TokenizeOptions(tokenizer or tiny_tokenizer(), max_length, cache_dir=tmp_path / "cache")
 
 
 def split_of(tmp_path: Path, texts: list[str], task=TASK, *, require_labels: bool = True):
-    recipe = recipe_of(task)
+    recipe = make_recipe(task)
     table = pa.table({"text": texts})
     return recipe, recipe.load_split(
         "here", table, COLUMNS, how(tmp_path), missing="drop", require_labels=require_labels
@@ -40,34 +40,34 @@ def split_of(tmp_path: Path, texts: list[str], task=TASK, *, require_labels: boo
 
 
 def load(folder: Path, precision: str = "fp32", **options):
-    return recipe_of(TASK).load_model(
+    return make_recipe(TASK).load_model(
         ModelOptions(name=str(folder)), tiny_tokenizer(), POLICIES[precision], 0, **options
     )
 
 
 def outputs_of(recipe, split, model, batch_size: int = 2) -> np.ndarray:
     model.eval()
-    kept: dict[int, list[float]] = {}
+    row_outputs: dict[int, list[float]] = {}
     with torch.no_grad():
         for batch in eval_batches(recipe.collator(split, tiny_tokenizer()), batch_size=batch_size):
-            found = model.row_outputs(model(batch), batch)
-            kept |= dict(zip(batch.index.tolist(), found.tolist(), strict=True))
-    return np.array([kept[row] for row in sorted(kept)], dtype=np.float32)
+            actual = model.row_outputs(model(batch), batch)
+            row_outputs |= dict(zip(batch.index.tolist(), actual.tolist(), strict=True))
+    return np.array([row_outputs[row] for row in sorted(row_outputs)], dtype=np.float32)
 
 
 def test_a_model_with_a_head_keeps_all_of_its_weights(tmp_path):
     hf = tiny_masked_lm(tmp_path / "model")
     model = load(tmp_path / "model", head_must_exist=True)
     assert model.new_weights == ()
-    assert all(torch.equal(one, two) for one, two in zip(model.hf.parameters(), hf.parameters(), strict=True))
+    assert all(torch.equal(single, two) for single, two in zip(model.hf.parameters(), hf.parameters(), strict=True))
 
 
-def test_a_head_that_is_missing_is_said_in_one_line_and_is_tied(tmp_path, caplog):
+def test_a_missing_head_has_one_message_and_is_tied(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     encoder = BertModel(tiny_config())
     encoder.save_pretrained(tmp_path / "model")
     model = load(tmp_path / "model")
-    say_what_is_new(model, "some")
+    log_new_weights(model, "some")
     (line,) = [record.getMessage() for record in caplog.records if "new weights" in record.getMessage()]
     assert "cls.predictions.bias, " in line
     assert "embeddings" not in line, "the decoder has the embeddings of the encoder"
@@ -76,10 +76,10 @@ def test_a_head_that_is_missing_is_said_in_one_line_and_is_tied(tmp_path, caplog
         load(tmp_path / "model", head_must_exist=True)
 
 
-def test_from_scratch_needs_a_config_alone(tmp_path):
+def test_from_scratch_needs_only_a_configuration(tmp_path):
     tiny_config().save_pretrained(tmp_path / "model")
     made = [
-        recipe_of(TASK).load_model(
+        make_recipe(TASK).load_model(
             ModelOptions(name=str(tmp_path / "model"), from_scratch=True), tiny_tokenizer(), POLICIES["fp32"], seed
         )
         for seed in (1, 1, 2)
@@ -91,7 +91,7 @@ def test_from_scratch_needs_a_config_alone(tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
-def test_a_saved_model_is_tied_and_fills_masks_in_elsewhere(tmp_path, precision):
+def test_a_saved_model_is_tied_and_works_in_a_pipeline(tmp_path, precision):
     tiny_masked_lm(tmp_path / "model")
     model = load(tmp_path / "model", precision)
     assert model.hf.get_output_embeddings().weight is model.hf.get_input_embeddings().weight
@@ -114,7 +114,7 @@ def test_a_saved_model_is_tied_and_fills_masks_in_elsewhere(tmp_path, precision)
     assert columns["prediction"] == [" ".join(mask[0]["token_str"] for mask in fill)]
 
 
-def test_scores_are_those_of_the_loss_of_transformers(tmp_path):
+def test_scores_agree_with_the_loss_of_transformers(tmp_path):
     tiny_masked_lm(tmp_path / "model")
     model, (recipe, split) = load(tmp_path / "model"), split_of(tmp_path, TEXTS)
     outputs = outputs_of(recipe, split, model)
@@ -127,7 +127,7 @@ def test_scores_are_those_of_the_loss_of_transformers(tmp_path):
     assert (details["num_windows"], details["num_full_windows"], details["num_hidden_tokens"]) == (3, 3, 3)
 
 
-def test_what_a_run_keeps_of_each_window(tmp_path):
+def test_the_predictions_file_of_windows(tmp_path):
     recipe, split = split_of(tmp_path, ["the good film", "", *TEXTS[1:]])
     outputs = np.array([[2.5, 1, 1], [3.5, 1, 0], [4.0, 1, 0]], dtype=np.float32)
     recipe.write_predictions(tmp_path, split, outputs, TOKENIZER)
@@ -140,7 +140,7 @@ def test_what_a_run_keeps_of_each_window(tmp_path):
     }
 
 
-def test_texts_without_a_mask_are_counted_and_have_no_prediction(tmp_path):
+def test_texts_without_a_mask_are_dropped_and_counted(tmp_path):
     recipe, split = split_of(tmp_path, ["good", "[MASK] film [MASK]", "", "a [MASK]"], require_labels=False)
     assert split.samples.rows.tolist() == [1, 3]
     assert split.num_dropped == {"text": 1, "mask": 1}
@@ -156,12 +156,12 @@ def test_texts_without_a_mask_are_counted_and_have_no_prediction(tmp_path):
     assert (written["index"], written["prediction"]) == ([1, 3], ["good bad", "book"])
 
 
-def test_a_tokenizer_that_cannot_do_it_is_refused_before_the_data_is_read(tmp_path):
+def test_an_unsuitable_tokenizer_is_an_error_before_data_is_read(tmp_path):
     tokenizer = tiny_tokenizer()
     tokenizer.mask_token = None
     for read in (
-        lambda: recipe_of(TASK).load_splits(Data(train="nowhere.txt", columns=COLUMNS), how(tmp_path, tokenizer)),
-        lambda: recipe_of(TASK).load_split(
+        lambda: make_recipe(TASK).load_splits(Data(train="nowhere.txt", columns=COLUMNS), how(tmp_path, tokenizer)),
+        lambda: make_recipe(TASK).load_split(
             "here", None, COLUMNS, how(tmp_path, tokenizer), missing="drop", require_labels=True
         ),
     ):
@@ -169,13 +169,13 @@ def test_a_tokenizer_that_cannot_do_it_is_refused_before_the_data_is_read(tmp_pa
             read()
 
 
-def test_text_of_which_nothing_can_be_hidden_is_refused_or_warned_of(tmp_path):
+def test_text_without_maskable_tokens_is_an_error_or_a_warning(tmp_path):
     with raises_code("data.no_tokens", "UNK"):
         split_of(tmp_path, ["漢 字"])
     task = MaskedLMTask(kind="mlm", windows="documents")
     recipe, split = split_of(tmp_path, ["漢 字", TEXTS[1]], task)
     (warning,) = recipe.warnings({"train": split})
-    assert warning == "data: 1 windows have special tokens alone; nothing is hidden in them"
+    assert warning == "data: 1 windows have only special tokens; no token is hidden in them"
 
 
 @pytest.mark.parametrize(
@@ -188,22 +188,22 @@ def test_text_of_which_nothing_can_be_hidden_is_refused_or_warned_of(tmp_path):
         ({}, ["xyzxyz"], None),
     ],
 )
-def test_windows_that_hide_far_more_than_is_asked_for_are_warned_of(tmp_path, options, texts, hidden):
+def test_windows_that_hide_too_many_tokens_have_a_warning(tmp_path, options, texts, hidden):
     recipe, split = split_of(tmp_path, texts, MaskedLMTask(kind="mlm", **options))
-    found = recipe.warnings({"train": split})
+    actual = recipe.warnings({"train": split})
     thing = "word" if "whole_words" in options else "token"
     start = (
-        f"data: {hidden} of the tokens are hidden, not 15.0% (task.mask_probability): of each window at least one "
-        f"{thing}, however short it is"
+        f"data: {hidden} of the tokens are hidden, not 15.0% (task.mask_probability): in each window, "
+        f"even a short one, at least one {thing} is hidden"
     )
     end = "; task.windows: joined makes longer windows" if "windows" in options else ""
-    assert found == ([] if hidden is None else [start + end])
+    assert actual == ([] if hidden is None else [start + end])
 
 
 def test_splits_are_cut_by_documents(tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(TEXTS * 4))
     data = Data.model_validate({"train": str(tmp_path / "a.txt"), "columns": {"text": "text"}, "split": {"test": 0.25}})
-    splits = recipe_of(TASK).load_splits(data, how(tmp_path))
+    splits = make_recipe(TASK).load_splits(data, how(tmp_path))
     assert {name: (split.num_rows, split.labels) for name, split in splits.items()} == {
         "train": (9, None),
         "test": (3, None),

@@ -28,13 +28,13 @@ from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.load import Split
 from paratune.data.loader import eval_batches
 from paratune.data.read import read_table
-from paratune.data.tokens import Tokenizing
+from paratune.data.tokens import TokenizeOptions
 from paratune.data.windows import BOUNDS
 from paratune.engine.evaluate import evaluate
 from paratune.infer.trained import ForwardOnly
 from paratune.precision import POLICIES
-from paratune.tasks import question_answering, recipe_of
-from paratune.tasks.further import load_further
+from paratune.tasks import make_recipe, question_answering
+from paratune.tasks.extra_splits import load_extra_splits
 from paratune.tasks.question_answering import QuestionAnsweringRecipe
 from paratune.tasks.spans import best_answers
 
@@ -48,11 +48,11 @@ def recipe(**options: Any) -> QuestionAnsweringRecipe:
 
 
 @pytest.fixture
-def how(tmp_path: Path) -> Tokenizing:
-    return Tokenizing(tiny_tokenizer(), 16, need_token_type_ids=True, cache_dir=tmp_path / "cache")
+def how(tmp_path: Path) -> TokenizeOptions:
+    return TokenizeOptions(tiny_tokenizer(), 16, need_token_type_ids=True, cache_dir=tmp_path / "cache")
 
 
-def load(recipe: QuestionAnsweringRecipe, how: Tokenizing, path: Path, **options: Any) -> dict[str, Split]:
+def load(recipe: QuestionAnsweringRecipe, how: TokenizeOptions, path: Path, **options: Any) -> dict[str, Split]:
     data = Data(train=str(path), columns=COLUMNS, **options)
     return recipe.load_splits(data, how)
 
@@ -63,7 +63,7 @@ def oracle(split: Split, *, null: float = 0.0) -> np.ndarray[Any, Any]:
 
     assert split.samples.answers is not None
     positions = answer_tokens(split.store, split.samples.answers)
-    bounds = split.store.of_rows[BOUNDS]
+    bounds = split.store.row_values[BOUNDS]
     rows = []
     for (first, last), (empty, begin, _) in zip(positions.tolist(), bounds.tolist(), strict=True):
         span = (first, last) if first != empty else (begin, begin)
@@ -74,13 +74,13 @@ def oracle(split: Split, *, null: float = 0.0) -> np.ndarray[Any, Any]:
 
 def test_a_recipe_is_found_by_its_kind():
     task = QuestionAnsweringTask(kind="qa")
-    made = recipe_of(task)
+    made = make_recipe(task)
     assert isinstance(made, QuestionAnsweringRecipe)
     assert made.task is task
     assert made.names == []
 
 
-def test_whether_questions_may_lack_answers_is_seen_in_the_data(how: Tokenizing, tmp_path: Path):
+def test_the_data_determines_whether_questions_may_lack_answers(how: TokenizeOptions, tmp_path: Path):
     made = recipe()
     load(made, how, write_squad(tmp_path / "a.json", 20))
     assert made.task.unanswerable is True
@@ -89,7 +89,7 @@ def test_whether_questions_may_lack_answers_is_seen_in_the_data(how: Tokenizing,
     assert made.task.unanswerable is False
 
 
-def test_a_file_of_version_2_is_refused_where_every_question_must_have_an_answer(how: Tokenizing, tmp_path: Path):
+def test_a_file_of_version_2_is_an_error_where_answers_are_required(how: TokenizeOptions, tmp_path: Path):
     path = write_squad(tmp_path / "a.json", 20)
     with raises_code("data.question_unusable", "task.unanswerable"):
         load(recipe(unanswerable=False), how, path)
@@ -98,10 +98,10 @@ def test_a_file_of_version_2_is_refused_where_every_question_must_have_an_answer
     assert all(split.samples.answers or ())
 
 
-def test_test_and_extra_sets_do_not_decide_whether_questions_may_lack_answers(how: Tokenizing, tmp_path: Path):
+def test_test_and_extra_sets_do_not_determine_whether_answers_may_be_absent(how: TokenizeOptions, tmp_path: Path):
     every = write_squad(tmp_path / "every.json", 20, answerable=1.0)
     some = write_squad(tmp_path / "some.json", 20, seed=1)
-    lacking = sum(not qa["answers"] for each in squad(20, seed=1)["data"][0]["paragraphs"] for qa in each["qas"])
+    lacking = sum(not qa["answers"] for item in squad(20, seed=1)["data"][0]["paragraphs"] for qa in item["qas"])
     refused = ("data.question_unusable", "some.json", f"{lacking} of 20")
     with raises_code(*refused):
         load(recipe(), how, every, test=str(some))
@@ -112,20 +112,20 @@ def test_test_and_extra_sets_do_not_decide_whether_questions_may_lack_answers(ho
     assert splits["test"].num_dropped == {"an answer": lacking}
     data = Data(train=str(every), extra={"other": str(some)}, columns=COLUMNS)
     with raises_code(*refused):
-        load_further(made, data, how)
+        load_extra_splits(made, data, how)
     assert load(recipe(unanswerable=True), how, every, test=str(some))["test"].num_rows == 20
     made = recipe()
     load(made, how, every, validation=str(some), test=str(some))
     assert made.task.unanswerable is True
 
 
-def test_a_file_of_version_1_is_warned_of_where_questions_may_lack_answers(how: Tokenizing, tmp_path: Path):
+def test_a_file_of_version_1_has_a_warning_where_answers_may_be_absent(how: TokenizeOptions, tmp_path: Path):
     made = recipe(unanswerable=True)
     splits = load(made, how, write_squad(tmp_path / "a.json", 20, answerable=1.0))
-    assert any("every question has an answer, and task.unanswerable is true" in text for text in made.warnings(splits))
+    assert any("every question has an answer, but task.unanswerable is true" in text for text in made.warnings(splits))
 
 
-def test_contexts_that_are_trained_on_are_warned_of(how: Tokenizing, tmp_path: Path):
+def test_shared_contexts_have_a_warning(how: TokenizeOptions, tmp_path: Path):
     made, path = recipe(), write_squad(tmp_path / "a.json", 40)
     splits = load(made, how, path, split={"validation": 0.5})
     (warning,) = made.warnings(splits)
@@ -134,38 +134,38 @@ def test_contexts_that_are_trained_on_are_warned_of(how: Tokenizing, tmp_path: P
     assert made.warnings(load(made, how, path, split={"validation": 0.5, "group_by": "context"})) == []
 
 
-def test_answers_that_no_window_has_are_warned_of(how: Tokenizing, tmp_path: Path):
+def test_unreachable_answers_have_a_warning(how: TokenizeOptions, tmp_path: Path):
     context = "one two three four five six seven eight nine ten"
     question = {"id": "1", "question": "x", "answers": [{"text": context, "answer_start": 0}]}
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [question]}]}]}))
     made = recipe()
     (warning,) = made.warnings(load(made, replace(how, max_length=12), path))
-    assert "1 of 1 questions have an answer that no window has all of" in warning
+    assert "1 of 1 questions have an answer that no window has whole" in warning
 
 
-@pytest.mark.parametrize(("ids", "said"), [(["a", "b", "a"], "(a)"), (["a", None, "b"], "row 1")])
-def test_a_set_to_be_predicted_needs_ids_for_its_files(ids: list[Any], said: str, how: Tokenizing, tmp_path: Path):
+@pytest.mark.parametrize(("ids", "expected_text"), [(["a", "b", "a"], "(a)"), (["a", None, "b"], "row 1")])
+def test_a_set_to_predict_needs_unique_ids(ids: list[Any], expected_text: str, how: TokenizeOptions, tmp_path: Path):
     rows = [{"id": name, "question": "film was?", "context": "the film was one"} for name in ids]
     path = tmp_path / "in.json"
     path.write_text(json.dumps(rows))
     data = Data(train="train.json", predict={"asked": str(path)}, columns=COLUMNS)
-    with raises_code("data.predict_unfit", said, "data.predict.asked", "in.json", "data.columns.id: null"):
-        load_further(recipe(), data, how)
+    with raises_code("data.predict_unfit", expected_text, "data.predict.asked", "in.json", "data.columns.id: null"):
+        load_extra_splits(recipe(), data, how)
     columns = COLUMNS.model_copy(update={"id": None})
-    assert load_further(recipe(), data.model_copy(update={"columns": columns}), how)["asked"].num_rows == 3
+    assert load_extra_splits(recipe(), data.model_copy(update={"columns": columns}), how)["asked"].num_rows == 3
 
 
-def test_a_part_of_the_questions_can_be_drawn(how: Tokenizing, tmp_path: Path):
+def test_max_rows_draws_questions(how: TokenizeOptions, tmp_path: Path):
     (split,) = load(recipe(), how, write_squad(tmp_path / "a.json", 20), max_rows=MaxRows(train=7)).values()
     assert split.num_rows == len(split.samples.answers or ()) == 7
     assert split.num_samples > 7
 
 
-def test_the_fingerprint_tells_answers_apart(how: Tokenizing, tmp_path: Path):
+def test_the_fingerprint_depends_on_answers(how: TokenizeOptions, tmp_path: Path):
     value = squad(10)
     (first,) = load(recipe(), how, write_squad(tmp_path / "a.json", 10)).values()
-    answered = next(qa for each in value["data"][0]["paragraphs"] for qa in each["qas"] if qa["answers"])
+    answered = next(qa for item in value["data"][0]["paragraphs"] for qa in item["qas"] if qa["answers"])
     answered["answers"] *= 2
     (tmp_path / "b.json").write_text(json.dumps(value))
     (second,) = load(recipe(), how, tmp_path / "b.json").values()
@@ -173,7 +173,7 @@ def test_the_fingerprint_tells_answers_apart(how: Tokenizing, tmp_path: Path):
     assert first.fingerprint != second.fingerprint
 
 
-def test_one_who_knows_all_answers_has_full_marks(how: Tokenizing, tmp_path: Path):
+def test_an_oracle_has_perfect_scores(how: TokenizeOptions, tmp_path: Path):
     made = recipe()
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 30)).values()
     scores = made.scores(split, oracle(split))
@@ -184,37 +184,37 @@ def test_one_who_knows_all_answers_has_full_marks(how: Tokenizing, tmp_path: Pat
     assert details["null_threshold"] == details["best_f1_thresh"] == details["best_exact_thresh"] == -10
 
 
-def test_the_threshold_of_the_validation_set_is_kept(how: Tokenizing, tmp_path: Path, caplog: Any):
+def test_the_threshold_of_the_validation_set_is_used(how: TokenizeOptions, tmp_path: Path, caplog: Any):
     made = recipe()
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 30)).values()
     shifted = oracle(split, null=8.0)  # odds of 6 and 26
-    settled = made.settled((split, shifted))
-    assert settled.task.null_threshold == 6
-    assert settled.task.unanswerable is True
+    tuned = made.tuned((split, shifted))
+    assert tuned.task.null_threshold == 6
+    assert tuned.task.unanswerable is True
     assert made.task.null_threshold is None
     # By that threshold the first of these would be answered, by their own all is right.
-    assert settled.scores(split, oracle(split))["no_answer_f1"] == 100
+    assert tuned.scores(split, oracle(split))["no_answer_f1"] == 100
     higher = oracle(split, null=8.5)
     assert made.scores(split, higher)["has_answer_f1"] == 100
-    assert settled.scores(split, higher)["has_answer_f1"] == 0
-    assert settled.settled((split, higher)) is settled
+    assert tuned.scores(split, higher)["has_answer_f1"] == 0
+    assert tuned.tuned((split, higher)) is tuned
     fixed = recipe(null_threshold=0.5, unanswerable=True)
-    assert fixed.settled((split, shifted)) is fixed
+    assert fixed.tuned((split, shifted)) is fixed
     with caplog.at_level(logging.WARNING):
-        assert made.settled(None).task.null_threshold == 0
+        assert made.tuned(None).task.null_threshold == 0
     check_logged(caplog, "task.null_threshold", "0")
 
 
-def test_a_model_that_says_nothing_has_no_scores(how: Tokenizing, tmp_path: Path):
+def test_nan_outputs_have_no_scores(how: TokenizeOptions, tmp_path: Path):
     made = recipe()
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 10)).values()
     nothing = np.full((split.num_samples, 22), np.nan, dtype=np.float32)
     assert set(made.scores(split, nothing).values()) == {None}
     assert made.details(split, nothing) == {}
-    assert made.settled((split, nothing)).task.null_threshold == 0
+    assert made.tuned((split, nothing)).task.null_threshold == 0
 
 
-def test_files_of_a_run_have_the_official_layout(how: Tokenizing, tmp_path: Path):
+def test_files_of_a_run_have_the_official_layout(how: TokenizeOptions, tmp_path: Path):
     made = recipe()
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 12)).values()
     made.write_predictions(tmp_path, split, oracle(split), TOKENIZER)
@@ -224,14 +224,14 @@ def test_files_of_a_run_have_the_official_layout(how: Tokenizing, tmp_path: Path
     assert list(answers) == list(read["nbest"]) == list(read["null_odds"]) == split.samples.ids
     assert set(answers.values()) == golds
     assert set(read["null_odds"].values()) == {-10.0, 10.0}
-    assert all([each["text"] for each in found].count("") == 1 for found in read["nbest"].values())
+    assert all([item["text"] for item in actual].count("") == 1 for actual in read["nbest"].values())
     rows = pq.read_table(tmp_path / "predictions.train.parquet").to_pylist()
     assert [row["prediction"] for row in rows] == [row["label"] for row in rows] == list(answers.values())
     assert {row["exact"] for row in rows} == {row["f1"] for row in rows} == {1.0}
     assert list(rows[0]) == ["index", "id", "label", "prediction", "exact", "f1", "null_odds"]
 
 
-def test_best_answers_are_looked_for_once(how: Tokenizing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_best_answers_are_computed_once(how: TokenizeOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made, calls = recipe(), []
     splits = load(made, how, write_squad(tmp_path / "a.json", 24), split={"validation": 0.5})
 
@@ -241,16 +241,16 @@ def test_best_answers_are_looked_for_once(how: Tokenizing, tmp_path: Path, monke
 
     monkeypatch.setattr(question_answering, "best_answers", counted)
     outputs = oracle(splits["validation"])
-    settled = made.settled((splits["validation"], outputs))
-    settled.scores(splits["validation"], outputs)
-    settled.details(splits["validation"], outputs)
-    settled.write_predictions(tmp_path, splits["validation"], outputs, TOKENIZER)
-    settled.scores(splits["train"], oracle(splits["train"]))
-    assert settled.scores(splits["validation"], oracle(splits["validation"], null=99.0))["has_answer_f1"] == 0
+    tuned = made.tuned((splits["validation"], outputs))
+    tuned.scores(splits["validation"], outputs)
+    tuned.details(splits["validation"], outputs)
+    tuned.write_predictions(tmp_path, splits["validation"], outputs, TOKENIZER)
+    tuned.scores(splits["train"], oracle(splits["train"]))
+    assert tuned.scores(splits["validation"], oracle(splits["validation"], null=99.0))["has_answer_f1"] == 0
     assert calls == ["validation", "train", "validation"]
 
 
-def test_several_files_are_one_set(how: Tokenizing, tmp_path: Path):
+def test_several_files_are_one_set(how: TokenizeOptions, tmp_path: Path):
     files = [str(write_squad(tmp_path / f"{seed}.json", 10, seed=seed)) for seed in (1, 2)]
     data = Data(train=files, columns=COLUMNS)
     made = recipe()
@@ -271,7 +271,7 @@ def test_several_files_are_one_set(how: Tokenizing, tmp_path: Path):
         recipe().load_splits(twice, how)
 
 
-def test_without_unanswerable_questions_there_are_no_odds(how: Tokenizing, tmp_path: Path):
+def test_without_unanswerable_questions_there_are_no_odds(how: TokenizeOptions, tmp_path: Path):
     made = recipe()
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 12, answerable=1.0)).values()
     outputs = oracle(split, null=99.0)
@@ -280,10 +280,10 @@ def test_without_unanswerable_questions_there_are_no_odds(how: Tokenizing, tmp_p
     assert "" not in json.loads((tmp_path / "predictions.train.json").read_text()).values()
     assert made.scores(split, outputs)["exact"] == 100
     assert made.scores(split, outputs)["best_f1"] is None
-    assert made.settled((split, outputs)).task.null_threshold is None
+    assert made.tuned((split, outputs)).task.null_threshold is None
 
 
-def test_for_prediction_answers_need_not_be_known(how: Tokenizing, tmp_path: Path):
+def test_prediction_does_not_need_answers(how: TokenizeOptions, tmp_path: Path):
     table = read_table(str(write_squad(tmp_path / "a.json", 12)))
     made = recipe(unanswerable=True, null_threshold=0.0)
     known = made.load_split("a.json", table, COLUMNS, how, missing="refuse", require_labels=True)
@@ -293,7 +293,7 @@ def test_for_prediction_answers_need_not_be_known(how: Tokenizing, tmp_path: Pat
     assert columns["prediction"] == [gold[0].text if gold else "" for gold in known.samples.answers or ()]
     assert "" not in columns["best_answer"]
     assert made.document(split, oracle(known)) == dict(zip(known.samples.ids or (), columns["prediction"], strict=True))
-    assert made.why_no_document(split) is None
+    assert made.document_problem(split) is None
     batch = made.collator(split, how.tokenizer)(np.arange(2), 2.0)
     assert batch.labels is None
     assert batch.row_bounds is not None
@@ -322,7 +322,7 @@ ARCHITECTURES = {
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_architecture_with_the_head_answers(name: str, how: Tokenizing, tmp_path: Path):
+def test_every_architecture_with_the_head_works(name: str, how: TokenizeOptions, tmp_path: Path):
     folder = tmp_path / "model"
     torch.manual_seed(0)
     AutoModelForQuestionAnswering.from_config(ARCHITECTURES[name]()).save_pretrained(folder)
@@ -330,33 +330,33 @@ def test_every_architecture_with_the_head_answers(name: str, how: Tokenizing, tm
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 6)).values()
     model = made.load_model(ModelOptions(name=str(folder)), how.tokenizer, POLICIES["fp32"], 0, head_must_exist=True)
     assert model.new_weights == ()
-    found = evaluate(
+    actual = evaluate(
         ForwardOnly(model, POLICIES["fp32"], CPU),
         model,
         eval_batches(made.collator(split, how.tokenizer), batch_size=4),
         device=CPU,
         should_stop=lambda: False,
     )
-    assert found.outputs.shape == (split.num_samples, 22)
+    assert actual.outputs.shape == (split.num_samples, 22)
     # New weights guess one of at most 16 tokens, more or less confidently.
-    assert found.loss == pytest.approx(np.log(split.store.lengths).mean(), abs=1.5)
-    assert all(value is not None for value in made.scores(split, found.outputs).values())
+    assert actual.loss == pytest.approx(np.log(split.store.lengths).mean(), abs=1.5)
+    assert all(value is not None for value in made.scores(split, actual.outputs).values())
 
 
-def test_a_masked_language_model_gets_a_new_head(how: Tokenizing, tmp_path: Path):
+def test_a_masked_language_model_gets_a_new_head(how: TokenizeOptions, tmp_path: Path):
     tiny_qa_model(tiny_config()).bert.save_pretrained(tmp_path / "model")
     model = recipe().load_model(ModelOptions(name=str(tmp_path / "model")), how.tokenizer, POLICIES["fp32"], 0)
     assert model.new_weights == ("qa_outputs.bias", "qa_outputs.weight")
 
 
-def test_a_model_that_is_best_when_it_is_silent_is_told_of(how: Tokenizing, tmp_path: Path, caplog: Any):
+def test_a_best_score_without_answers_has_a_warning(how: TokenizeOptions, tmp_path: Path, caplog: Any):
     made = recipe()
     (split,) = load(made, how, write_squad(tmp_path / "a.json", 10)).values()
     wrong = oracle(split)
-    wrong[:, [4, 6]] = split.store.of_rows[BOUNDS][:, 1:2]  # the first word of each window
+    wrong[:, [4, 6]] = split.store.row_values[BOUNDS][:, 1:2]  # the first word of each window
     wrong[:, -2:] = 7.0
     with caplog.at_level(logging.WARNING):
-        settled = made.settled((split, wrong))
+        tuned = made.tuned((split, wrong))
     check_logged(caplog, "task.null_threshold")
-    assert settled.scores(split, wrong)["no_answer_f1"] == 100
-    assert settled.scores(split, wrong)["has_answer_f1"] == 0
+    assert tuned.scores(split, wrong)["no_answer_f1"] == 100
+    assert tuned.scores(split, wrong)["has_answer_f1"] == 0

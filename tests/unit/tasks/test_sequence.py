@@ -1,19 +1,25 @@
-"""What a recipe makes of each kind of answer: its head, its scores, what it writes."""
+"""The recipe of each kind of answer: its head, its scores and its files."""
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
+from raised import raises_code
+from sklearn.utils.class_weight import compute_class_weight
 from tiny import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSequenceClassification
 
 from paratune.config.sections import Columns, ModelOptions
-from paratune.config.task_sections import MultiLabelTask, OrdinalTask, RegressionTask
-from paratune.data.tokens import Tokenizing
+from paratune.config.task_sections import ClassificationTask, MultiLabelTask, OrdinalTask, RegressionTask
+from paratune.data.columns import Samples
+from paratune.data.loader import Collator
+from paratune.data.tokens import TokenizeOptions
 from paratune.precision import POLICIES
-from paratune.tasks import recipe_of
+from paratune.tasks import make_recipe
 
 SEVERAL = MultiLabelTask(kind="multi_label", labels=["praise", "question"], threshold=0.75)
 ORDINAL = OrdinalTask(kind="ordinal", labels=["low", "middle", "high"])
@@ -23,8 +29,8 @@ TOKENIZER = tiny_tokenizer()
 
 def split_of(task, labels, tmp_path: Path, *, require_labels: bool = True):
     table = pa.table({"text": ["good film", "bad book", "it is"], "label": labels})
-    how = Tokenizing(tiny_tokenizer(), 16, cache_dir=tmp_path)
-    return recipe_of(task).load_split("here", table, COLUMNS, how, missing="refuse", require_labels=require_labels)
+    how = TokenizeOptions(tiny_tokenizer(), 16, cache_dir=tmp_path)
+    return make_recipe(task).load_split("here", table, COLUMNS, how, missing="refuse", require_labels=require_labels)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +39,7 @@ def split_of(task, labels, tmp_path: Path, *, require_labels: bool = True):
 )
 def test_the_head_is_one_that_transformers_reads(tmp_path, task, names):
     tiny_model(tmp_path / "model")
-    model = recipe_of(task).load_model(
+    model = make_recipe(task).load_model(
         ModelOptions(name=str(tmp_path / "model")), tiny_tokenizer(), POLICIES["fp32"], 0
     )
     model.hf.save_pretrained(tmp_path / "saved")
@@ -45,7 +51,7 @@ def test_the_head_is_one_that_transformers_reads(tmp_path, task, names):
 
 def test_sets_of_classes_are_scored_and_written(tmp_path):
     split = split_of(SEVERAL, [["praise"], [], ["question", "praise"]], tmp_path)
-    recipe = recipe_of(SEVERAL)
+    recipe = make_recipe(SEVERAL)
     # Probabilities above 3/4 need a logit above ln 3 = 1.0986.
     outputs = np.array([[2.0, 1.0], [1.0, -1.0], [2.0, 2.0]], dtype=np.float32)
     assert recipe.scores(split, outputs)["accuracy"] == 1.0
@@ -56,29 +62,63 @@ def test_sets_of_classes_are_scored_and_written(tmp_path):
     assert recipe.prediction_names() == list(recipe.prediction_columns(split, outputs, TOKENIZER))
 
 
-def test_targets_that_are_all_the_same_are_warned_of_where_they_are_trained_on(tmp_path):
+def test_constant_training_targets_have_a_warning(tmp_path):
     task = RegressionTask(kind="regression")
-    recipe = recipe_of(task)
+    recipe = make_recipe(task)
     same, other = (split_of(task, targets, tmp_path) for targets in ([6.5, 6.5, 6.5], [6.5, 6.5, 7.0]))
     (warning,) = recipe.warnings({"train": same, "test": same})
-    assert warning.startswith("train: all 3 targets are 6.5, and there is nothing else to learn; is data.columns.label")
+    assert warning.startswith("train: all 3 targets are 6.5, ")
     assert recipe.warnings({"train": other, "test": same}) == []
 
 
-def test_a_set_that_is_null_is_missing_and_one_that_is_empty_is_not(tmp_path):
+def test_a_null_set_is_missing_and_an_empty_set_is_not(tmp_path):
     with pytest.raises(ValueError, match=r"label \(column label\) in 1 of 3 rows: row 1 "):
         split_of(SEVERAL, [["praise"], None, []], tmp_path)
 
 
 def test_ordinal_classes_are_scored_and_written(tmp_path):
     split = split_of(ORDINAL, ["low", "high", "middle"], tmp_path)
-    recipe = recipe_of(ORDINAL)
+    recipe = make_recipe(ORDINAL)
     outputs = np.array([[-1.0, -2.0], [2.0, 1.0], [1.0, 2.0]], dtype=np.float32)
-    found = recipe.scores(split, outputs)
-    assert (found["accuracy"], found["mae"], found["within_one"]) == pytest.approx((2 / 3, 1 / 3, 1.0))
+    actual = recipe.scores(split, outputs)
+    assert (actual["accuracy"], actual["mae"], actual["within_one"]) == pytest.approx((2 / 3, 1 / 3, 1.0))
     assert recipe.details(split, outputs) == {"confusion": [[1, 0, 0], [0, 0, 1], [0, 0, 1]]}
     recipe.write_predictions(tmp_path, split, outputs, TOKENIZER)
     written = pyarrow.parquet.read_table(tmp_path / "predictions.data.parquet").to_pydict()
     assert written["label"] == ["low", "high", "middle"]
     assert written["prediction"] == ["low", "high", "high"]
     assert recipe.prediction_names() == list(recipe.prediction_columns(split, outputs, TOKENIZER))
+
+
+def test_balanced_weights_come_from_the_training_rows_and_are_saved(tmp_path):
+    task = ClassificationTask(kind="classification", labels=["a", "b"], class_weights="balanced")
+    recipe, train = make_recipe(task), split_of(task, ["a", "b", "a"], tmp_path)
+    recipe.resolve({"data": ("here", train.samples)}, "refuse")
+    assert recipe.task.class_weights == "balanced"  # an evaluated file does not change them
+    recipe.resolve({"train": ("here", train.samples)}, "refuse")
+    # scikit-learn, compute_class_weight: 3 / (2 * 2) and 3 / (2 * 1)
+    wanted = compute_class_weight("balanced", classes=np.array([0, 1]), y=train.labels)
+    assert recipe.task.class_weights == pytest.approx(wanted.tolist()) == [0.75, 1.5]
+    tiny_model(tmp_path / "model")
+    model = recipe.load_model(ModelOptions(name=str(tmp_path / "model")), TOKENIZER, POLICIES["fp32"], 0)
+    batch = recipe.collator(train, TOKENIZER)(np.arange(3), 3.0)
+    outputs = torch.zeros(3, 2)
+    assert model.loss_sum(outputs, batch).item() == pytest.approx(3.0 * math.log(2))  # 0.75 + 1.5 + 0.75 = 3
+
+
+def test_weights_are_matched_by_name(tmp_path):
+    task = ClassificationTask(kind="classification", labels={0: "no", 1: "yes"}, class_weights={"yes": 3.0, "no": 1.0})
+    tiny_model(tmp_path / "model")
+    options = ModelOptions(name=str(tmp_path / "model"))
+    model = make_recipe(task).load_model(options, TOKENIZER, POLICIES["fp32"], 0)
+    batch = Collator(split_of(task, [1, 0, 1], tmp_path).store, np.array([1, 0, 1]), 0)(np.arange(3), 3.0)
+    assert model.objective.row_losses(torch.zeros(3, 2), batch).tolist() == pytest.approx(
+        [3 * math.log(2), math.log(2), 3 * math.log(2)]
+    )
+
+
+def test_balanced_weights_need_every_class():
+    task = ClassificationTask(kind="classification", labels=["a", "b", "c"], class_weights="balanced")
+    samples = Samples(["x", "y"], None, np.array([0, 2]), None, np.arange(2), None, {})
+    with raises_code("task.class_weights", "t.csv", "'b'"):
+        make_recipe(task).resolve({"train": ("t.csv", samples)}, "refuse")

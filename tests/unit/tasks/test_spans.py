@@ -1,4 +1,4 @@
-"""From what is kept of windows to one answer for each question, on written-out logits."""
+"""From row outputs of windows to one answer for each question, with logits from the tests."""
 
 import json
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ OUTPUTS = kept(
 )
 
 
-def test_the_best_window_answers():
+def test_the_answer_is_from_the_best_window():
     answers = best_answers(split(), OUTPUTS)
     assert answers.texts == ["green", "two"]
     assert answers.scores.tolist() == [4.5, 3]
@@ -68,28 +68,28 @@ def test_windows_may_come_in_any_order():
     assert answers.null_scores.tolist() == [2.5, 1]
 
 
-def test_a_context_in_which_nothing_can_be_an_answer():
+def test_a_context_without_possible_answers():
     answers = best_answers(split(), kept(*[([NONE, NONE], (0, 0))] * 3))
     assert answers.texts == ["", ""]
     assert (answers.null_odds > 1e8).all()
     assert np.isfinite(answers.null_odds).all()
     lists = nbest_lists(split(), kept(*[([NONE, NONE], (0, 0))] * 3), may_lack_answers=False)
-    assert [one["text"] for (one,) in lists] == ["", ""]
+    assert [single["text"] for (single,) in lists] == ["", ""]
 
 
 def test_the_nbest_list_has_different_texts_and_their_probabilities():
     first, second = nbest_lists(split(), OUTPUTS, may_lack_answers=True)
     # The best two texts over both windows of the first question, and "no answer" of the window where it is smallest.
-    assert [one["text"] for one in first] == ["green", "green blue", ""]
+    assert [single["text"] for single in first] == ["green", "green blue", ""]
     weights = np.exp([4.5, 4.0, 2.5])
-    assert [one["probability"] for one in first] == pytest.approx(weights / weights.sum())
-    assert [(one["start_logit"], one["end_logit"]) for one in first] == [(3, 1.5), (3, 1), (1, 1.5)]
-    assert [one["text"] for one in second] == ["two", ""]
+    assert [single["probability"] for single in first] == pytest.approx(weights / weights.sum())
+    assert [(single["start_logit"], single["end_logit"]) for single in first] == [(3, 1.5), (3, 1), (1, 1.5)]
+    assert [single["text"] for single in second] == ["two", ""]
     assert list(first[0]) == ["text", "probability", "start_logit", "end_logit"]
     json.dumps(first)
 
 
-def test_without_no_answer_the_list_has_passages_alone():
+def test_without_no_answer_the_list_has_only_passages():
     first, second = nbest_lists(split(), OUTPUTS, may_lack_answers=False)
-    assert [one["text"] for one in first] == ["green", "green blue"]
-    assert sum(one["probability"] for one in second) == pytest.approx(1)
+    assert [single["text"] for single in first] == ["green", "green blue"]
+    assert sum(single["probability"] for single in second) == pytest.approx(1)

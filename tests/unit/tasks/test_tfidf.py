@@ -1,4 +1,4 @@
-"""The TF-IDF baseline; expected values come from scikit-learn, called directly."""
+"""The TF-IDF baseline; expected values come from direct calls of scikit-learn."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC, LinearSVR
 
 from paratune.config.baseline_sections import TfidfOptions
-from paratune.tasks.tfidf import ABSENT, texts_of, tfidf_fitter
+from paratune.tasks.tfidf import ABSENT, texts_with_pairs, tfidf_fitter
 
 RNG = np.random.default_rng(7)
 WORDS = ["good", "bad", "dull", "fine", "long", "short", "plot", "acting", "scene", "music", "light", "dark"]
@@ -28,8 +28,8 @@ TRAIN, REST = slice(0, 40), slice(40, 60)
 
 
 def fitter(labels, num_classes, **options):
-    given = TfidfOptions(kind="tfidf", **options)
-    return tfidf_fitter(given, TEXTS[TRAIN], labels[TRAIN], num_classes=num_classes, seed=3)
+    received = TfidfOptions(kind="tfidf", **options)
+    return tfidf_fitter(received, TEXTS[TRAIN], labels[TRAIN], num_classes=num_classes, seed=3)
 
 
 def sklearn_model(estimator, **options):
@@ -37,7 +37,7 @@ def sklearn_model(estimator, **options):
     return make_pipeline(features, estimator)
 
 
-def test_ridge_regression_is_that_of_scikit_learn():
+def test_ridge_regression_equals_scikit_learn():
     # C = 5 is alpha = 1 / (2 * 5); the mean of the targets is no matter to ridge regression with an intercept.
     model = sklearn_model(Ridge(alpha=0.1)).fit(TEXTS[TRAIN], TARGETS[TRAIN].astype(float))
     fitted = fitter(TARGETS, 0).fit(5.0)
@@ -49,7 +49,7 @@ def test_ridge_regression_is_that_of_scikit_learn():
     assert fitted.name == "TF-IDF + Ridge"
 
 
-def test_the_support_vector_machine_of_a_number_learns_differences_to_the_mean():
+def test_a_support_vector_machine_for_numbers_learns_differences_from_the_mean():
     mean = TARGETS[TRAIN].mean(dtype=np.float64)
     model = sklearn_model(LinearSVR(C=10.0, random_state=3, max_iter=10_000)).fit(
         TEXTS[TRAIN], TARGETS[TRAIN].astype(float) - mean
@@ -58,7 +58,7 @@ def test_the_support_vector_machine_of_a_number_learns_differences_to_the_mean()
     assert outputs[:, 0] == pytest.approx(model.predict(TEXTS[REST]) + mean, abs=1e-9)
 
 
-def test_logistic_regression_gives_the_probabilities_of_scikit_learn():
+def test_logistic_regression_has_the_probabilities_of_scikit_learn():
     for labels, num_classes in ((BINARY, 2), (THREE, 3)):
         model = sklearn_model(LogisticRegression(C=10.0, max_iter=10_000)).fit(TEXTS[TRAIN], labels[TRAIN])
         fitted = fitter(labels, num_classes).fit(10.0)
@@ -68,7 +68,7 @@ def test_logistic_regression_gives_the_probabilities_of_scikit_learn():
         assert fitted.loss(outputs, labels[REST]) == pytest.approx(log_loss(labels[REST], expected), abs=1e-6)
 
 
-def test_the_support_vector_machine_of_classes_predicts_as_scikit_learn_and_has_no_loss():
+def test_a_support_vector_machine_for_classes_equals_scikit_learn_and_has_no_loss():
     for labels, num_classes in ((BINARY, 2), (THREE, 3)):
         model = sklearn_model(LinearSVC(C=1.0, random_state=3, max_iter=10_000)).fit(TEXTS[TRAIN], labels[TRAIN])
         fitted = fitter(labels, num_classes, estimator="svm").fit(1.0)
@@ -85,7 +85,7 @@ def test_a_class_without_a_training_row_is_never_predicted():
     assert fitted.loss(outputs, np.ones(20, dtype=np.int64)) is None
 
 
-def test_what_is_saved_gives_the_predictions_without_any_pickle(tmp_path: Path):
+def test_the_saved_files_reproduce_predictions_without_pickle(tmp_path: Path):
     fitted = fitter(TARGETS, 0).fit(5.0)
     fitted.save(tmp_path / "baseline")
     assert sorted(path.name for path in (tmp_path / "baseline").iterdir()) == ["tfidf.json", "tfidf.safetensors"]
@@ -102,19 +102,19 @@ def test_what_is_saved_gives_the_predictions_without_any_pickle(tmp_path: Path):
     assert outputs == pytest.approx(fitted.outputs(TEXTS[REST]), abs=1e-9)
 
 
-def test_rows_that_cannot_be_fitted_are_refused():
+def test_rows_that_cannot_be_fitted_are_an_error():
     with raises_code("baseline.not_fitted", "min_rows"):
         fitter(TARGETS, 0, min_rows=41)
     with raises_code("baseline.not_fitted"):
         fitter(np.zeros(60, dtype=np.int64), 2).fit(1.0)
 
 
-def test_an_optimization_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_missing_convergence_is_reported(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("paratune.tasks.tfidf._MAX_ITERATIONS", 1)
     assert not fitter(THREE, 3, estimator="svm").fit(100.0).converged
     assert fitter(TARGETS, 0).fit(1.0).converged
 
 
-def test_both_texts_of_a_pair_are_read():
-    assert texts_of(SimpleNamespace(texts=["a", "b"], text_pairs=["c", "d"])) == ["a\nc", "b\nd"]
-    assert texts_of(SimpleNamespace(texts=["a", "b"], text_pairs=None)) == ["a", "b"]
+def test_both_texts_of_a_pair_are_used():
+    assert texts_with_pairs(SimpleNamespace(texts=["a", "b"], text_pairs=["c", "d"])) == ["a\nc", "b\nd"]
+    assert texts_with_pairs(SimpleNamespace(texts=["a", "b"], text_pairs=None)) == ["a", "b"]

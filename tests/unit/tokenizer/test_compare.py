@@ -17,16 +17,16 @@ def tokenizer(tmp_path: Path):
 
 
 def test_figures_of_a_text(tokenizer):
-    found = compare([("mine", tokenizer)], ["um jogo, um golo é"])[0]
+    result = compare([("mine", tokenizer)], ["um jogo, um golo é"])[0]
     # um | jog ##o | , | um | golo | [UNK]: 7 tokens, 6 of them on the 5 words, one word cut, one unknown.
-    assert (found.num_words, found.num_word_tokens, found.num_tokens, found.num_unknown) == (5, 6, 7, 1)
-    assert found.fertility == pytest.approx(6 / 5)
-    assert found.continued_share == pytest.approx(1 / 5)
-    assert found.unknown_share == pytest.approx(1 / 7)
-    assert found.num_unknown_words == 1
+    assert (result.num_words, result.num_word_tokens, result.num_tokens, result.num_unknown) == (5, 6, 7, 1)
+    assert result.fertility == pytest.approx(6 / 5)
+    assert result.continued_share == pytest.approx(1 / 5)
+    assert result.unknown_share == pytest.approx(1 / 7)
+    assert result.num_unknown_words == 1
     # 14 characters that are no white space, "é" is lost; 18 characters, one of two bytes.
-    assert found.coverage == pytest.approx(13 / 14)
-    assert found.bytes_per_token == pytest.approx(19 / 7)
+    assert result.coverage == pytest.approx(13 / 14)
+    assert result.bytes_per_token == pytest.approx(19 / 7)
 
 
 def test_tokens_that_share_a_character_are_counted_each(tokenizer):
@@ -37,16 +37,16 @@ def test_tokens_that_share_a_character_are_counted_each(tokenizer):
 
 
 def test_texts_without_words_have_no_fertility(tokenizer):
-    found = compare([("mine", tokenizer)], [", ,"])[0]
-    assert found.fertility is None
-    assert found.coverage == 1
+    result = compare([("mine", tokenizer)], [", ,"])[0]
+    assert result.fertility is None
+    assert result.coverage == 1
 
 
 def test_many_texts_add_up(tokenizer):
-    one = compare([("mine", tokenizer)], ["um jogo"])[0].as_dict()
+    first = compare([("mine", tokenizer)], ["um jogo"])[0].as_dict()
     many = compare([("mine", tokenizer)], ["um jogo"] * 600)[0].as_dict()
-    assert many["num_tokens"] == 600 * one["num_tokens"]
-    assert many["fertility"] == one["fertility"]
+    assert many["num_tokens"] == 600 * first["num_tokens"]
+    assert many["fertility"] == first["fertility"]
 
 
 def test_a_vocabulary_without_upper_case_reads_lower_case(tmp_path: Path, tokenizer):
@@ -56,7 +56,7 @@ def test_a_vocabulary_without_upper_case_reads_lower_case(tmp_path: Path, tokeni
     assert load_vocabulary(cased).tokenize("Golo GOLO") == ["Golo", "[UNK]"]
 
 
-def test_what_is_no_vocabulary_is_refused(tmp_path: Path):
+def test_an_invalid_vocabulary_is_refused(tmp_path: Path):
     (tmp_path / "a.txt").write_text("uma frase\noutra")
     with raises_code("tokenizer.vocabulary_unreadable", "UNK"):
         load_vocabulary(tmp_path / "a.txt")

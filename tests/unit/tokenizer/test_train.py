@@ -42,7 +42,7 @@ def test_wordpiece_tells_the_texts_of_a_pair_apart(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
-def test_texts_come_back(tmp_path: Path, kind: Kind):
+def test_texts_survive_the_archive(tmp_path: Path, kind: Kind):
     tokenizer = trained(tmp_path / "t", TokenizerRecipe(kind=kind, vocab_size=400))
     text = "o guarda redes marcou um golo"
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True).strip() == text
@@ -81,14 +81,14 @@ def test_a_vocabulary_without_room_for_the_letters_is_refused():
 
 
 def test_accents_and_case_stay_unless_asked(tmp_path: Path):
-    kept = trained(tmp_path / "a", TokenizerRecipe(vocab_size=400))
-    assert kept.tokenize("não") == ["não"]
-    assert kept.tokenize("GOLO") != ["golo"]
+    kept_rows = trained(tmp_path / "a", TokenizerRecipe(vocab_size=400))
+    assert kept_rows.tokenize("não") == ["não"]
+    assert kept_rows.tokenize("GOLO") != ["golo"]
     plain = trained(tmp_path / "b", TokenizerRecipe(vocab_size=400, lowercase=True, strip_accents=True))
     assert plain.tokenize("NÃO") == ["nao"]
 
 
-def test_the_record_says_how(tmp_path: Path):
+def test_the_record_has_the_recipe(tmp_path: Path):
     recipe = TokenizerRecipe(vocab_size=300, min_frequency=3)
     trained(tmp_path / "t", recipe)
     written = json.loads((tmp_path / "t" / RECORD_FILE).read_text())

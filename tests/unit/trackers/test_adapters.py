@@ -19,7 +19,7 @@ from huggingface_hub import constants
 
 from paratune.config.tracker_sections import MLflow, TensorBoard, Trackio, WandB
 from paratune.trackers.mlflow import MLflowTracker, default_uri
-from paratune.trackers.protocol import About
+from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.tensorboard import TensorBoardTracker
 from paratune.trackers.trackio import TrackioTracker
 from paratune.trackers.wandb import WandBTracker
@@ -38,7 +38,7 @@ class Calls(list):
         return call
 
     def named(self, name: str) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-        return [(values, named) for each, values, named in self if each == name]
+        return [(values, named) for item, values, named in self if item == name]
 
 
 def put(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
@@ -47,14 +47,14 @@ def put(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
     monkeypatch.setitem(sys.modules, name, module)
 
 
-def about(folder: Path, step: int = 0) -> About:
-    return About("imdb", folder, step, CONFIG)
+def about(folder: Path, step: int = 0) -> TrackedRun:
+    return TrackedRun("imdb", folder, step, CONFIG)
 
 
 def tell(tracker: Any, folder: Path, step: int = 0, status: Any = "finished") -> None:
     tracker.start(about(folder, step))
     tracker.log(step + 1, 1700.5, {"train/loss": 0.5, "validation/F1 of a:b": 0.25})
-    tracker.result({"final/accuracy": 0.9})
+    tracker.log_summary({"final/accuracy": 0.9})
     tracker.finish(status)
 
 
@@ -85,11 +85,11 @@ def mlflow(monkeypatch: pytest.MonkeyPatch, calls: Calls, *, experiment: Any = N
         **{name: calls.of(name) for name in names},
     )
     put(monkeypatch, "mlflow", MlflowClient=calls.of("MlflowClient", client))
-    put(monkeypatch, "mlflow.entities", Metric=lambda *each: each, Param=lambda *each: each)
+    put(monkeypatch, "mlflow.entities", Metric=lambda *item: item, Param=lambda *item: item)
     monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
 
 
-def test_mlflow_is_told_of_a_new_run_in_a_local_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_mlflow_writes_a_new_run_to_a_local_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     calls = Calls()
     mlflow(monkeypatch, calls)
     tell(MLflowTracker(MLflow()), tmp_path)
@@ -104,7 +104,7 @@ def test_mlflow_is_told_of_a_new_run_in_a_local_file(monkeypatch: pytest.MonkeyP
     assert calls.named("set_terminated") == [(("abc",), {"status": "FINISHED"})]
 
 
-def test_mlflow_goes_on_in_the_same_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_mlflow_resumes_the_same_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     calls = Calls()
     mlflow(monkeypatch, calls, experiment=SimpleNamespace(experiment_id="3"))
     tell(MLflowTracker(MLflow(uri="http://server", name="mine")), tmp_path, status="stopped")
@@ -129,7 +129,7 @@ def test_a_new_run_in_the_folder_of_an_older_one_is_another_run_there(monkeypatc
 def test_mlflow_takes_parameters_by_the_hundred_and_cuts_long_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     calls = Calls()
     mlflow(monkeypatch, calls)
-    MLflowTracker(MLflow()).start(About("r", tmp_path, 0, {f"k{number}": "x" * 900 for number in range(250)}))
+    MLflowTracker(MLflow()).start(TrackedRun("r", tmp_path, 0, {f"k{number}": "x" * 900 for number in range(250)}))
     parts = [named["params"] for _, named in calls.named("log_batch")]
     assert [len(part) for part in parts] == [100, 100, 50]
     assert len(parts[0][0][1]) == 500
@@ -175,15 +175,15 @@ def test_wandb_is_offline_unless_asked(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.mark.parametrize(("mode", "more"), [("offline", {"id": "w1"}), ("online", {"id": "w1", "resume": "allow"})])
-def test_wandb_goes_on_under_the_same_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Any, more: Any):
+def test_wandb_resumes_with_the_same_id(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Any, more: Any):
     calls = Calls()
     wandb(monkeypatch, calls)
     options = WandB(mode=mode, entity="team", group="g", tags=["a"], name="mine", folder="w")
     tell(WandBTracker(options), tmp_path, status="stopped")
     tell(WandBTracker(options), tmp_path, 40)
     first, second = (named for _, named in calls.named("init"))
-    told = {"entity": "team", "group": "g", "tags": ["a"], "name": "mine", "dir": "w", "mode": mode}
-    assert first | told == first
+    received = {"entity": "team", "group": "g", "tags": ["a"], "name": "mine", "dir": "w", "mode": mode}
+    assert first | received == first
     assert {key: value for key, value in second.items() if key not in first} == more
     assert "config" not in second
     assert [named for _, named in calls.named("finish")] == [{"exit_code": 75}, {"exit_code": 0}]
@@ -227,7 +227,7 @@ def test_trackio_is_local_unless_asked(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert calls[-1][0] == "finish"
 
 
-def test_trackio_goes_on_under_the_name_that_the_package_chose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_trackio_resumes_with_the_name_of_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     calls = Calls()
     trackio(monkeypatch, calls, "dainty-sunset-0")
     tell(TrackioTracker(Trackio(space="me/space")), tmp_path, status="stopped")

@@ -13,7 +13,7 @@ from patience import wait_for
 from paratune.config.tracker_sections import PACKAGES, Trackers
 from paratune.errors import NotFiniteError, Stopped
 from paratune.trackers import session as module
-from paratune.trackers.protocol import About
+from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TRACKERS, TrackerSession
 
 STEP = {
@@ -31,6 +31,7 @@ STEP = {
 }
 SUMMARY = {
     "num_steps": 10,
+    "kept_step": 6,
     "scores": {"validation": {"accuracy": 0.9, "f1": None}},
     "time": {"total_s": 61.0},
     "throughput": {"tokens_per_s": 500.0, "padding_share": None},
@@ -46,13 +47,13 @@ class Told:
         self.options, self.calls = options, []
         Told.made.append(self)
 
-    def start(self, about: About) -> None:
+    def start(self, about: TrackedRun) -> None:
         self.calls.append(("start", about))
 
     def log(self, step: int, at: float, values: Any) -> None:
         self.calls.append(("log", step, values))
 
-    def result(self, values: Any) -> None:
+    def log_summary(self, values: Any) -> None:
         self.calls.append(("result", values))
 
     def finish(self, status: str) -> None:
@@ -69,21 +70,21 @@ def _told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def session(*names: str) -> TrackerSession:
-    return TrackerSession(Trackers.model_validate({name: {} for name in names}), About("r", Path("r"), 0, {}))
+    return TrackerSession(Trackers.model_validate({name: {} for name in names}), TrackedRun("r", Path("r"), 0, {}))
 
 
-def test_each_tracker_that_is_on_is_told_figures_and_the_end():
+def test_each_tracker_receives_metrics_and_status():
     with session("tensorboard", "wandb") as trackers:
-        trackers.event("step", STEP)
-        trackers.event("begin", {"doing": "evaluating"})
+        trackers.log_event("step", STEP)
+        trackers.log_event("begin", {"doing": "evaluating"})
         scores = {"accuracy": 0.5, "loss": None}
-        trackers.event("evaluation", {"step": 3, "split": "validation", "scores": scores, "time_s": 2.0})
-        trackers.event("checkpoint", {"step": 3, "time_s": 1.0, "num_bytes": 10, "reason": "scheduled"})
-        trackers.result(SUMMARY)
-    assert [type(told.options).__name__ for told in Told.made] == ["TensorBoard", "WandB"]
-    for told in Told.made:
-        assert [call[0] for call in told.calls] == ["start", "log", "log", "log", "result", "finish"]
-        _, step, evaluation, checkpoint, result, finish = told.calls
+        trackers.log_event("evaluation", {"step": 3, "split": "validation", "scores": scores, "time_s": 2.0})
+        trackers.log_event("checkpoint", {"step": 3, "time_s": 1.0, "num_bytes": 10, "reason": "scheduled"})
+        trackers.log_summary(SUMMARY)
+    assert [type(received.options).__name__ for received in Told.made] == ["TensorBoard", "WandB"]
+    for calls in Told.made:
+        assert [call[0] for call in calls.calls] == ["start", "log", "log", "log", "result", "finish"]
+        _, step, evaluation, checkpoint, result, finish = calls.calls
         # 100 tokens and 8 samples in 0.2 s; the infinite norm is no number that all trackers take.
         assert step[1:] == (
             3,
@@ -106,6 +107,7 @@ def test_each_tracker_that_is_on_is_told_figures_and_the_end():
         assert checkpoint[1:] == (3, {"checkpoint/time_s": 1.0, "checkpoint/num_bytes": 10.0})
         assert result[1] == {
             "final/num_steps": 10.0,
+            "final/kept_step": 6.0,
             "final/validation/accuracy": 0.9,
             "final/total_s": 61.0,
             "final/tokens_per_s": 500.0,
@@ -129,11 +131,11 @@ def test_how_the_run_ends_is_how_it_ends_there(error: BaseException, status: str
     assert Told.made[0].calls[-1] == ("finish", status)
 
 
-def test_nobody_is_told_where_nothing_is_on():
-    for none in (TrackerSession(None, About("r", Path("r"), 0, {})), session()):
+def test_no_tracker_receives_anything_if_none_is_configured():
+    for none in (TrackerSession(None, TrackedRun("r", Path("r"), 0, {})), session()):
         with none as trackers:
-            trackers.event("step", STEP)
-            trackers.result({})
+            trackers.log_event("step", STEP)
+            trackers.log_summary({})
     assert Told.made == []
 
 
@@ -143,10 +145,10 @@ def test_one_that_hangs_does_not_keep_another_from_its_end(monkeypatch: pytest.M
     monkeypatch.setattr(module, "FINISH_S", 0.3)
     begin = time.monotonic()
     with session("tensorboard", "wandb") as trackers:
-        trackers.event("step", STEP)
-        wait_for(lambda: [len(told.calls) for told in Told.made] == [2, 2])
+        trackers.log_event("step", STEP)
+        wait_for(lambda: [len(received.calls) for received in Told.made] == [2, 2])
     assert time.monotonic() - begin >= 0.29
-    assert [len(told.calls) for told in Told.made] == [2, 2]
+    assert [len(calls.calls) for calls in Told.made] == [2, 2]
     blocked.set()
 
 

@@ -37,11 +37,11 @@ def make_run(name, seed, samples_per_s, folder=Path("nowhere"), **values):
     return FakeRun(name, folder, found | {key.replace("__", "."): value for key, value in values.items()})
 
 
-def write_classes(folder, right, labels, split="test"):
+def write_classes(folder, right, labels, split="test", clusters=None):
     """Write predictions of two classes, right where `right` says; return the accuracy."""
     folder.mkdir(parents=True, exist_ok=True)
     names = np.asarray(CLASSES)
     given = np.where(right, labels, 1 - labels)
     columns = {"label": names[labels].tolist(), "prediction": names[given].tolist()}
-    write_predictions(folder, split, rows=np.arange(len(labels)), ids=None, columns=columns)
+    write_predictions(folder, split, rows=np.arange(len(labels)), ids=None, columns=columns, clusters=clusters)
     return float(np.mean(right))

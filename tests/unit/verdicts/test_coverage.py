@@ -72,7 +72,7 @@ def test_intervals_of_scores_that_are_often_the_same(num_seeds):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)  # 8,000 more experiments, of 20 runs each, where the first ones are out of the band
 @pytest.mark.parametrize("is_paired", [True, False])
-@pytest.mark.parametrize("ratio", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("ratio", [0.0, 2.0])  # 0.5: in benchmarks/verdicts.py
 @pytest.mark.parametrize("num_seeds", [3, 10])
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_intervals_of_all_scores(metric, num_seeds, ratio, is_paired):

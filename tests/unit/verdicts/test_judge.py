@@ -6,6 +6,7 @@ from fake_run import make_run, write_classes
 from scipy import stats
 
 from paratune.verdicts import Differs, Group, Margin, change_of, judge
+from paratune.verdicts.sequential import FIRST_SHARE
 
 RNG = np.random.default_rng(17)
 NUM = 400
@@ -52,7 +53,7 @@ def test_speed_of_two_configurations_is_welchs_test_also_of_equal_seeds():
     expected = stats.ttest_ind(np.log(second), np.log(first), equal_var=False)
     ends = expected.confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((math.expm1(ends.low), math.expm1(ends.high)))
-    assert found.p_different == pytest.approx(expected.pvalue)
+    assert found.p_different == pytest.approx(expected.pvalue / FIRST_SHARE)
     assert found.change == pytest.approx((127 * 131 * 126 / (100 * 104 * 98)) ** (1 / 3) - 1)
     assert (found.outcome, found.is_better, found.is_paired, found.scope) == ("different", True, False, "runs")
     assert found.num_runs == (3, 3)
@@ -113,7 +114,7 @@ def test_several_configurations_are_held_to_holm():
     statistic = math.log1p(among.speed.change) / among.speed.standard_error
     p_value = 2 * stats.t.sf(statistic, among.speed.degrees_of_freedom)
     assert 0.002 < p_value < 0.05
-    assert among.speed.p_different == pytest.approx(min(1.0, 25 * p_value))
+    assert among.speed.p_different == pytest.approx(min(1.0, 25 * p_value / FIRST_SHARE))
     assert (among.speed.outcome, among.num_compared) == ("cannot tell", 25)
     assert among.speed.low > 0
 
@@ -270,10 +271,12 @@ def test_goodput_is_held_against_the_reference_batch_of_the_baseline():
 def test_other_batches_without_a_noise_scale_are_not_compared():
     # That of the baseline is of no use: the others may have trained another model.
     base = runs_of("a", [100, 101], summary__noise_scale__value=100.0)
-    other = runs_of("b", [160, 161], run__batch__global_batch_size=64)
+    why = "one micro-batch in a step"
+    other = runs_of("b", [160, 161], run__batch__global_batch_size=64, summary__noise_scale__reason=why)
     verdict = judge([base, other], "a", differs={"b": Differs(allowed=("the batch",), batch=True)})[0]
     assert verdict.speed.change is None
-    assert "no run like b0 records the noise scale that goodput needs" in verdict.speed.reason
+    assert verdict.speed.code == "unknown_noise_scale"
+    assert f"b0 ({why})" in verdict.speed.reason
 
 
 def test_any_figure_has_its_ratio():
@@ -299,3 +302,33 @@ def test_a_verdict_is_plain_data():
     found = json.loads(json.dumps(verdict.as_dict()))
     assert (found["label"], found["baseline"], found["runs"]) == ("b", "a", ["b0", "b1"])
     assert found["speed"]["measure"] == "speed"
+
+
+def clustered(name, folder, wrong, clusters):
+    """Return runs that are wrong on so many whole clusters of samples."""
+    made = []
+    for place, count in enumerate(wrong):
+        numbers = np.random.default_rng(place).permutation(clusters.max() + 1)[:count]
+        run = folder / f"{name}{place}"
+        accuracy = write_classes(run, ~np.isin(clusters, numbers), LABELS, clusters=clusters)
+        scores = {"summary__scores__test": {"accuracy": accuracy}, "summary__scores__test__accuracy": accuracy}
+        made.append(make_run(f"{name}{place}", place + 1, 100.0, run, **scores))
+    return Group(name, tuple(made))
+
+
+def test_rows_that_belong_together_are_resampled_together(tmp_path):
+    clusters = np.repeat(np.arange(20), 20)
+    base, other = clustered("a", tmp_path, [1, 2, 1], clusters), clustered("b", tmp_path, [3, 4, 3], clusters)
+    verdict = judge([base, other], "a")[0]
+    found = verdict.quality[0]
+    assert (found.num_samples, found.num_clusters, found.scope) == (NUM, 20, "seeds and samples")
+    assert any("20 clusters" in note for note in verdict.notes)
+    alone = clustered("c", tmp_path, [3, 4, 3], np.arange(NUM))
+    assert judge([base, alone], "a")[0].quality[0].scope == "seeds"  # other clusters: other rows
+    numbers = np.random.default_rng(0).permutation(20)[:1]
+    write_classes(
+        base.runs[0].folder, ~np.isin(clusters, numbers), LABELS
+    )  # a record from before clusters were written
+    independent = judge([base, other], "a")[0].quality[0]
+    assert (independent.num_clusters, independent.scope) == (0, "seeds and samples")
+    assert independent.standard_error < found.standard_error

@@ -3,15 +3,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_run import FakeRun
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from paratune.config.metric_names import METRICS
-from paratune.metrics.classification import classification_scores
+from paratune.metrics.classification import OF_RANKING, classification_scores
+from paratune.metrics.entities import COUNTS, TaggedSentences, entity_scores, sentence_counts
 from paratune.metrics.masked_lm import masked_lm_scores
 from paratune.metrics.multi_label import multi_label_scores
 from paratune.metrics.ordinal import ordinal_scores
 from paratune.metrics.regression import regression_scores
 from paratune.metrics.squad import RawScores, squad_scores
-from paratune.records.predictions import joined_names, predicted_ranks, predicted_sets
+from paratune.records.predictions import joined_names, predicted_ranks, predicted_sets, softmax
 from paratune.verdicts.rows import CannotTell, PredictionRows
 from paratune.verdicts.scoring import score_again
 
@@ -25,6 +27,7 @@ def classification(num_classes):
     logits = RNG.normal(size=(NUM, num_classes)) + 1.5 * np.eye(num_classes)[labels]
     names = [f"class {number}" for number in range(num_classes)]
     columns = {"label": [names[i] for i in labels], "prediction": [names[i] for i in logits.argmax(axis=1)]}
+    columns |= {f"score_{number}": shares for number, shares in enumerate(softmax(logits).T)}
     return {"run.task.labels": names}, columns, lambda keep: classification_scores(logits[keep], labels[keep])
 
 
@@ -75,7 +78,20 @@ def mlm():
     return {}, columns, lambda keep: masked_lm_scores(outputs[keep])
 
 
+def tagged():
+    tags = ["O", "B-A", "I-A", "B-B"]
+    true = [[tags[i] for i in RNG.integers(0, 4, RNG.integers(1, 9))] for _ in range(NUM)]
+    given = [[tag if RNG.random() < 0.7 else "O" for tag in sentence] for sentence in true]
+    columns = dict(zip(COUNTS, sentence_counts(TaggedSentences(true, given)).T, strict=True))
+
+    def scores(keep):
+        return entity_scores(TaggedSentences([true[i] for i in keep], [given[i] for i in keep]))
+
+    return {}, columns, scores
+
+
 CASES = {
+    "token_classification": tagged(),
     "classification": classification(3),
     "classification of two": classification(2),
     "classification of many": classification(20),
@@ -86,6 +102,36 @@ CASES = {
     "mlm": mlm(),
 }
 NOT_HAD = {"loss", "roc_auc", "average_precision", "best_exact", "best_f1"}
+
+
+def is_not_had(kind, metric):
+    return metric in NOT_HAD and not (kind == "classification" and metric in OF_RANKING)
+
+
+def test_pseudovalues_of_rankings_with_ties_and_in_clusters():
+    """Expected: scikit-learn's scores without a sample, and the sum over a cluster (`by_cluster`)."""
+    labels = np.array([0, 1, 1, 0, 1, 0, 0, 1])
+    shares = np.array([0.2, 0.8, 0.4, 0.4, 0.4, 0.1, 0.8, 0.9])
+    columns = {"label": labels.astype(str), "score_0": 1 - shares, "score_1": shares}
+    record = {"run.task.labels": ["0", "1"]}
+    clusters = np.array([0, 0, 1, 2, 3, 3, 4, 4])
+    for metric, score in (("roc_auc", roc_auc_score), ("average_precision", average_precision_score)):
+        whole = score(labels, shares)
+        run = run_of("classification", record, {metric: whole})
+        values = score_again(run, rows_of(columns), "test", metric).pseudovalues
+        for place in range(8):
+            without = score(np.delete(labels, place), np.delete(shares, place))
+            assert values[place] == pytest.approx(8 * whole - 7 * without)
+        clustered = score_again(run, rows_of({**columns, "cluster": clusters}), "test", metric)
+        wanted = [whole + (values[clusters == number] - whole).sum() * 5 / 8 for number in range(5)]
+        assert clustered.pseudovalues == pytest.approx(wanted)
+
+
+def test_a_class_with_one_sample_has_no_interval():
+    columns = {"label": ["0", "1", "0"], "score_0": [0.8, 0.3, 0.6], "score_1": [0.2, 0.7, 0.4]}
+    run = run_of("classification", {"run.task.labels": ["0", "1"]}, {"roc_auc": 1.0})
+    with pytest.raises(CannotTell):
+        score_again(run, rows_of(columns), "test", "roc_auc")
 
 
 def run_of(kind, record, recorded):
@@ -111,21 +157,21 @@ def test_scores_and_pseudovalues_are_those_of_the_metrics_without_each_sample(ca
     without = {place: scores(np.delete(everything, place)) for place in some}
     block_of = np.random.default_rng(0).permutation(NUM)
     for metric in METRICS[kind]:
-        if metric in NOT_HAD:
-            continue
+        if is_not_had(kind, metric) or (case == "classification of many" and metric in OF_RANKING):
+            continue  # of 20 classes, some have one sample
         scored = score_again(run_of(kind, record, whole), rows_of(columns), "test", metric)
         assert scored.score == pytest.approx(whole[metric]), metric
         in_blocks = metric == "spearman" or case == "classification of many"
         for place in some:
             expected = NUM * whole[metric] - (NUM - 1) * without[place][metric]
-            at = block_of[place] if in_blocks and metric != "accuracy" else place
+            at = block_of[place] if in_blocks and metric not in ("accuracy", *OF_RANKING) else place
             assert scored.pseudovalues[at] == pytest.approx(expected, abs=1e-7), metric
 
 
 @pytest.mark.parametrize("kind", METRICS)
 def test_what_predictions_do_not_tell_says_so(kind):
     record, columns, scores = CASES[kind]
-    for metric in NOT_HAD & set(METRICS[kind]):
+    for metric in filter(lambda metric: is_not_had(kind, metric), METRICS[kind]):
         with pytest.raises(CannotTell, match=f"{metric} cannot be computed again"):
             score_again(run_of(kind, record, scores(np.arange(NUM))), rows_of(columns), "test", metric)
 

@@ -42,9 +42,13 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
             "speed: cannot tell (+3% [−2, +8]): more than 200 runs needed, or a wider margin",
         ),
         (
-            speed(0.08, 0.02, 0.14, "cannot tell", runs_to_tell=RunRange(7, 7)),
+            speed(0.08, 0.02, 0.14, "cannot tell", runs_to_tell=RunRange(7, 7), code="many_comparisons"),
             "speed: cannot tell with so many comparisons (+8% [+2, +14]): 4 more runs needed to tell a change of this "
             "size",
+        ),
+        (
+            speed(0.08, 0.02, 0.14, "cannot tell", runs_to_tell=RunRange(7, 7), code="repeated_looks"),
+            "speed: cannot tell at the first look (+8% [+2, +14]): 4 more runs needed to tell a change of this size",
         ),
         (
             speed(0.27, None, None, "n/a", reason="one run each: how far another run would be from it is not known"),

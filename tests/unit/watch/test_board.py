@@ -13,7 +13,7 @@ from raised import raises_code
 from rich.console import Console
 from watched import event, finish, held, log, step, training
 
-from paratune.records.sweep import Axis, CellRecord, State, SweepRecord, read_sweep, run_folder_of, write_sweep
+from paratune.records.sweep import Axis, CellRecord, State, SweepRecord, cell_run_folder, read_sweep, write_sweep
 from paratune.watch import board as module
 from paratune.watch.board import Board, BoardView
 from paratune.watch.run import RunWatch
@@ -34,7 +34,7 @@ def took(seconds: int) -> tuple[dict, ...]:
 
 def matrix(folder: Path, *cells: CellRecord) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    names = {each.values["seed"]: each.values["seed"] for each in cells}
+    names = {cell.values["seed"]: cell.values["seed"] for cell in cells}
     axes = (Axis("run.seed", "seed", names, is_seed=True),)
     write_sweep(folder, SweepRecord("m", "now", "m.yaml", ("paratune",), axes, (), tuple(cells)))
     return folder
@@ -47,7 +47,7 @@ def fresh(folder: Path) -> Path:
     return folder
 
 
-def test_what_runs_below_a_folder_is_shown_and_the_rest_counted(tmp_path: Path):
+def test_running_runs_in_a_folder_are_shown_and_others_counted(tmp_path: Path):
     for number in range(5):
         finish(tmp_path / "old" / f"r{number}")
     training(tmp_path / "dead")
@@ -57,10 +57,10 @@ def test_what_runs_below_a_folder_is_shown_and_the_rest_counted(tmp_path: Path):
         view = Board([tmp_path]).look()
     assert [run.name for run in view.runs] == ["r"]
     assert view.others == {"finished": 5, "killed": 1}
-    assert not view.is_at_rest
+    assert not view.is_finished
 
 
-def test_what_was_seen_at_work_is_shown_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_that_was_running_is_shown_until_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "FIND_EVERY_S", 0.0)
     board = Board([tmp_path])
     folder = tmp_path / "r"
@@ -75,15 +75,15 @@ def test_what_was_seen_at_work_is_shown_to_its_end(tmp_path: Path, monkeypatch: 
         assert [run.state for run in board.look().runs] == ["training", "gone"]
 
 
-def test_a_named_run_is_shown_whatever_it_is_at(tmp_path: Path):
+def test_a_named_run_is_shown_in_every_state(tmp_path: Path):
     board = Board([finish(tmp_path / "r"), tmp_path / "r"])
     view = board.look()
     assert [run.state for run in view.runs] == ["finished"]
-    assert view.is_at_rest
+    assert view.is_finished
 
 
 @pytest.mark.parametrize(("path", "code"), [("nowhere", "run.not_found"), ("file", "run.not_a_run")])
-def test_a_path_that_is_no_folder_is_named(tmp_path: Path, path: str, code: str):
+def test_a_path_that_is_not_a_folder_is_an_error(tmp_path: Path, path: str, code: str):
     (tmp_path / "file").touch()
     with raises_code(code, path):
         Board([tmp_path / path])
@@ -101,10 +101,10 @@ def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
         cell("r7"),
         cell("r8", "interrupted", reason="stopped by a signal", exit_code=75),
     )
-    finish(run_folder_of(folder, "r7"))  # trained by hand
-    with held(fresh(run_folder_of(folder, "r2"))):
+    finish(cell_run_folder(folder, "r7"))  # trained by hand
+    with held(fresh(cell_run_folder(folder, "r2"))):
         view = SweepWatch(folder).look()
-    states = {each.name: each.state for each in view.cells}
+    states = {cell.name: cell.state for cell in view.cells}
     assert states == {
         "r1": "finished",
         "r2": "training",
@@ -121,12 +121,12 @@ def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
     assert view.cells[3].reason == "the loss is nan"
 
 
-def test_every_state_of_a_cell_is_one_that_is_shown():
+def test_every_state_of_a_cell_can_be_shown():
     assert set(get_args(State)) == _STATES.keys()
     assert set(_STATES.values()) <= set(_FIRST)
 
 
-def test_a_cell_without_a_folder_is_at_what_it_said_last(tmp_path: Path):
+def test_a_cell_without_a_folder_has_the_state_of_its_last_log_line(tmp_path: Path):
     folder = matrix(tmp_path / "m", cell("r1", "running"))
     (folder / "logs").mkdir()
     with held(folder):
@@ -138,7 +138,7 @@ def test_a_cell_without_a_folder_is_at_what_it_said_last(tmp_path: Path):
         assert watch.look().cells[0].state == "starting"
 
 
-def test_the_time_left_goes_by_cells_that_differ_in_the_seed_alone(tmp_path: Path):
+def test_the_remaining_time_comes_from_cells_that_differ_only_in_the_seed(tmp_path: Path):
     def of(name: str, model: str, state: str = "pending", **more) -> CellRecord:
         return cell(name, state, values={"seed": name[-1], "model": model}, **more)
 
@@ -150,7 +150,7 @@ def test_the_time_left_goes_by_cells_that_differ_in_the_seed_alone(tmp_path: Pat
         of("c1", "other"),
         of("d1", "small", "failed"),
     )
-    names = {each.values["seed"]: each.values["seed"] for each in cells}
+    names = {cell.values["seed"]: cell.values["seed"] for cell in cells}
     models = {"small": "small", "large": "large", "other": "other"}
     axes = (Axis("run.seed", "seed", names, is_seed=True), Axis("model", "model", models))
     folder = tmp_path / "m"
@@ -162,13 +162,13 @@ def test_the_time_left_goes_by_cells_that_differ_in_the_seed_alone(tmp_path: Pat
     assert SweepWatch(folder).look().left_s is None
 
 
-def test_before_a_cell_has_finished_no_time_is_told(tmp_path: Path):
+def test_the_remaining_time_is_unknown_before_a_cell_is_finished(tmp_path: Path):
     folder = matrix(tmp_path / "m", cell("r1", "running"), cell("r2"))
     with held(folder):
         assert SweepWatch(folder).look().left_s is None
 
 
-def test_a_damaged_record_of_a_matrix_is_said(tmp_path: Path):
+def test_a_damaged_record_of_a_matrix_is_reported(tmp_path: Path):
     folder = matrix(tmp_path / "m", cell("r1"))
     watch = SweepWatch(folder)
     assert watch.look().problem is None
@@ -180,11 +180,11 @@ def test_a_matrix_below_a_folder_is_shown_when_something_runs_in_it(tmp_path: Pa
     folder = matrix(tmp_path / "m", cell("r1", "running"), cell("r2"))
     board = Board([tmp_path])
     assert (board.look().sweeps, board.look().num_other_sweeps) == ((), 1)
-    with held(fresh(run_folder_of(folder, "r1"))):
+    with held(fresh(cell_run_folder(folder, "r1"))):
         view = board.look()
-    assert [each.name for each in view.sweeps] == ["m"]
+    assert [cell.name for cell in view.sweeps] == ["m"]
     assert view.runs == ()
-    assert [each.state for each in board.look().sweeps[0].cells] == ["killed", "waiting"]
+    assert [cell.state for cell in board.look().sweeps[0].cells] == ["killed", "waiting"]
 
 
 def test_a_list_of_runs_is_awaited_between_them(tmp_path: Path):
@@ -192,18 +192,18 @@ def test_a_list_of_runs_is_awaited_between_them(tmp_path: Path):
     folder = matrix(tmp_path / "m", cell("r1"), cell("r2"), cell("r3"), cell("r4", "skipped"))
     write_sweep(folder, replace(read_sweep(folder), listed=("r1", "r2", "r4")))
     board = Board([folder])
-    (view,), at_rest = board.look().sweeps, board.look().is_at_rest
-    assert (view.is_running, view.is_awaited, at_rest) == (False, True, False)
+    (view,), is_finished = board.look().sweeps, board.look().is_finished
+    assert (view.is_running, view.is_awaited, is_finished) == (False, True, False)
     assert "waiting for listed runs" in shown(board.look())
-    finish(run_folder_of(folder, "r1"))
-    assert not board.look().is_at_rest
-    finish(run_folder_of(folder, "r2"))
-    assert board.look().is_at_rest  # r3 was not listed, and nobody will start it
-    assert "matrix at rest" in shown(board.look())
+    finish(cell_run_folder(folder, "r1"))
+    assert not board.look().is_finished
+    finish(cell_run_folder(folder, "r2"))
+    assert board.look().is_finished  # r3 was not listed, and nobody will start it
+    assert "matrix not running" in shown(board.look())
 
 
-def test_a_matrix_that_was_cut_off_is_at_rest(tmp_path: Path):
-    assert Board([matrix(tmp_path / "m", cell("r1", "running"), cell("r2"))]).look().is_at_rest
+def test_an_interrupted_matrix_is_finished(tmp_path: Path):
+    assert Board([matrix(tmp_path / "m", cell("r1", "running"), cell("r2"))]).look().is_finished
 
 
 def shown(view: BoardView) -> str:
@@ -212,12 +212,12 @@ def shown(view: BoardView) -> str:
     return console.export_text()
 
 
-def test_json_holds_all_of_it(tmp_path: Path):
+def test_json_has_all_fields(tmp_path: Path):
     matrix(tmp_path / "m", cell("r1", "finished", attempts=took(5)))
     log(training(tmp_path / "r"), event("stop", step=10, signal="SIGINT"))
-    found = json.loads(json.dumps(Board([tmp_path / "m", tmp_path / "r"]).look().as_dict()))
-    assert found["sweeps"][0]["counts"] == {"finished": 1}
-    assert found["runs"][0]["state"] == "stopped"
+    content = json.loads(json.dumps(Board([tmp_path / "m", tmp_path / "r"]).look().as_dict()))
+    assert content["sweeps"][0]["counts"] == {"finished": 1}
+    assert content["runs"][0]["state"] == "stopped"
 
 
 def test_a_thousand_finished_runs_are_counted_without_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -227,12 +227,43 @@ def test_a_thousand_finished_runs_are_counted_without_being_read(tmp_path: Path,
     assert Board([tmp_path]).look().others == {"finished": 1000}
 
 
-def test_cells_keep_nothing_of_runs_that_ended(tmp_path: Path):
+def test_ended_runs_of_cells_are_not_kept_in_memory(tmp_path: Path):
     folder = matrix(tmp_path / "m", *(cell(f"r{number}", "running") for number in range(3)))
     watch = SweepWatch(folder)
-    with held(fresh(run_folder_of(folder, "r1"))):
+    with held(fresh(cell_run_folder(folder, "r1"))):
         watch.look()
         assert list(watch._runs) == ["r1"]
     write_sweep(folder, watch._record.with_cell(replace(watch._record.cells[1], state="finished")))
     watch.look()
     assert watch._runs == {}
+
+
+def test_the_best_configuration_so_far_is_that_of_the_mean_over_its_finished_runs(tmp_path: Path):
+    def cell_of(model: str, seed: str, state: str = "finished", metric: str = "accuracy") -> CellRecord:
+        return cell(f"{model}{seed}", state, values={"seed": seed, "model": model}, metric=metric)
+
+    # a: 0.5 and 0.9, 0.7 on average; b: 0.8 of one of two runs; c: no score.
+    scores = {"a1": 0.5, "a2": 0.9, "b1": 0.8}
+    for metric, best in (("accuracy", ("b", 0.8, 1, 2)), ("loss", ("a", 0.7, 2, 2))):
+        folder = tmp_path / metric
+        folder.mkdir()
+        cells = (
+            cell_of("a", "1", metric=metric), cell_of("a", "2", metric=metric), cell_of("b", "1", metric=metric),
+            cell_of("b", "2", "pending", metric), cell_of("c", "1", "failed", metric),
+        )  # fmt: skip
+        seeds, models = {"1": "1", "2": "2"}, {"a": "a", "b": "b", "c": "c"}
+        axes = (Axis("run.seed", "seed", seeds, is_seed=True), Axis("model", "model", models))
+        write_sweep(folder, SweepRecord("m", "now", "m.yaml", (), axes, (), cells))
+        for name, score in scores.items():
+            run = cell_run_folder(folder, name)
+            run.mkdir(parents=True)
+            summary = {"schema_version": 1, "scores": {"validation": {metric: score}}}
+            (run / "summary.json").write_text(json.dumps(summary))
+        view = SweepWatch(folder).look()
+        (found,) = view.best
+        name, mean, num_runs, num_planned = best
+        assert (found.metric, found.name, found.num_runs, found.num_planned) == (
+            metric, f"model {name}", num_runs, num_planned,
+        )  # fmt: skip
+        assert found.score == pytest.approx(mean)
+        assert {shown.name: shown.score for shown in view.cells} == {**scores, "b2": None, "c1": None}

@@ -4,11 +4,11 @@ from paratune.watch.history import RankHistory, rates
 
 
 def history(**more):
-    found = RankHistory()
+    result = RankHistory()
     for step, wall_ms in ((1, 900.0), (2, 100.0), (3, 100.0)):
         event = {"event": "step", "step": step, "wall_ms": wall_ms, "num_tokens": 50, "num_samples": 5, **more}
-        found.add(event | ({"profiled": True} if step == 1 else {}))
-    return found
+        result.add(event | ({"profiled": True} if step == 1 else {}))
+    return result
 
 
 def test_rates_are_of_all_ranks_without_steps_under_a_profiler():

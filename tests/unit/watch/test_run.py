@@ -17,7 +17,7 @@ def look(folder: Path, after: float = 1.0) -> RunView:
     return RunWatch(folder).look(NOW + after)
 
 
-def test_a_run_at_work_tells_all_its_figures(tmp_path: Path):
+def test_a_running_run_has_all_figures(tmp_path: Path):
     folder = training(tmp_path / "r", 10, world_size=2)
     log(folder, event("evaluation", step=10, split="validation", scores={"accuracy": 0.75, "f1": None}, time_s=4.0))
     with held(folder):
@@ -34,6 +34,22 @@ def test_a_run_at_work_tells_all_its_figures(tmp_path: Path):
     assert view.left_s == pytest.approx(90 * (0.2 + 4 / 10))
 
 
+def test_the_best_evaluation_so_far_is_that_of_the_selecting_metric(tmp_path: Path):
+    folder = training(tmp_path / "r", 10)
+    record = json.loads((folder / RUN_FILE).read_text())
+    for session in (record, *record["sessions"]):
+        session["config"]["evaluate"] = {"best": "f1"}
+    (folder / RUN_FILE).write_text(json.dumps(record))
+    assert (look(folder).metric, look(folder).best, look(folder).best_step) == ("f1", None, None)
+    for number, f1, is_best in ((4, 0.5, True), (8, 0.75, True), (10, 0.25, False)):
+        log(folder, event("evaluation", step=number, split="validation", scores={"f1": f1}, is_best=is_best))
+    view = look(folder)
+    assert (view.scores, view.scored_at, view.best, view.best_step) == ({"f1": 0.25}, 10, 0.75, 8)
+    # A resume from step 5 evaluates step 8 again.
+    log(folder, event("resume", step=5))
+    assert (look(folder).best, look(folder).best_step) == (0.5, 4)
+
+
 @pytest.mark.parametrize(
     ("doing", "state"),
     [
@@ -44,14 +60,14 @@ def test_a_run_at_work_tells_all_its_figures(tmp_path: Path):
         ("something of a later version", "starting"),
     ],
 )
-def test_the_state_is_what_it_said_that_it_does(tmp_path: Path, doing: str, state: str):
+def test_the_state_is_the_last_logged_activity(tmp_path: Path, doing: str, state: str):
     folder = training(tmp_path / "r")
     log(folder, event("begin", doing=doing))
     with held(folder):
         assert look(folder).state == state
 
 
-def test_a_run_that_nobody_holds_is_not_running(tmp_path: Path):
+def test_a_run_without_a_lock_is_not_running(tmp_path: Path):
     folder = training(tmp_path / "r")
     view = look(folder)
     assert (view.state, view.is_running, view.left_s) == ("killed", False, None)
@@ -64,10 +80,10 @@ def test_a_run_that_nobody_holds_is_not_running(tmp_path: Path):
         (event("stop", step=10, signal="SIGTERM"), "stopped", "by SIGTERM after step 10"),
         (event("failure", error="NotFiniteError", message="step 11: the loss is nan"), "failed", "the loss is nan"),
         (event("out_of_memory", doing="evaluating", next_micro_batch_size=None), "failed", "while evaluating"),
-        (event("out_of_memory", doing="training", next_micro_batch_size=4), "killed", "no process runs it"),
+        (event("out_of_memory", doing="training", next_micro_batch_size=4), "killed", "no process trains it"),
     ],
 )
-def test_what_ended_it_is_told_by_its_last_events(tmp_path: Path, last: dict, state: str, words: str):
+def test_the_last_events_have_the_reason_of_the_end(tmp_path: Path, last: dict, state: str, words: str):
     folder = training(tmp_path / "r")
     log(folder, last)
     view = look(folder)
@@ -89,7 +105,7 @@ def test_steps_that_are_trained_again_count_once(tmp_path: Path):
     assert (view.step, len(view.losses), view.losses[-1]) == (6, 6, 7.0)
 
 
-def test_a_run_that_is_silent_for_too_long_is_stalled_not_one_that_evaluates(tmp_path: Path):
+def test_a_run_without_events_is_stalled_but_not_while_it_evaluates(tmp_path: Path):
     folder = training(tmp_path / "r")
     with held(folder):
         assert look(folder, MIN_SILENCE_S - 1).state == "training"
@@ -100,7 +116,7 @@ def test_a_run_that_is_silent_for_too_long_is_stalled_not_one_that_evaluates(tmp
         assert look(folder, MIN_PAUSE_S + 1).state == "stalled"
 
 
-def test_slow_steps_are_given_five_times_what_they_take(tmp_path: Path):
+def test_a_run_with_slow_steps_is_stalled_after_five_times_a_step(tmp_path: Path):
     folder = begin(tmp_path / "r")
     log(folder, event("begin", doing="training"), step(1, wall_ms=60_000.0))
     with held(folder):
@@ -108,18 +124,18 @@ def test_slow_steps_are_given_five_times_what_they_take(tmp_path: Path):
         assert look(folder, 301).state == "stalled"
 
 
-def test_starting_until_it_says_that_it_trains(tmp_path: Path):
+def test_a_run_is_starting_until_its_first_event_of_training(tmp_path: Path):
     with held(tmp_path / "r", since=NOW):
         assert look(tmp_path / "r").state == "starting"
         begin(tmp_path / "r")
         assert look(tmp_path / "r").state == "starting"
 
 
-def test_a_run_of_another_machine_whose_lock_is_not_seen_is_told_by_what_it_writes(tmp_path: Path):
+def test_a_run_of_another_machine_without_a_visible_lock_has_the_state_of_its_events(tmp_path: Path):
     folder = training(tmp_path / "r")
     begin(folder, host="node17")
     view = look(folder)
-    assert (view.state, view.reason) == ("training", "on node17, which this machine sees no lock of")
+    assert (view.state, view.reason) == ("training", "on node17, whose lock this machine does not see")
     assert look(folder, MIN_SILENCE_S + 1).state == "killed"
     begin(folder, host=platform.node())
     assert look(folder).state == "killed"
@@ -129,6 +145,9 @@ def test_a_finished_run_shows_its_summary(tmp_path: Path):
     folder = finish(training(tmp_path / "r"))
     view = look(folder)
     assert (view.state, view.total_s, view.scores, view.step) == ("finished", 61.0, {"accuracy": 0.9}, 100)
+    assert (view.scored_at, view.metric) == (None, None)
+    view = look(finish(folder, kept_step=40, best={"step": 40, "metric": "accuracy", "value": 0.9}))
+    assert (view.scored_at, view.metric, view.best, view.best_step) == (40, "accuracy", 0.9, 40)
 
 
 def test_the_rank_whose_own_work_takes_longer_lags(tmp_path: Path):
@@ -154,7 +173,7 @@ def test_ranks_that_share_their_data_count_once(tmp_path: Path):
     assert look(folder).samples_per_s == pytest.approx(40)
 
 
-def test_a_folder_that_vanishes_and_comes_back(tmp_path: Path):
+def test_a_folder_that_is_deleted_and_created_again(tmp_path: Path):
     folder = training(tmp_path / "r")
     watch = RunWatch(folder)
     assert watch.look(NOW).step == 10
@@ -169,7 +188,7 @@ def test_a_folder_that_vanishes_and_comes_back(tmp_path: Path):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", '{"sessions": 3}', '{"sessions": [4], "plan": {"num_steps": "x"}}', '{"plan": []}']
 )
-def test_a_damaged_record_is_shown_as_far_as_it_goes(tmp_path: Path, text: str):
+def test_the_readable_part_of_a_damaged_record_is_shown(tmp_path: Path, text: str):
     folder = training(tmp_path / "r")
     (folder / RUN_FILE).write_text(text)
     log(folder, {"event": "step", "step": "ten"}, {"event": "step", "step": 11, "phases_ms": 3, "wall_ms": "x"})

@@ -10,7 +10,7 @@ from watched import NOW
 
 from paratune.watch.board import BoardView
 from paratune.watch.screen import Screen, sparkline
-from paratune.watch.state import CellView, RankView, RunView, SweepView
+from paratune.watch.state import BestSoFar, CellView, RankView, RunView, SweepView
 
 RUN = RunView(
     name="imdb-ddp",
@@ -61,11 +61,20 @@ def test_a_run_in_full():
         "loss 0.25 █▃▁   learning rate 5e-05   12,345 tokens/s   96.4 samples/s",
         "get batch 2.0%   forward 30.0%   backward 60.0%   optimizer 5.0%   other 3.0%",
         "memory 1 GiB   rank 1 1.5 GiB",
-        "rank 1 lags: its own work takes 34.0% longer than the others'",
+        "rank 1 is a straggler: its own work takes 34.0% longer than the others'",
         "validation at step 40:   accuracy 0.9   f1_macro 0.8",
     ):
         assert words in text
     assert "f1 0.8" not in text
+
+
+def test_the_metric_that_selects_is_shown_first_with_its_best_value():
+    run = replace(RUN, metric="f1", best=0.85, best_step=20, scores={"accuracy": 0.9, "f1": 0.8, "f1_macro": 0.82})
+    text = "\n".join(drawn(board(run)))
+    assert "validation at step 40:   f1 0.8   accuracy 0.9   f1_macro 0.82   best f1 so far 0.85 at step 20" in text
+    finished = "\n".join(drawn(board(replace(run, state="finished", total_s=1.0))))
+    assert "validation at kept step 40:   f1 0.8   accuracy 0.9   f1_macro 0.82" in finished
+    assert "training loss at the last step 0.25" in finished
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
@@ -108,11 +117,11 @@ def test_a_terminal_without_blocks_gets_ascii():
     assert "########------------------------" in text
 
 
-def test_nothing_runs():
+def test_no_run_is_running():
     assert drawn(board())[1] == "nothing is running below runs"
 
 
-def test_a_matrix_shows_what_needs_a_look_first():
+def test_a_matrix_shows_problems_first():
     done = tuple(CellView(f"done{number}", "finished", seconds=60.0) for number in range(40))
     cells = (*done, CellView("bad", "failed", "the loss is nan\ntry less"), CellView("now", "training", run=RUN))
     lines = drawn(board(sweeps=(SweepView("table6", "runs/table6", True, cells, 600.0),)))
@@ -137,6 +146,44 @@ def test_a_sparkline_of_more_values_than_blocks_averages():
     assert len(sparkline([float(number) for number in range(1001)], 24)) == 24
 
 
-def test_a_killed_run_says_when_it_was_last_heard_of(tmp_path: Path):
-    view = BoardView(NOW + 90, (replace(RUN, state="killed", reason="no process runs it"),), ())
+def test_a_killed_run_has_the_time_of_its_last_event(tmp_path: Path):
+    view = BoardView(NOW + 90, (replace(RUN, state="killed", reason="no process trains it"),), ())
     assert any("1 min 30 s ago" in line for line in drawn(view))
+
+
+def matrix_of(num_finished: int, num_waiting: int, *running: str) -> SweepView:
+    done = tuple(CellView(f"done{at}", "finished", seconds=60.0, score=0.5) for at in range(num_finished))
+    todo = tuple(CellView(f"todo{at}", "waiting") for at in range(num_waiting))
+    now = tuple(CellView(name, "training", run=replace(RUN, name=name)) for name in running)
+    best = BestSoFar("accuracy", "strategy ddp, learning_rate 0.001", 0.8125, 2, 3)
+    return SweepView("table6", "runs/table6", True, (*done, CellView("bad", "failed", "why"), *now, *todo), 600.0,
+                     best=(best,))  # fmt: skip
+
+
+@pytest.mark.parametrize("num_running", [1, 8])
+def test_a_matrix_fills_80_columns_and_24_lines(num_running: int):
+    sweep = matrix_of(18, 8, *(f"now{at}" for at in range(num_running)))
+    lines = drawn(board(sweeps=(sweep,)), 80, 24)
+    text = "\n".join(lines)
+    assert 20 <= len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert "best accuracy so far 0.8125   strategy ddp, learning_rate 0.001" in text
+    assert "mean of 2 of 3 runs" in text
+    assert "■" * 18 + "✗" + "▶" * num_running + "·" * 8 in text
+    assert sum("step 50 of 200" in line for line in lines) == num_running
+    assert sum("1 min 15 s left" in line for line in lines) == num_running
+    assert next(line for line in lines if line.startswith("  bad ")).split() == ["bad", "failed", "why"]
+    assert lines[-1] == "Ctrl-C"
+
+
+def test_two_matrices_share_a_terminal_and_a_terminal_without_unicode_has_ascii_signs():
+    sweeps = (matrix_of(30, 5, "first"), replace(matrix_of(30, 5, "second"), name="table7"))
+    lines = drawn(board(sweeps=sweeps), 80, 24, encoding="ascii")
+    assert len(lines) <= 24
+    assert sum("#" * 30 + "x>....." in line for line in lines) == 2
+
+
+@pytest.mark.parametrize("height", range(4, 30))
+def test_a_matrix_never_exceeds_the_terminal(height: int):
+    lines = drawn(board(RUN, sweeps=(matrix_of(100, 100, "a", "b"), matrix_of(3, 3))), 80, height)
+    assert len(lines) <= height

@@ -15,7 +15,7 @@ def steps(events: list[dict]) -> list[int]:
     return [event["step"] for event in events]
 
 
-def test_each_look_gives_what_was_added_and_a_torn_line_when_it_is_whole(tmp_path: Path):
+def test_read_returns_new_events_and_incomplete_lines_once_complete(tmp_path: Path):
     path = tmp_path / "events"
     log = EventTail(path)
     assert log.read() == ([], False)
@@ -51,7 +51,7 @@ def test_a_shorter_or_replaced_file_is_read_from_its_beginning(tmp_path: Path):
     assert log.read() == ([], True)
 
 
-def test_what_is_no_event_is_counted_and_passed_over(tmp_path: Path):
+def test_lines_that_are_not_events_are_counted_and_skipped(tmp_path: Path):
     path = tmp_path / "events"
     path.write_bytes(
         line(1).encode() + b'\xff\n{"step": 2}\n[1]\n3\n{"event": 4}\n' + b"[" * 100_000 + b"\n" + line(5).encode()

@@ -1,1 +1,1 @@
-"""Whether a configuration can run: the rules, the reasons that they give, and the words for each surface."""
+"""Decides whether a configuration can run: rules, the reasons that they return, and messages for each command."""

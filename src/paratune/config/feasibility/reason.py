@@ -1,4 +1,4 @@
-"""A reason why a run is not possible: a stable code, the options that it is about, and the facts."""
+"""`Reason`, why a run is not possible: a stable code, the options that cause it, and facts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reason:
-    """One reason; `words.text` makes a sentence of it."""
+    """Why a run is not possible; `words.text` returns the message."""
 
     code: str
-    """Stable, by subject: `strategy.too_few_ranks`."""
+    """Stable name, such as `strategy.too_few_ranks`."""
     keys: tuple[str, ...]
-    """Dotted options that it is about, the one to change first."""
+    """Dotted options that cause it, the one to change first."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Names and numbers of the sentence."""
+    """Values of the message by name."""

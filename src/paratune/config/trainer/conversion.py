@@ -1,4 +1,4 @@
-"""What a conversion made: values with where they come from, and what became of every other key."""
+"""Result of a conversion: a configuration with the origin of each value, and a list of all other keys."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,29 +8,29 @@ from paratune.config.plain import one_line, yaml_lines
 
 _SECTIONS = (
     *("run", "task", "data", "model", "train", "batch", "evaluate", "checkpoint", "strategy", "precision", "device"),
-    "measure",
+    *("measure", "trackers"),
 )
 
 
 FILL_IN = "FILL IN"
-"""Before what a file of the Trainer's settings never says."""
+"""Marks a value that settings of the Trainer do not contain."""
 DECIDE = "DECIDE"
-"""Before a value that stands for one without an equal."""
+"""Marks a value that replaces a setting without an equivalent."""
 
 
 @dataclass(frozen=True)
-class Left:
-    """A key without an equal here."""
+class UnmappedKey:
+    """A key without an equivalent in paratune."""
 
     key: str
     value: Any
     why: str
     changes: bool | None
-    """Whether the experiment is another one without it; None where that cannot be told."""
+    """Whether the experiment is different without it; None where that is unknown."""
 
     @property
-    def said(self) -> str:
-        """The key, its value and the reason in a line."""
+    def line(self) -> str:
+        """The key, its value and the reason."""
         shown = one_line(self.value)
         short = shown if len(shown) <= 60 else f"{shown[:56]} ..."
         return plain(f"{'[changes the experiment] ' if self.changes else ''}{self.key}: {short}: {self.why}")
@@ -38,52 +38,53 @@ class Left:
 
 @dataclass
 class Conversion:
-    """A configuration, and what became of each key."""
+    """A configuration, and a list of the keys that are not in it."""
 
     values: dict[str, Any] = field(default_factory=dict)
     """By dotted key."""
     comments: dict[str, str] = field(default_factory=dict)
-    """Where each value comes from, by dotted key."""
-    decide: list[Left] = field(default_factory=list)
-    """What needs a decision: a value was written that may not be meant."""
-    no_equal: list[Left] = field(default_factory=list)
-    not_known: list[Left] = field(default_factory=list)
+    """Origin of each value, by dotted key."""
+    decide: list[UnmappedKey] = field(default_factory=list)
+    """Keys for which the user must decide: the written value may be wrong."""
+    no_equal: list[UnmappedKey] = field(default_factory=list)
+    """Keys without an equivalent."""
+    not_known: list[UnmappedKey] = field(default_factory=list)
     """Keys that TrainingArguments never had."""
     ignored: list[str] = field(default_factory=list)
-    """Keys without an equal at values that ask for nothing."""
+    """Keys without an equivalent that have their default."""
     used: list[str] = field(default_factory=list)
     """Keys of the file that became options."""
 
     def put(self, key: str, value: Any, comment: str) -> None:
-        """Write an option, with where its value comes from."""
+        """Write an option with its origin."""
         self.values[key] = value
         self.comments[key] = comment
 
     def to_decide(self, key: str, value: Any, why: str, *, changes: bool) -> None:
-        """Note a key for which a value was written that may not be meant."""
-        self.decide.append(Left(key, value, why, changes))
+        """Add a key for which the written value may be wrong."""
+        self.decide.append(UnmappedKey(key, value, why, changes))
 
     def groups(self) -> list[tuple[str, list[str]]]:
-        """Return the groups of keys that need a look, those that have any: a title, and a line of each key."""
+        """Return the keys that the user must check, in groups that are not empty: a title, and a line for each key."""
         groups = (
-            ("to decide (a value was written that may not be meant)", self.decide),
+            ("to decide (the written value may be wrong)", self.decide),
             ("not known (left out; the Trainer has no such key)", self.not_known),
-            ("without an equal here", self.no_equal),
+            ("without an equivalent in paratune", self.no_equal),
         )
-        return [(title, [each.said for each in left]) for title, left in groups if left]
+        return [(title, [entry.line for entry in entries]) for title, entries in groups if entries]
 
     def text(self, source: str) -> str:
-        """Return the file: comments that name what has no equal, and every value with where it comes from."""
+        """Return the file: comments with the keys that have no equivalent, and all values with their origins."""
         nested: dict[str, Any] = {}
         for section in _SECTIONS:
             for key in self.values:
                 if key == section or key.startswith(f"{section}."):
                     _put_in(nested, key, self.values[key])
         lines = [
-            f"# From {plain(source)}, the settings of a Hugging Face Trainer; behind each value where it comes from."
+            f"# Converted from {plain(source)}, settings of a Hugging Face Trainer; comments have the origin of values."
         ]
-        for title, left in self.groups():
-            lines += [f"# {title[0].upper()}{title[1:]}:", *(f"#   {each}" for each in left)]
+        for title, keys in self.groups():
+            lines += [f"# {title[0].upper()}{title[1:]}:", *(f"#   {line}" for line in keys)]
         return "\n".join([*lines, *yaml_lines(nested, lambda key: plain(self.comments[key]))]) + "\n"
 
 

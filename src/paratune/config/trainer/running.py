@@ -1,4 +1,4 @@
-"""The settings of a Trainer that say how a run goes: evaluation, checkpoints, strategy, precision and logging."""
+"""Converts settings of a Trainer for evaluation, checkpoints, strategy, precision and logs."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from paratune.config.trainer.conversion import DECIDE, FILL_IN, Conversion
 from paratune.config.trainer.settings import Settings
 
 _SHARDS = {"full_shard": "zero3", "shard_grad_op": "zero2", "hybrid_shard": "hsdp", "no_shard": "ddp"}
-"""What FSDP's strategies are here."""
+"""Strategies for those of FSDP."""
 _STAGES = (0, 1, 2, 3)
 
 
 def write(settings: Settings, kind: str, out: Conversion) -> None:
-    """Write all of it; `kind` is that of the task."""
+    """Write all of these sections; `kind` is that of the task."""
     _evaluate(settings, kind, out)
     _checkpoint(settings, out)
     _strategy(settings, out)
@@ -41,7 +41,7 @@ def _evaluate(settings: Settings, kind: str, out: Conversion) -> None:
 
 
 def _best(settings: Settings, kind: str, out: Conversion) -> None:
-    """Write the metric by which the best model is kept."""
+    """Write the metric that selects the kept model."""
     given = settings.text("metric_for_best_model")
     name, known = (given or "loss").removeprefix("eval_"), METRICS[kind]
     if name in known:
@@ -51,18 +51,18 @@ def _best(settings: Settings, kind: str, out: Conversion) -> None:
         why = f"{kind} has {', '.join(known)}; loss is written"
         out.to_decide("metric_for_best_model", given, why, changes=True)
         out.put("evaluate.best", "loss", f"{DECIDE}: metric_for_best_model is {given}")
-        return  # which end the Trainer kept says nothing of the loss
-    # Without it the Trainer takes the larger value for the better one unless the name ends in "loss".
+        return  # the direction in the Trainer is not that of the loss
+    # Without greater_is_better, larger values are better in the Trainer unless the name ends in "loss".
     greater = settings.value("greater_is_better")
     greater = not name.endswith("loss") if greater is None else bool(greater)
     if greater == (name in LOWER_IS_BETTER):
         better = "smaller" if greater else "larger"
-        why = f"the {better} {name} is taken for the better here; the Trainer kept the other end"
+        why = f"the {better} {name} is better here; the Trainer kept the model with the opposite"
         out.to_decide("greater_is_better", settings.value("greater_is_better"), why, changes=True)
 
 
 def _patience(settings: Settings, kind: str, word: str, out: Conversion) -> None:
-    """Write when to stop early, which is by the metric of the best model; `word` is when to evaluate."""
+    """Write early stopping, which uses the metric of the best model; `word` is when to evaluate."""
     patience, least = settings.whole("early_stopping_patience"), settings.number("early_stopping_threshold")
     if patience is None:
         if least:
@@ -88,7 +88,7 @@ def _patience(settings: Settings, kind: str, word: str, out: Conversion) -> None
 def _checkpoint(settings: Settings, out: Conversion) -> None:
     word = settings.word("save_strategy") or "steps"
     if word == "best":
-        why = "checkpoints are for going on, and are written each epoch; evaluate.best keeps the best model"
+        why = "checkpoints are for a resume, and are written each epoch; evaluate.best keeps the best model"
         out.to_decide("save_strategy", word, why, changes=False)
         word = "epoch"
     if word not in ("no", "steps", "epoch"):
@@ -101,7 +101,7 @@ def _checkpoint(settings: Settings, out: Conversion) -> None:
 
 
 def _when(section: str, word: str, strategy: str, key: str, settings: Settings, out: Conversion) -> None:
-    """Write when to evaluate or to save; `key` holds the steps between two times."""
+    """Write when to evaluate or to save; `key` has the steps between two evaluations or checkpoints."""
     if word != "steps":
         out.put(f"{section}.every", {"no": "never"}.get(word, word), settings.origin(strategy))
         return
@@ -113,7 +113,7 @@ def _when(section: str, word: str, strategy: str, key: str, settings: Settings, 
         return
     out.put(f"{section}.every", "steps", settings.origin(strategy))
     last = settings.whole("max_steps") or -1
-    if 0 < last < steps:  # the Trainer comes to none of them
+    if 0 < last < steps:  # the Trainer ends before the first one
         out.put(f"{section}.steps", last, f"{settings.origin(key)}: {int(steps)}, above max_steps; once, at the end")
         return
     out.put(f"{section}.steps", int(steps), settings.origin(key))
@@ -138,36 +138,36 @@ def _strategy(settings: Settings, out: Conversion) -> None:
         why = f"of ddp, and {out.values['strategy.kind']} is written"
         out.to_decide("ddp_find_unused_parameters", unused, why, changes=False)
     if "strategy.kind" not in out.values:
-        said = "the file does not contain the number of devices; on several: ddp, and --nproc or torchrun"
-        out.put("strategy.kind", "single", said)
+        origin = "the file does not contain the number of devices; on several: ddp, and --nproc or torchrun"
+        out.put("strategy.kind", "single", origin)
 
 
-def _fsdp(found: Any, options: Any, out: Conversion) -> None:
-    words = [str(word) for word in found] if isinstance(found, list) else str(found).lower().split()
-    kind = "zero3" if found is True else next((_SHARDS[word] for word in words if word in _SHARDS), None)
+def _fsdp(fsdp: Any, options: Any, out: Conversion) -> None:
+    words = [str(word) for word in fsdp] if isinstance(fsdp, list) else str(fsdp).lower().split()
+    kind = "zero3" if fsdp is True else next((_SHARDS[word] for word in words if word in _SHARDS), None)
     if kind is None:
-        out.to_decide("fsdp", found, f"of {', '.join(_SHARDS)}; strategy: single is written", changes=False)
+        out.to_decide("fsdp", fsdp, f"of {', '.join(_SHARDS)}; strategy: single is written", changes=False)
         return
-    out.put("strategy.kind", kind, f"fsdp: {one_line(found)}")
+    out.put("strategy.kind", kind, f"fsdp: {one_line(fsdp)}")
     if "offload" in words and kind != "ddp":
-        out.put("strategy.cpu_offload", True, f"fsdp: {one_line(found)}")
+        out.put("strategy.cpu_offload", True, f"fsdp: {one_line(fsdp)}")
     if options:
         why = "blocks are found and sharded without it; see docs/explanation/strategies.md"
         out.to_decide("fsdp_config", options, why, changes=False)
 
 
 def _half(settings: Settings) -> list[str]:
-    """Return the precisions of 16 bits that are asked for."""
+    """Return the 16-bit precisions that are on."""
     return [name for name in ("fp16", "bf16") if settings.switch(name)]
 
 
-def _deepspeed(found: Any, half: str | None, out: Conversion) -> None:
-    """Write the stage, limits that are numbers, and DeepSpeed's own mode of 16 bits.
+def _deepspeed(deepspeed: Any, half: str | None, out: Conversion) -> None:
+    """Write the stage, limits that are numbers, and DeepSpeed's 16-bit mode.
 
-    Trainer and Accelerate turn that mode on with `fp16` and `bf16`, and do not use autocast: accelerate 1.15,
+    With `fp16` and `bf16` Trainer and Accelerate use that mode and not autocast: accelerate 1.15,
     utils/dataclasses.py, `DeepSpeedPlugin.set_mixed_precision`.
     """
-    zero = found.get("zero_optimization") if isinstance(found, dict) else None
+    zero = deepspeed.get("zero_optimization") if isinstance(deepspeed, dict) else None
     stage = zero.get("stage") if isinstance(zero, dict) else None
     out.put("strategy.kind", "deepspeed", "deepspeed")
     if isinstance(zero, dict) and type(stage) is int and stage in _STAGES:
@@ -179,9 +179,9 @@ def _deepspeed(found: Any, half: str | None, out: Conversion) -> None:
                 out.put(f"strategy.{name}", int(value), f"deepspeed: zero_optimization.{key}")
     if half and stage != 0:
         out.put("strategy.param_dtype", half, f"{half}, which is DeepSpeed's own mode under deepspeed")
-    what = "its other options are" if stage in _STAGES else "its stage is in a separate file or missing, and"
-    why = f"{what} not taken over; see strategy in docs/explanation/strategies.md"
-    out.to_decide("deepspeed", found if isinstance(found, str) else "{...}", why, changes=False)
+    missing = "its other options are" if stage in _STAGES else "its stage is in a separate file or missing, and is"
+    why = f"{missing} not converted; see strategy in docs/explanation/strategies.md"
+    out.to_decide("deepspeed", deepspeed if isinstance(deepspeed, str) else "{...}", why, changes=False)
 
 
 def _machine(settings: Settings, out: Conversion) -> None:
@@ -198,5 +198,5 @@ def _machine(settings: Settings, out: Conversion) -> None:
         if factor := settings.whole("dataloader_prefetch_factor"):
             out.put("data.prefetch_factor", factor, "dataloader_prefetch_factor")
     every = settings.number("logging_steps")
-    if "logging_steps" in settings.found and settings.word("logging_strategy") == "steps" and every and every >= 1:
+    if "logging_steps" in settings.values and settings.word("logging_strategy") == "steps" and every and every >= 1:
         out.put("measure.log_every", int(every), "logging_steps; the record holds every step")

@@ -1,4 +1,4 @@
-"""The settings of a Trainer as they were read: a JSON file, and its values by type."""
+"""Reads the settings of a Trainer from a JSON file, with checks of types."""
 
 import json
 import re
@@ -18,30 +18,30 @@ def read_settings(path: Path) -> dict[str, Any]:
     """Read the file.
 
     Raises:
-        ConfigError: It is absent, a pickle, not JSON, not a mapping, or has keys twice.
+        ConfigError: It is missing, a pickle, not JSON, not a mapping, or has duplicate keys.
     """
     if path.is_file() and _is_pickle(path):
         raise ConfigError(
-            f"{path} is a pickle: reading it would run the code in it. Have the script that made it write JSON "
+            f"{path} is a pickle: reading it would run the code in it. Let the script that wrote it write JSON "
             f"instead: open('training_args.json', 'w').write(trainer.args.to_json_string())",
             code="trainer.pickle",
             path=path,
         )
     try:
-        found = json.loads(read_text(path), object_pairs_hook=_pairs)
+        settings = json.loads(read_text(path), object_pairs_hook=_pairs)
     except (ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"{path} is not JSON: {error}", code="trainer.settings_unreadable", path=path) from error
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise ConfigError(
-            f"{path} holds {describe_value(found)}; the settings of a Trainer are a mapping",
+            f"{path} holds {describe_value(settings)}; the settings of a Trainer are a mapping",
             code="trainer.settings_unreadable",
             path=path,
         )
-    if not found:
+    if not settings:
         raise ConfigError(f"{path} holds no settings", code="trainer.settings_unreadable", path=path)
-    return found
+    return settings
 
 
 def _is_pickle(path: Path) -> bool:
@@ -51,43 +51,43 @@ def _is_pickle(path: Path) -> bool:
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in mapping:
             raise ValueError(f"{key} is given twice")
-        found[key] = value
-    return found
+        mapping[key] = value
+    return mapping
 
 
 class Settings:
-    """The keys of a file under their present names; what is wrong with a value is noted when it is asked for."""
+    """The keys of a file with their present names; reading a wrong value adds a problem."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.problems: list[str] = []
-        self._said: dict[str, str] = {}
-        """The name of a key in the file, where that is an older one."""
-        self.found = self._renamed(given)
+        self._names: dict[str, str] = {}
+        """Name in the file by present name."""
+        self.values = self._renamed(given)
 
     def _renamed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        renamed: dict[str, Any] = {}
         for key, value in settings.items():
             name = RENAMED.get(key, key)
-            if name in found and value in (None, False):
+            if name in renamed and value in (None, False):
                 continue
-            if name in found and found[name] not in (None, False) and found[name] != value:
+            if name in renamed and renamed[name] not in (None, False) and renamed[name] != value:
                 self.problems.append(f"{key} is an older name of {name}, and both are given; keep one")
-            found[name] = value
-            self._said[name] = key
-        return found
+            renamed[name] = value
+            self._names[name] = key
+        return renamed
 
-    def said(self, key: str) -> str:
-        """Return the name of a key in the file."""
-        return self._said.get(key, key)
+    def name_in_file(self, key: str) -> str:
+        """Return the name of a key in the file, which may be an older name."""
+        return self._names.get(key, key)
 
     def number(self, key: str) -> float | None:
         """Return a number, None where it is null or wrong."""
         value = self.value(key)
-        if isinstance(value, str):  # 5e-5 is text to some writers; TrainingArguments takes it too
+        if isinstance(value, str):  # some programs write 5e-5 as text; TrainingArguments accepts it too
             with suppress(ValueError):
                 value = float(value)
         if value is None:
@@ -115,7 +115,7 @@ class Settings:
         return False
 
     def word(self, key: str) -> str | None:
-        """Return a word of a closed list, in lower case."""
+        """Return one of several allowed words, in lower case."""
         value = self.value(key)
         if value is None or isinstance(value, str):
             # Older versions wrote the name of the enumeration: SchedulerType.LINEAR.
@@ -124,11 +124,11 @@ class Settings:
         return None
 
     def value(self, key: str) -> Any:
-        """Return the value of a key that has an equal here, or what TrainingArguments holds without it."""
-        return self.found.get(key, MAPPED[key])
+        """Return the value of a key in `MAPPED`, or the default of TrainingArguments."""
+        return self.values.get(key, MAPPED[key])
 
     def text(self, key: str) -> str | None:
-        """Return a text as it is."""
+        """Return a text, unchanged."""
         value = self.value(key)
         if value is None or isinstance(value, str):
             return value or None
@@ -136,6 +136,6 @@ class Settings:
         return None
 
     def origin(self, *keys: str) -> str:
-        """Return where a value comes from: the keys of the file, or the default of TrainingArguments."""
-        said = [self.said(key) for key in keys if key in self.found]
-        return ", ".join(said) or f"default of TrainingArguments ({keys[0]})"
+        """Return the origin of a value: the keys of the file, or the default of TrainingArguments."""
+        names = [self.name_in_file(key) for key in keys if key in self.values]
+        return ", ".join(names) or f"default of TrainingArguments ({keys[0]})"

@@ -1,1 +1,1 @@
-"""The fourth stage: what of the documents is kept, and with what changed in them. A chain of steps."""
+"""The stage `clean`: a chain of steps that drop or change documents."""

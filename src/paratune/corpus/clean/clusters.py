@@ -1,6 +1,6 @@
-"""Clusters of documents from pairs, by union-find in a file: of each document the first one of its cluster.
+"""Computes clusters of documents from pairs with union-find in a file.
 
-The parents of the forest lie in the file and not in memory: 8 bytes a document, 0 where it is its own.
+The file has 8 bytes for the parent of each document, 0 for a root.
 
 Source: Tarjan and van Leeuwen, Worst-case analysis of set union algorithms, JACM 1984 (path halving).
 """
@@ -20,29 +20,28 @@ ROOTS_AT_ONCE = 1 << 16
 
 
 def write_roots(path: Path, num_documents: int, pairs: Iterable[tuple[int, int]]) -> None:
-    """Write the first document of the cluster of each document, whole or not at all.
+    """Write the first document of the cluster of each document; the file is complete or absent.
 
     Args:
-        path: The file.
-        num_documents: Of the corpus; they are numbered from 0.
-        pairs: Documents that belong together, in any order.
+        num_documents: Number of documents in the corpus, counted from 0.
+        pairs: Pairs of documents in the same cluster, in any order.
 
     Raises:
-        CheckpointError: It cannot be written.
+        CheckpointError: The file is not writable.
     """
     with writing(path=path), replace_file(path) as temporary, temporary.open("w+b", buffering=0) as file:
         file.truncate(8 * num_documents)
         forest = _Forest(file.fileno())
-        for one, other in pairs:
-            forest.join(one, other)
+        for first, second in pairs:
+            forest.join(first, second)
         forest.flatten(num_documents)
 
 
 def read_roots(path: Path, start: int, count: int) -> list[int]:
-    """Return the first documents of the clusters of so many documents.
+    """Return the first document of the cluster of each of `count` documents from `start`.
 
     Raises:
-        CheckpointError: The file cannot be read.
+        CheckpointError: The file is unreadable.
     """
     with os_error_as(
         CheckpointError, f"{path} cannot be read", f"delete {path.parent}", code="corpus.damaged", path=path
@@ -53,7 +52,7 @@ def read_roots(path: Path, start: int, count: int) -> list[int]:
 
 
 class _Forest:
-    """A parent for each document, never a later one: the root of a tree is its first."""
+    """A parent for each document, always an earlier one: the root of a tree is its first document."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -73,13 +72,13 @@ class _Forest:
             document = above
         return document
 
-    def join(self, one: int, other: int) -> None:
-        first, second = sorted((self.root(one), self.root(other)))
+    def join(self, document: int, other: int) -> None:
+        first, second = sorted((self.root(document), self.root(other)))
         if first != second:
             self._set(second, first)
 
     def flatten(self, num_documents: int) -> None:
-        """Make the root of each document its parent; parents come first, and theirs are roots already."""
+        """Make the root of each document its parent; the parents of earlier documents are roots already."""
         for start in range(0, num_documents, ROOTS_AT_ONCE):
             size = min(ROOTS_AT_ONCE, num_documents - start)
             parents = np.frombuffer(os.pread(self._handle, 8 * size, 8 * start), "<u8")

@@ -1,4 +1,4 @@
-"""Texts of evaluation sets, from files: Parquet, CSV, TSV, JSON lines, JSON as SQuAD has it, or a text a line."""
+"""Reads texts of evaluation sets from Parquet, CSV, TSV, JSON lines, SQuAD's JSON, or lines of text files."""
 
 import gzip
 import json
@@ -15,28 +15,28 @@ from paratune.errors import DataError, did_you_mean
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SQUAD_COLUMNS = ("title", "context", "question", "answers")
-"""What a .json file in the layout of SQuAD has, called as the columns of its tables are."""
+"""Texts in SQuAD's JSON, with the names of the columns in its tables."""
 KINDS = (".parquet", *DELIMITERS, ".jsonl", ".ndjson", ".json", ".txt")
-"""Kinds of files; all but Parquet also .gz."""
+"""File formats; all but Parquet also as .gz."""
 
 
 def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
-    """Yield the texts of some columns of a file, row by row; of a .txt file its lines. Cells without text have none.
+    """Yield the texts in some columns of a file, row by row, or the lines of a .txt file.
 
     Raises:
-        DataError: It cannot be read, is of another kind, or lacks a column.
+        DataError: The file is unreadable, has another format, or lacks a column.
     """
     kind = Path(path.name.removesuffix(".gz")).suffix.lower()
     if kind not in KINDS or path.name.endswith(".parquet.gz"):
         raise DataError(
-            f"{path}: {kind or 'no suffix'} is not a kind of file that can be read ({', '.join(KINDS)})",
+            f"{path}: {kind or 'no suffix'} is not a supported format ({', '.join(KINDS)})",
             code="data.format",
             path=path,
         )
     if (kind == ".txt") == bool(columns):
-        what = "has no columns; name none" if columns else "has columns; name those that hold texts"
+        problem = "has no columns; leave columns out" if columns else "needs columns; name those with texts"
         raise DataError(
-            f"{path}: a {kind} file {what} (clean.decontaminate.sets.columns)",
+            f"{path}: a {kind} file {problem} (clean.decontaminate.sets.columns)",
             code="data.columns_unfit",
             path=path,
             kind=kind,
@@ -61,27 +61,27 @@ def _lines(path: Path, _: str, __: Sequence[str]) -> Iterator[str]:
 
 
 def _squad(path: Path, _: str, columns: Sequence[str]) -> Iterator[str]:
-    """Yield the texts of a file in the layout of SQuAD: articles of paragraphs of questions, each text once."""
+    """Yield the texts of a file in SQuAD's layout, each text once."""
     _refuse_missing(path, columns, SQUAD_COLUMNS)
     with _opened(path) as file:
-        found = json.load(file)
+        content = json.load(file)
     try:
         articles = [
-            (article.get("title"), [(each["context"], each["qas"]) for each in article["paragraphs"]])
-            for article in found["data"]
+            (article.get("title"), [(paragraph["context"], paragraph["qas"]) for paragraph in article["paragraphs"]])
+            for article in content["data"]
         ]
         for title, paragraphs in articles:
             yield from _texts(title) if "title" in columns else ()
             for context, questions in paragraphs:
                 yield from _texts(context) if "context" in columns else ()
-                for each in questions:
-                    yield from _texts(each["question"]) if "question" in columns else ()
-                    answers = [answer["text"] for answer in each.get("answers", ())]
+                for question in questions:
+                    yield from _texts(question["question"]) if "question" in columns else ()
+                    answers = [answer["text"] for answer in question.get("answers", ())]
                     yield from _texts(answers) if "answers" in columns else ()
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
-            f"{path} is no JSON in the layout of SQuAD (data, paragraphs, context, qas, question); write it with an "
-            "object a line as .jsonl, and name its columns",
+            f"{path} is not JSON in SQuAD's layout (data, paragraphs, context, qas, question); convert it to .jsonl "
+            "with an object per line, and name its columns",
             code="data.columns_unfit",
             path=path,
         ) from error
@@ -120,9 +120,9 @@ def _batches(path: Path, kind: str, columns: Sequence[str]) -> Iterator[Any]:
 
 
 def _texts(cell: Any) -> Iterator[str]:
-    """Yield the texts of a cell: itself, or those of a list."""
+    """Yield the text of a cell, or the texts of its list."""
     if isinstance(cell, str):
         yield cell
     elif isinstance(cell, list):
-        for each in cell:
-            yield from _texts(each)
+        for item in cell:
+            yield from _texts(item)

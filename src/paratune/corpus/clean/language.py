@@ -1,6 +1,6 @@
-"""In which language a document is, by py3langid; those in other languages are dropped.
+"""The step `language`: identifies the language of documents with py3langid and drops those in other languages.
 
-The probability is that of py3langid: its naive Bayes over byte n-grams, tempered by the square root of their number.
+The probability is that of py3langid: naive Bayes over byte n-grams, tempered by the square root of their number.
 """
 
 from collections.abc import Iterator
@@ -11,24 +11,24 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.settings import Language
-from paratune.corpus.clean.step import Document, Shard, lost, read_documents, run_documents
-from paratune.corpus.rows import Lost
+from paratune.corpus.clean.step import Document, drop, run_documents
+from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Corpus
+from paratune.corpus.shard import read_rows
 from paratune.errors import ConfigError, did_you_mean, require
 
-FORMAT = 1
-"""Of the rows: raised when the same input gives others than before."""
+FORMAT = 1  # version of the rows; increased when the same input gives other rows
 NUM_DIGITS = 4
-"""Of the probability, behind the point."""
+"""Decimal places of the probability."""
 MAX_CHARACTERS = 10_000
-"""Of the beginning of a document, which are looked at."""
+"""Characters at the start of a document that are read."""
 
 
 def run_language(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
-    """Run the step: documents with their language, without those in others.
+    """Run the step.
 
     Raises:
-        ConfigError: A language is not one that can be told.
+        ConfigError: A language is unknown.
         MissingDependency: py3langid is not installed.
     """
     options = corpus.clean.language
@@ -38,10 +38,10 @@ def run_language(corpus: Corpus, before: Path, folder: Path, workers: int, displ
 
 
 def check_languages(options: Language) -> None:
-    """Check that the languages can be told.
+    """Check that the languages are known.
 
     Raises:
-        ConfigError: One cannot.
+        ConfigError: A language is unknown.
         MissingDependency: py3langid is not installed.
     """
     known = _identifier().labels
@@ -55,25 +55,24 @@ def check_languages(options: Language) -> None:
             )
 
 
-def keep_languages(shard: Shard) -> Iterator[Document | Lost]:
-    """Yield the documents of a shard in one of the languages, and why others are not."""
-    options: Language = shard.options
-    # With one thread sums are taken in the same order, whatever the number of threads of this machine.
+def keep_languages(options: Language, path: Path) -> Iterator[Document | DroppedRow]:
+    """Yield the documents of a table that are in one of the languages, and drop the others."""
+    # With one thread the order of sums does not depend on the machine.
     with require("threadpoolctl", extra="corpus").threadpool_limits(limits=1, user_api="blas"):
-        for document in read_documents(shard.path):
-            language, score = language_of(document["text"])
+        for document in read_rows(path):
+            language, score = identify_language(document["text"])
             if language not in options.keep:
-                yield lost(document, "language", f"{language} {score}")
+                yield drop(document, "language", f"{language} {score}")
             elif score < options.min_score:
-                yield lost(document, "language unsure", f"{language} {score}")
+                yield drop(document, "language unsure", f"{language} {score}")
             else:
                 yield {**document, "language": language, "language_score": score}
 
 
-def language_of(text: str) -> tuple[str, float]:
+def identify_language(text: str) -> tuple[str, float]:
     """Return the ISO 639 code of the language of a text and its probability, from 0 to 1.
 
-    The probability of a few words is low, and that of none is 1 over the number of languages.
+    The probability of a short text is low; that of an empty one is 1 / number of languages.
     """
     language, score = _identifier().classify(text[:MAX_CHARACTERS])
     return language, round(score, NUM_DIGITS)

@@ -1,7 +1,7 @@
-"""Personal data in documents, masked: addresses of e-mail, telephone numbers, NIFs and IBANs become a token each.
+"""The step `personal`: replaces e-mail addresses, telephone numbers, NIFs and IBANs in documents by tokens.
 
-Telephone numbers are told by libphonenumber, NIFs and IBANs by their check digits (python-stdnum). What is written like
-one of them and is an amount, the number of a law or a part of an address on the web is left as it is.
+libphonenumber recognises telephone numbers; check digits (python-stdnum) recognise NIFs and IBANs. Similar amounts of
+money, numbers of laws and parts of web addresses are not changed.
 """
 
 import re
@@ -14,22 +14,22 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.settings import Personal
-from paratune.corpus.clean.step import Document, Shard, read_documents, run_documents, with_text
+from paratune.corpus.clean.step import Document, run_documents, with_text
 from paratune.corpus.settings import Corpus
+from paratune.corpus.shard import read_rows
 from paratune.errors import ConfigError, did_you_mean, require
 
-FORMAT = 5
-"""Of the rows: raised when the same input gives others than before."""
+FORMAT = 5  # version of the rows; increased when the same input gives other rows
 TOKENS = {"email": "<EMAIL>", "phone": "<PHONE>", "nif": "<NIF>", "iban": "<IBAN>"}
-"""What is written instead, by kind."""
+"""Token of each kind of data."""
 MIN_IBAN = 15
-"""Characters of the shortest, which is Norway's."""
+"""Characters of the shortest IBAN (Norway)."""
 _HEAD = 4
-"""Characters of an IBAN that stand for its country and its check."""
+"""Characters of an IBAN for country and check digits."""
 BEFORE, AFTER = 40, 12
-"""Characters around a number that are looked at."""
+"""Characters around a number that are read."""
 NO_MAX = 2**31
-"""Of numbers in a text that libphonenumber finds to be none, before it gives up."""
+"""Invalid candidates in a text after which libphonenumber stops: practically never."""
 
 _AT = r"(?:@|[ \t]{0,2}[\[(](?:at|arroba)[\])][ \t]{0,2})"
 _DOT = r"(?:\.|[ \t]{0,2}[\[(](?:dot|ponto)[\])][ \t]{0,2})"
@@ -40,24 +40,24 @@ _ORDINARY = (
     r"boi|vaca|gado|bezerr[oa]s?|novilh[oa]s?|gord[oa]s?|magr[oa]s?|médi[oa]s?|perfil|conta|twitter|instagram|"
     r"sinal|símbolo|carácter|caracter|caractere|tecla|letra|palavra)"
 )
-"""Words that stand before arroba where it is a weight (some 15 kg) or the sign, and after it where no name follows."""
+"""Words before "arroba" as a weight (15 kg) or as the sign, and after it where no name follows."""
 _NAMED = rf"(?!{_ORDINARY}(?![\w.%+-]))\w"
 _AT_IN_WORDS = rf"(?:{_AT}|[ \t]{{1,2}}arroba[ \t]{{1,2}})"
 _DOT_IN_WORDS = rf"(?:{_DOT}|[ \t]{{1,2}}(?:dot|ponto)[ \t]{{1,2}})"
 _IN_NAMES = r"[ \t]{1,2}(?:dot|ponto|underscore|underline|tra[cç]o|h[ií]fen)[ \t]{1,2}"
 _TOP = (
     r"(?:com|org|net|edu|gov|info|eu|pt|br|mz|cv|gw|st|tl|mo|es|fr|it|uk|ie|nl|be|lu|ch|us|ca|ar|cl|mx"
-    r"|(?:ao|de|me)(?![ \t]+\w))"  # which are words, too
+    r"|(?:ao|de|me)(?![ \t]+\w))"  # also words
 )
 _SIGN = re.compile(r"@|arroba|[\[(]at[\])]", re.I)
 _IN_WORDS = re.compile(r"arroba|[ \t](?:dot|ponto)[ \t]", re.I)
 _EMAIL_IN_WORDS = re.compile(
     rf"(?<![\w.%+-])(?:(?:\w|{_NAMED}[\w-]{{1,31}}){_IN_NAMES}){{0,3}}{_NAMED}[\w.%+-]{{0,63}}{_AT_IN_WORDS}(?={_NAMED})"
-    # A sentence that begins behind a period, without a space, is no domain.
+    # A sentence after a period without a space is not a domain.
     rf"(?:[\w-]{{1,63}}{_DOT_IN_WORDS}(?-i:(?<!\.)|(?![A-Z][a-z]))){{1,8}}{_TOP}(?!\w)",
     re.I,
 )
-"""Also with arroba and ponto as words without brackets, up to what ends an address: nome arroba sapo ponto pt."""
+"""Addresses with "arroba" and "ponto" as words: nome arroba sapo ponto pt."""
 _IBAN = re.compile(r"(?<!\w)[A-Z]{2}\d{2}(?:[ .-]?[A-Z0-9]){11,30}(?!\w)")
 _GROUPED = r"\d(?:[ .-]?\d){8}"
 _NIF_WORDS = r"(?:\bN\.?I\.?F\b|\bN\.?I\.?P\.?C\b|\bcontribuinte|identificação\s+fiscal|\bVAT\b|pessoa\s+colec?tiva)"
@@ -76,16 +76,16 @@ _GOES_ON = re.compile(r",\d|/(?:19|20)\d\d(?!\d)")
 _LINK = re.compile(r"(?:://|\bwww\.)\S*$")
 
 _SPACES = dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
-"""Non-breaking, thin and other spaces (Zs of Unicode): numbers are written with all of them."""
+"""Non-breaking, thin and other spaces (Unicode Zs), which occur in numbers."""
 
 Span = tuple[int, int]
 
 
 def run_personal(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
-    """Run the step: documents without personal data, with how much of it there was.
+    """Run the step; the column `num_masked` counts the replaced parts.
 
     Raises:
-        ConfigError: The region is not one that has telephone numbers.
+        ConfigError: The region is unknown.
         MissingDependency: phonenumbers or python-stdnum is not installed.
     """
     options = corpus.clean.personal
@@ -94,7 +94,7 @@ def run_personal(corpus: Corpus, before: Path, folder: Path, workers: int, displ
     if options.region not in regions:
         hint = did_you_mean(options.region, regions)
         raise ConfigError(
-            f"clean.personal.region: {options.region} is not known{hint}; two letters, as ISO 3166 has them",
+            f"clean.personal.region: {options.region} is not known{hint}; allowed: ISO 3166 codes of two letters",
             code="config.invalid_value",
             key="clean.personal.region",
             value=options.region,
@@ -104,10 +104,9 @@ def run_personal(corpus: Corpus, before: Path, folder: Path, workers: int, displ
     return run_documents(folder, before, mask_documents, options, settings, workers=workers, display=display)
 
 
-def mask_documents(shard: Shard) -> Iterator[Document]:
-    """Yield the documents of a shard with what is personal in text and title masked."""
-    options: Personal = shard.options
-    for document in read_documents(shard.path):
+def mask_documents(options: Personal, path: Path) -> Iterator[Document]:
+    """Yield the documents of a table with personal data in text and title masked."""
+    for document in read_rows(path):
         text, num_masked = mask(document["text"], options)
         if document["title"]:
             title, more = mask(document["title"], options)
@@ -116,26 +115,26 @@ def mask_documents(shard: Shard) -> Iterator[Document]:
 
 
 def mask(text: str, options: Personal) -> tuple[str, int]:
-    """Return a text with what is personal in it replaced by tokens, and how many there are."""
-    found: list[tuple[Span, str]] = []
+    """Return a text with personal data replaced by tokens, and the number of tokens."""
+    masked: list[tuple[Span, str]] = []
     spaced = text.translate(_SPACES)
     for kind, find in _FINDERS:
         if kind in options.kinds:
             for start, end in find(spaced, options):
-                at = bisect_left(found, ((start, end), ""))  # of spans in order, none of which touches another
-                if (at == 0 or found[at - 1][0][1] <= start) and (at == len(found) or end <= found[at][0][0]):
-                    found.insert(at, ((start, end), TOKENS[kind]))
+                at = bisect_left(masked, ((start, end), ""))  # spans are sorted and do not overlap
+                if (at == 0 or masked[at - 1][0][1] <= start) and (at == len(masked) or end <= masked[at][0][0]):
+                    masked.insert(at, ((start, end), TOKENS[kind]))
     pieces, position = [], 0
-    for (start, end), token in found:
+    for (start, end), token in masked:
         pieces += [text[position:start], token]
         position = end
-    return "".join([*pieces, text[position:]]), len(found)
+    return "".join([*pieces, text[position:]]), len(masked)
 
 
 def _emails(text: str, _: Personal) -> Iterator[Span]:
     if _SIGN.search(text) is None:
         return
-    # The second takes ten times as long.
+    # The second pattern takes ten times as long.
     patterns = [_EMAIL, _EMAIL_IN_WORDS] if _IN_WORDS.search(text) else [_EMAIL]
     spans = sorted(match.span() for pattern in patterns for match in pattern.finditer(text))
     begin = end = 0
@@ -151,20 +150,20 @@ def _ibans(text: str, _: Personal) -> Iterator[Span]:
     at = 0
     while (match := _IBAN.search(text, at)) is not None:
         end = _end_of_iban(text, *match.span())
-        # Where none begins, one may begin inside: "CP10 PT50 0002 ..." looks like one from its first letter on.
+        # A match that is not an IBAN may contain one: "CP10 PT50 0002 ..."
         at = match.start() + _HEAD if end is None else end
         if end is not None:
             yield match.start(), end
 
 
 def _end_of_iban(text: str, start: int, stop: int) -> int | None:
-    """Return where the longest IBAN ends that begins at `start`: words in capitals may follow. None if there is none.
+    """Return the end of the longest IBAN that starts at `start`, since capital words may follow it; None if none does.
 
-    Those whose remainder is 1 are looked at: of the digits, letters being 10 to 35, with the first four at the end
-    (ISO 13616, ISO/IEC 7064 MOD 97-10).
+    Candidates have the remainder 1: letters are 10 to 35, and the first four characters go to the end (ISO 13616,
+    ISO/IEC 7064 MOD 97-10).
     """
     is_valid: Callable[[str], bool] = require("stdnum.iban", extra="corpus").is_valid
-    head = int("".join(str(int(each, 36)) for each in text[start : start + _HEAD]))
+    head = int("".join(str(int(character, 36)) for character in text[start : start + _HEAD]))
     ends, rest = list[int](), 0
     for at in range(start + _HEAD, stop):
         if text[at] in " .-":
@@ -183,7 +182,7 @@ def _phones(text: str, options: Personal) -> Iterator[Span]:
         if _GOES_ON.match(after) or _is_amount(before, after) or _LINK.search(before):
             continue
         is_named = _PHONE_WORD.search(before) is not None
-        # With points it may as well be a large number, or that of a version.
+        # A number with points may be a large number or a version.
         if is_named or not ("." in match.raw_string or _REFERENCE_BEFORE.search(before)):
             yield match.start, match.end
 
@@ -215,4 +214,4 @@ _FINDERS: list[tuple[str, Callable[[str, Personal], Iterator[Span]]]] = [
     ("phone", _phones),
     ("nif", partial(_nifs, pattern=_BARE_NIF)),
 ]
-"""In the order of their claims: nine digits are a telephone number unless they are called a NIF."""
+"""By priority: nine digits are a telephone number unless the text calls them a NIF."""

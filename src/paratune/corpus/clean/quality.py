@@ -1,4 +1,4 @@
-"""Which documents are running text: figures of each, held against limits. The first that is passed is the reason."""
+"""The step `quality`: drops documents that are not running text; the reason is the first failed rule."""
 
 import string
 import unicodedata
@@ -11,32 +11,32 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.settings import Quality
-from paratune.corpus.clean.step import Document, Shard, lost, read_documents, run_documents
-from paratune.corpus.rows import Lost
+from paratune.corpus.clean.step import Document, drop, run_documents
+from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Corpus
+from paratune.corpus.shard import read_rows
 
-FORMAT = 1
-"""Of the rows: raised when the same input gives others than before."""
+FORMAT = 1  # version of the rows; increased when the same input gives other rows
 SHORT_LINE = 30
-"""Characters that a line has at most to be a short one."""
+"""Maximum number of characters of a short line."""
 BULLETS = ("•", "-", "–", "*", "·")
 ELLIPSES = ("...", "…")
 ENDS = (".", "!", "?", ";", ":", "…", '"', "»", "”", "'", "’", ")")
-"""With which a line of running text ends."""
+"""Characters at the end of a line of running text."""
 _STRIPPED = string.punctuation + "«»“”‘’…–—·•ºª"
 
 
 class MeasuredText:
-    """A text, with what several figures need of it."""
+    """A text with its words and lines, which several measures use."""
 
     def __init__(self, text: str, options: Quality) -> None:
         self.text, self.options = text, options
         self.pieces = text.split()
-        """What stands between white space."""
+        """Parts between white space."""
 
     @cached_property
     def words(self) -> list[str]:
-        """Pieces that are more than punctuation."""
+        """Pieces that are not only punctuation."""
         return [piece for piece in self.pieces if not all(map(_is_punctuation, piece))]
 
     @cached_property
@@ -46,14 +46,14 @@ class MeasuredText:
 
     @cached_property
     def stop_words(self) -> Counter[str]:
-        """How often each of the stop words is there."""
+        """Number of occurrences of each stop word."""
         wanted = frozenset(self.options.stop_words)
         return Counter(word for piece in self.words if (word := piece.strip(_STRIPPED).lower()) in wanted)
 
 
 @dataclass(frozen=True)
 class QualityRule:
-    """A figure, and what it is held against."""
+    """A measure with its limits."""
 
     reason: str
     measure: Callable[[MeasuredText], float]
@@ -62,29 +62,29 @@ class QualityRule:
 
 
 def run_quality(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
-    """Run the step: documents that are running text."""
+    """Run the step."""
     options = corpus.clean.quality
     settings = {**options.model_dump(), "format": FORMAT}
     return run_documents(folder, before, keep_running_text, options, settings, workers=workers, display=display)
 
 
-def keep_running_text(shard: Shard) -> Iterator[Document | Lost]:
-    """Yield the documents of a shard that pass all rules, and of the others the first that they do not."""
-    rules = rules_of(shard.options)
-    for document in read_documents(shard.path):
-        found = fault(document["text"], shard.options, rules)
-        yield document if found is None else lost(document, *found)
+def keep_running_text(options: Quality, path: Path) -> Iterator[Document | DroppedRow]:
+    """Yield the documents of a table that pass all rules, and drop the others with the first failed rule."""
+    rules = quality_rules(options)
+    for document in read_rows(path):
+        problem = failed_rule(document["text"], options, rules)
+        yield document if problem is None else drop(document, *problem)
 
 
-def fault(text: str, options: Quality, rules: Sequence[QualityRule]) -> tuple[str, str] | None:
-    """Return the reason against a text, with the figure and its limit; None if there is none."""
+def failed_rule(text: str, options: Quality, rules: Sequence[QualityRule]) -> tuple[str, str] | None:
+    """Return the first failed rule, with the value and its limit; None if a text passes."""
     page = MeasuredText(text, options)
     if not page.words:
         return "empty", "no word"
     lower = text.lower()
-    for each in options.forbidden:
-        if each.lower() in lower:
-            return "forbidden text", each
+    for phrase in options.forbidden:
+        if phrase.lower() in lower:
+            return "forbidden text", phrase
     for rule in rules:
         value = rule.measure(page)
         if rule.least is not None and value < rule.least:
@@ -94,8 +94,8 @@ def fault(text: str, options: Quality, rules: Sequence[QualityRule]) -> tuple[st
     return None
 
 
-def rules_of(options: Quality) -> list[QualityRule]:
-    """Return the rules that these options ask for, those first that take least time."""
+def quality_rules(options: Quality) -> list[QualityRule]:
+    """Return the rules of these options, the fastest first."""
     o = options
     rules = [
         QualityRule("words", num_words, o.min_words, o.max_words),
@@ -176,26 +176,26 @@ def lines_per_word(page: MeasuredText) -> float:
 
 
 def repeated_lines(page: MeasuredText) -> float:
-    """Return the share of lines that have come before."""
+    """Return the share of lines that repeat an earlier line."""
     return 1 - len(set(page.lines)) / len(page.lines)
 
 
 def repeated_line_characters(page: MeasuredText) -> float:
-    """Return the share of characters in lines that have come before."""
+    """Return the share of characters in lines that repeat an earlier line."""
     once = sum(map(len, set(page.lines)))
     return (sum(map(len, page.lines)) - once) / len(page.text)
 
 
 def top_ngram(page: MeasuredText, n: int) -> float:
-    """Return the share of characters in the most frequent sequence of n pieces, 0 if none is there twice."""
-    found = Counter(zip(*(page.pieces[k:] for k in range(n)), strict=False))
-    ngram, count = found.most_common(1)[0] if found else ((), 0)
-    # Of short texts a single sequence is a large share, and repeats nothing.
+    """Return the share of characters in the most frequent n-gram of pieces, 0 if no n-gram occurs twice."""
+    counts = Counter(zip(*(page.pieces[k:] for k in range(n)), strict=False))
+    ngram, count = counts.most_common(1)[0] if counts else ((), 0)
+    # In a short text one n-gram is a large share without repetition.
     return 0.0 if count < 2 else (sum(map(len, ngram)) + n - 1) * count / len(page.text)
 
 
 def repeated_ngrams(page: MeasuredText, n: int) -> float:
-    """Return the share of characters in sequences of n pieces that have come before, none counted twice."""
+    """Return the share of characters in n-grams of pieces that repeat an earlier one, each character counted once."""
     seen: set[tuple[str, ...]] = set()
     pieces, position, num_characters = page.pieces, 0, 0
     while position <= len(pieces) - n:

@@ -1,7 +1,7 @@
-"""The chain of the steps: each reads what the one before it kept. A step that is left out takes no part in it.
+"""Runs the cleaning steps; each reads the kept rows of the previous step. Steps can be left out.
 
 WORK/4_clean/<n>_<step>/   a stage of its own, see `paratune.corpus.stage`
-WORK/4_clean/stage.json    which steps there were, the totals of all, and the folder of the last; written last
+WORK/4_clean/stage.json    the steps, their totals, and the folder of the last step; written last
 """
 
 import logging
@@ -31,7 +31,7 @@ FOLDER = "4_clean"
 BEFORE = "3_extract"
 
 Run = Callable[[Corpus, Path, Path, int, Display], dict[str, Any]]
-"""Settings, folder of the stage before, folder of the step, processes, and where progress is shown; gives totals."""
+"""Takes settings, folder of the previous stage, folder of the step, number of processes, display; returns totals."""
 
 STEPS: list[tuple[str, Run]] = [
     ("lines", run_lines),
@@ -42,41 +42,40 @@ STEPS: list[tuple[str, Run]] = [
     ("decontaminate", run_decontaminate),
     ("personal", run_personal),
 ]
-"""All steps in their order."""
+"""All steps in order."""
 
 
-def is_on(corpus: Corpus, name: str) -> bool:
-    """Return whether a step takes part: it is not skipped, and has what it works with."""
+def is_step_enabled(corpus: Corpus, name: str) -> bool:
+    """Return whether a step runs: it is not skipped, and its input is configured."""
     works_with = {"variety": corpus.clean.variety.sources, "decontaminate": corpus.clean.decontaminate.sets}
     return name not in corpus.clean.skip and bool(works_with.get(name, True))
 
 
-def steps_of(corpus: Corpus) -> list[tuple[str, Run, str]]:
-    """Return name, function and name of the folder of the steps that take part, in their order."""
-    return [(name, run, f"{n}_{name}") for n, (name, run) in enumerate(STEPS, start=1) if is_on(corpus, name)]
+def enabled_steps(corpus: Corpus) -> list[tuple[str, Run, str]]:
+    """Return name, function and folder name of the steps that run, in order."""
+    return [(name, run, f"{n}_{name}") for n, (name, run) in enumerate(STEPS, start=1) if is_step_enabled(corpus, name)]
 
 
 def output_folder(corpus: Corpus) -> Path:
-    """Return the folder of what the cleaning kept: that of the last step, or of the stage before if there is none."""
+    """Return the folder of the last step, or that of the previous stage if no step runs."""
     work = Path(corpus.work)
-    steps = steps_of(corpus)
+    steps = enabled_steps(corpus)
     return work / FOLDER / steps[-1][2] if steps else work / BEFORE
 
 
 def run_clean(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
-    """Run the steps that are not done yet.
+    """Run the steps that are not finished.
 
     Returns:
-        Totals of all: shards and kept of the last step, dropped by reason in all of them, output; and those of each
-        in `steps`.
+        Totals: `shards`, `kept` and `output` of the last step, `dropped` by reason of all, and `steps`: totals of each.
 
     Raises:
-        DataError: A table of documents cannot be read, or a process dies of one.
-        CheckpointError: The stage before is not finished, or a folder cannot be written.
+        DataError: A table of documents is unreadable, or kills the processes that read it.
+        CheckpointError: The previous stage is not finished, or a folder is not writable.
     """
     work = Path(corpus.work)
     folder, before = work / FOLDER, work / BEFORE
-    chain = steps_of(corpus)
+    chain = enabled_steps(corpus)
     _begin(folder, [step_folder for _, _, step_folder in chain])
     steps: dict[str, dict[str, Any]] = {}
     for name, run, step_folder in chain:
@@ -100,7 +99,7 @@ def run_clean(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
 
 
 def _begin(folder: Path, wanted: Sequence[str]) -> None:
-    """Make the folder; what steps left in it that take no part any more is deleted, which is said."""
+    """Make the folder; log and delete the folders of steps that no longer run."""
     if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
         raise CheckpointError(
             f"{folder} holds other files; choose another work", code="run.folder_taken", folder=folder
@@ -108,7 +107,7 @@ def _begin(folder: Path, wanted: Sequence[str]) -> None:
     (folder / STAGE_FILE).unlink(missing_ok=True)
     for path in sorted(folder.glob("*_*")):
         if path.name not in wanted and (path / BEGUN_FILE).exists():
-            log.info("clean: %s takes no part any more; deleted", path.name)
+            log.info("clean: %s no longer runs; deleted", path.name)
             delete_folder(path)
     with writing("made", folder=folder):
         folder.mkdir(parents=True, exist_ok=True)

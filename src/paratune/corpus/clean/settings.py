@@ -1,4 +1,4 @@
-"""The settings of the cleaning: a section for each step that has any."""
+"""Settings of the cleaning: a section for each step."""
 
 from collections.abc import Collection
 from typing import Annotated, Literal, get_args
@@ -17,98 +17,98 @@ STOP_WORDS = [
     *("na", "nas", "no", "nos", "não", "o", "os", "ou", "para", "pela", "pelo", "por", "que", "se", "sem", "ser"),
     *("seu", "sua", "são", "também", "um", "uma", "à", "é"),
 ]
-"""Of Portuguese."""
+"""Frequent Portuguese words."""
 TOP_NGRAMS: list[Limit] = [0.2, 0.18, 0.16]
 REPEATED_NGRAMS: list[Limit] = [0.15, 0.14, 0.13, 0.12, 0.11, 0.1]
 
 
 class Lines(Section):
-    """Which lines are cut out of documents."""
+    """Which lines are removed from documents."""
 
     min_pages: Annotated[int, Field(ge=2)] | None = 10
-    """How many pages of a host have a line that is cut; null cuts none for that."""
+    """A line is removed if at least so many pages of a host have it; null keeps such lines."""
     cookies: bool = True
-    """Whether notices of cookies are cut."""
+    """Whether cookie notices are removed."""
     menus: bool = True
-    """Whether menus are cut."""
+    """Whether menus are removed."""
     min_words: Positive = 20
-    """Least words that must be left of a document from which lines were cut."""
+    """Minimum number of words left in a document after lines are removed."""
 
 
 class Language(Section):
-    """In which languages documents are kept."""
+    """The languages of documents to keep."""
 
     keep: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: ["pt"])
     """ISO 639-1 codes of the languages to keep."""
     min_score: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Least probability of the language, from 0 to 1."""
+    """Minimum probability of the language, from 0 to 1."""
 
 
 class VarietySource(Section):
-    """Texts of one kind in both varieties, on which the classifier is trained."""
+    """Training texts for the classifier, of one kind in both varieties."""
 
     name: Text
-    """What it is called in the evaluation."""
+    """Name of the source in the evaluation."""
     european: Annotated[list[Text], Field(min_length=1)]
     """Texts (UTF-8, a line each) and Parquet tables in European Portuguese; paths or patterns."""
     brazilian: Annotated[list[Text], Field(min_length=1)]
     """The same in Brazilian Portuguese."""
     columns: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: ["text"])
-    """Columns of the tables that hold texts; those that a table has are read."""
+    """Columns with texts; the ones that a table has are read."""
 
 
 class Variety(Section):
-    """In which varieties documents in Portuguese are kept, by a classifier that is trained first."""
+    """The varieties of Portuguese to keep, by a classifier that is trained first."""
 
     sources: list[VarietySource] = Field(default_factory=list)
-    """What it is trained on; none leaves the step out."""
+    """Training texts; without them the step is left out."""
     keep: Annotated[list[VarietyName], Field(min_length=1)] = Field(default_factory=lambda: list(KEPT_VARIETIES))
     """Varieties to keep."""
     min_score: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Least probability of the variety, from 0.5 to 1."""
+    """Minimum probability of the variety, from 0.5 to 1."""
 
 
 class Quality(Section):
-    """What is asked of a document. A limit that is null asks nothing. Shares are from 0 to 1.
+    """Limits for documents; null switches a limit off. Shares are from 0 to 1.
 
     Sources: G is Rae et al., Gopher, 2021, Table A1 and appendix A.1.1; F is Penedo et al., FineWeb, 2024, section 3.6;
     C4 is Raffel et al., T5, 2020, section 2.2; R is Laurençon et al., ROOTS, 2022, whose limits are set per language.
     """
 
     min_words: Positive | None = 50
-    """Least words, of what is between white space and more than punctuation (G)."""
+    """Minimum number of words: parts between white space that are not only punctuation (G)."""
     max_words: Positive | None = 100_000
-    """Most words (G)."""
+    """Maximum number of words (G)."""
     min_word_length: Limit = 3
-    """Least mean length of a word in characters (G)."""
+    """Minimum mean length of a word in characters (G)."""
     max_word_length: Limit = 10
-    """Most mean length of a word in characters (G)."""
+    """Maximum mean length of a word in characters (G)."""
     max_symbols: Limit = 0.1
-    """Most hash signs for a word, and most ellipses for a word (G)."""
+    """Maximum number of hash signs per word, and of ellipses per word (G)."""
     max_bullet_lines: Limit = 0.9
     """Largest share of lines that begin with a bullet or a dash (G)."""
     max_ellipsis_lines: Limit = 0.3
     """Largest share of lines that end with an ellipsis (G)."""
     min_alphabetic_words: Limit = 0.8
-    """Least share of words with a letter (G)."""
+    """Smallest share of words with a letter (G)."""
     min_letters: Limit = 0.6
-    """Least share of letters among the characters, white space aside (R)."""
+    """Smallest share of letters among the characters without white space (R)."""
     stop_words: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: list(STOP_WORDS))
-    """The most frequent words of the language, in lower case; Portuguese ones by default."""
+    """The most frequent words of the language, in lower case; Portuguese by default."""
     min_stop_words: Positive | None = 2
-    """How many different ones must be there (G)."""
+    """Minimum number of different stop words (G)."""
     min_stop_word_share: Limit = 0.1
-    """Least share of them among the words (R)."""
+    """Smallest share of stop words among the words (R)."""
     forbidden: list[Text] = Field(default_factory=lambda: ["lorem ipsum", "{"])
-    """What must not stand anywhere, whatever its case (C4)."""
+    """Phrases that must not occur, ignoring case (C4)."""
     min_punctuated_lines: Limit = 0.12
-    """Least share of lines that end with a mark of punctuation: tables and menus have none (F)."""
+    """Smallest share of lines that end with punctuation, which tables and menus lack (F)."""
     max_short_lines: Limit = 0.67
     """Largest share of lines of at most 30 characters: lists (F)."""
     max_lines_per_word: Limit = 0.3
-    """Most line breaks for a word (F)."""
+    """Maximum number of line breaks per word (F)."""
     max_repeated_lines: Limit = 0.3
-    """Largest share of lines that have come before (G)."""
+    """Largest share of lines that repeat an earlier line (G)."""
     max_repeated_line_characters: Limit = 0.2
     """Largest share of characters in such lines (G)."""
     max_top_ngrams: Annotated[list[Limit], Field(min_length=3, max_length=3)] = Field(
@@ -118,53 +118,53 @@ class Quality(Section):
     max_repeated_ngrams: Annotated[list[Limit], Field(min_length=6, max_length=6)] = Field(
         default_factory=lambda: list(REPEATED_NGRAMS)
     )
-    """Largest shares of characters in sequences of 5 to 10 words that have come before (G)."""
+    """Largest shares of characters in sequences of 5 to 10 words that repeat an earlier one (G)."""
 
 
 class Near(Section):
-    """Which documents are near-duplicates, and how they are found."""
+    """How near-duplicates are found."""
 
     shingle_words: Positive = 5
-    """Words of a shingle; documents are compared as sets of these."""
+    """Words of a shingle; documents are compared as sets of shingles."""
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.7
-    """Least Jaccard similarity, as the signatures tell it."""
+    """Minimum Jaccard similarity, estimated from signatures."""
     bands: Positive = 20
-    """Parts of a signature; documents are compared that agree in one of them."""
+    """Bands of a signature; documents are compared if they agree in at least one band."""
     rows: Positive = 6
-    """Hash values of a part; a signature has bands times rows of them."""
+    """Hash values of a band; a signature has bands times rows values."""
     seed: Annotated[int, Field(ge=0)] = 1
-    """Of the hash functions."""
+    """Seed of the hash functions."""
 
 
 class Duplicates(Section):
-    """Which documents are duplicates of others."""
+    """Which documents are dropped as duplicates."""
 
     near: Near | None = Field(default_factory=Near)
-    """Near-duplicates; null drops equal texts alone."""
+    """Near-duplicates; null drops only equal texts."""
 
 
 class EvaluationSet(Section):
     """Texts by which models are evaluated."""
 
     name: Text
-    """How it is called where its texts are counted."""
+    """Name of the set in totals and tables."""
     files: Annotated[list[Text], Field(min_length=1)]
-    """Parquet, CSV, TSV, JSON lines, JSON as SQuAD has it, or a text a line (.txt), also .gz; paths or patterns."""
+    """Parquet, CSV, TSV, JSON lines, SQuAD's JSON, or .txt with a text per line, also .gz; paths or patterns."""
     columns: list[Text] = Field(default_factory=list)
-    """Columns that hold texts (of SQuAD title, context, question, answers); none for .txt."""
+    """Columns with texts (SQuAD: title, context, question, answers); none for .txt."""
 
 
 class Decontaminate(Section):
-    """Which texts must not stand in documents."""
+    """Evaluation texts that must not occur in documents."""
 
     sets: list[EvaluationSet] = Field(default_factory=list)
-    """Evaluation sets; without any the step is left out."""
+    """Evaluation sets; without them the step is left out."""
     words: Annotated[int, Field(ge=2, le=100)] = 13
-    """Words of a sequence by which a text is found; shorter texts are found by all of their words."""
+    """Words of a sequence that identifies a text; a shorter text is identified by all of its words."""
     min_words: Positive = 5
-    """Words of a text below which it is not looked for."""
+    """Minimum number of words of a text; shorter texts are ignored."""
     drop: Literal["document", "lines"] = "document"
-    """What is dropped: the document that holds a text, or the lines of it."""
+    """What is dropped: documents that contain a text, or lines that do."""
 
 
 class Personal(Section):
@@ -173,46 +173,44 @@ class Personal(Section):
     kinds: Annotated[list[PersonalKind], Field(min_length=1)] = Field(
         default_factory=lambda: list(get_args(PersonalKind))
     )
-    """What is masked: addresses of e-mail, telephone numbers, Portuguese tax numbers, bank accounts."""
+    """E-mail addresses, telephone numbers, Portuguese tax numbers (NIF), bank accounts (IBAN)."""
     region: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] = "PT"
-    """ISO 3166 code of the country of telephone numbers that are written without one."""
+    """ISO 3166 code of the country of telephone numbers without a country code."""
 
 
 class Clean(Section):
-    """What is dropped of the documents, and what is changed in them."""
+    """Which documents are dropped, and how they are changed."""
 
     skip: list[StepName] = Field(default_factory=list)
     """Steps to leave out."""
     lines: Lines = Field(default_factory=Lines)
-    """Which lines are cut."""
+    """Which lines are removed."""
     language: Language = Field(default_factory=Language)
     """Which languages are kept."""
     variety: Variety = Field(default_factory=Variety)
     """Which varieties of Portuguese are kept."""
     quality: Quality = Field(default_factory=Quality)
-    """What is asked of a document."""
+    """Limits for documents."""
     duplicates: Duplicates = Field(default_factory=Duplicates)
-    """Which documents are dropped for others."""
+    """Which duplicates are dropped."""
     decontaminate: Decontaminate = Field(default_factory=Decontaminate)
-    """Which texts must not stand in documents."""
+    """Evaluation texts that must not occur in documents."""
     personal: Personal = Field(default_factory=Personal)
     """Which personal data is masked."""
 
     def without_effect(self, given: Collection[str]) -> list[tuple[str, str]]:
-        """Return which of the sections that are given change nothing, each with what is wrong and what to do.
-
-        Args:
-            given: Names of the sections that somebody wrote, be it with the defaults.
-        """
+        """Return key and problem of each section in `given`, the sections in the file, that has no effect."""
         given = [name for name in get_args(StepName) if name in given]
-        found = [
-            (f"clean.{name}", f"has no effect: clean.skip leaves {name} out; leave one of the two out")
+        problems = [
+            (f"clean.{name}", f"has no effect: clean.skip contains {name}; remove one of them")
             for name in given
             if name in self.skip
         ]
         for name, works_with in (("variety", "sources"), ("decontaminate", "sets")):
             section: Section = getattr(self, name)
             if name in given and name not in self.skip and not getattr(section, works_with):
-                said = f"has no effect without {works_with}; name clean.{name}.{works_with}, or leave the section out"
-                found.append((f"clean.{name}", said))
-        return found
+                problem = (
+                    f"has no effect without {works_with}; name clean.{name}.{works_with}, or leave the section out"
+                )
+                problems.append((f"clean.{name}", problem))
+        return problems

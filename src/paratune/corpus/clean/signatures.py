@@ -1,6 +1,6 @@
-"""MinHash signatures of documents, in files of rows that are found by their number; and the bands of a signature.
+"""Computes MinHash signatures of documents and their bands, and reads signatures from files by row number.
 
-signatures-00000.bin   of each document of a shard: 16 bytes of its id, the SHA-256 of its words, and its signature
+signatures-00000.bin   for each document of a shard: 16 bytes of its id, the SHA-256 of its words, its signature
 """
 
 import hashlib
@@ -10,7 +10,6 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,14 @@ from paratune.errors import CheckpointError, os_error_as, require
 
 ID_BYTES = 16
 MAX_OPEN = 64
-"""Files that are open at the same time."""
+"""Maximum number of open files."""
 _WORD = re.compile(r"\w+")
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
-"""Odd, of no pattern: 2 to the power of 64 by the golden ratio."""
+"""2^64 divided by the golden ratio: odd, without a pattern."""
 
 
-def layout(num_hashes: int) -> np.dtype:
-    """Return the layout of a row of a file of signatures."""
+def row_dtype(num_hashes: int) -> np.dtype:
+    """Return the dtype of a row in a file of signatures."""
     return np.dtype([("id", f"S{ID_BYTES}"), ("sha256", "u1", (32,)), ("signature", "<u4", (num_hashes,))])
 
 
@@ -34,18 +33,18 @@ def signature_file(number: int) -> str:
     return f"signatures-{number:05d}.bin"
 
 
-def words_of(text: str) -> list[str]:
-    """Return the words of a text: runs of letters, digits and underscores, in one form of Unicode and one case."""
+def normalized_words(text: str) -> list[str]:
+    """Return the words of a text: sequences of letters, digits and underscores, in NFKC and casefolded."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
-def sha256_of(text: str, words: Sequence[str]) -> bytes:
-    """Return the SHA-256 of the words of a text with a space between them; of the text itself if it has none."""
+def words_sha256(text: str, words: Sequence[str]) -> bytes:
+    """Return the SHA-256 of the words joined by spaces; of the text itself if it has no words."""
     return hashlib.sha256((" ".join(words) or text.strip()).encode()).digest()
 
 
 def shingles(words: Sequence[str], size: int) -> list[str]:
-    """Return all sequences of so many words; one of all words where there are fewer."""
+    """Return all sequences of `size` words; one of all words if there are fewer."""
     return [" ".join(words[start : start + size]) for start in range(max(1, len(words) - size + 1))]
 
 
@@ -53,25 +52,23 @@ def signatures(documents: Sequence[Sequence[str]], num_hashes: int, seed: int) -
     """Return the MinHash signatures of sets of shingles.
 
     Args:
-        documents: The shingles of each; one that comes twice counts once.
-        num_hashes: Length of a signature.
-        seed: Of the hash functions.
+        documents: Shingles of each document; duplicates count once.
 
     Returns:
-        (documents, num_hashes), uint32. Of two sets with Jaccard similarity J two values are equal with probability J.
+        (documents, num_hashes), uint32. Values of two sets with Jaccard similarity J are equal with probability J.
 
     Raises:
         MissingDependency: rensa is not installed.
     """
     rensa = require("rensa", extra="corpus")
-    found = rensa.RMinHash.digests_from_token_sets(documents, num_hashes, seed)
-    return np.array(found, np.uint32).reshape(len(documents), num_hashes)
+    digests = rensa.RMinHash.digests_from_token_sets(documents, num_hashes, seed)
+    return np.array(digests, np.uint32).reshape(len(documents), num_hashes)
 
 
-def band_keys(found: np.ndarray, bands: int, rows: int) -> np.ndarray:
-    """Return 64 bits of each band of each signature, (documents, bands), that agree where all rows of a band do."""
-    keys = np.zeros((len(found), bands), np.uint64)
-    values = found.reshape(len(found), bands, rows).astype(np.uint64)
+def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
+    """Return a 64-bit hash of each band, (documents, bands); it is equal if all rows of a band are equal."""
+    keys = np.zeros((len(signatures), bands), np.uint64)
+    values = signatures.reshape(len(signatures), bands, rows).astype(np.uint64)
     for row in range(rows):
         keys = (keys + values[:, :, row] + np.uint64(1)) * _FACTOR
         keys ^= keys >> np.uint64(29)
@@ -83,8 +80,8 @@ def candidate_probability(similarity: float, bands: int, rows: int) -> float:
 
     Args:
         similarity: Jaccard similarity of their shingles, from 0 to 1.
-        bands: b, parts of a signature, of which one must agree.
-        rows: r, values of a part.
+        bands: b, number of bands, of which at least one must be equal.
+        rows: r, values of a band.
 
     Source: Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4.2.
     """
@@ -92,29 +89,21 @@ def candidate_probability(similarity: float, bands: int, rows: int) -> float:
 
 
 class Signatures:
-    """Rows of all files of signatures, by the position of the document in the corpus."""
+    """Reads rows from all files of signatures, by the position of the document in the corpus."""
 
     def __init__(self, folder: Path, starts: Sequence[int], num_hashes: int) -> None:
-        """Open nothing yet.
-
-        Args:
-            folder: That of the files.
-            starts: Position of the first document of each file.
-            num_hashes: Length of a signature.
-        """
-        self._folder, self._starts, self._layout = folder, starts, layout(num_hashes)
+        """Store the parameters; files are opened when they are read."""
+        self._folder, self._starts, self._layout = folder, starts, row_dtype(num_hashes)
         self._open: dict[int, int] = {}
 
     def __enter__(self) -> "Signatures":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def __getitem__(self, position: int) -> Any:
-        """Return a row; see `layout`.
+        """Return a row; see `row_dtype`.
 
         Raises:
             CheckpointError: The file is gone or torn.
@@ -128,7 +117,7 @@ class Signatures:
             raw = os.pread(self._handle(number, path), size, (position - self._starts[number]) * size)
         if len(raw) < size:
             raise CheckpointError(
-                f"{path} is torn; delete {path.parent} to make it again", code="corpus.damaged", path=path
+                f"{path} is truncated; delete {path.parent} to make it again", code="corpus.damaged", path=path
             )
         return np.frombuffer(raw, self._layout)[0]
 

@@ -1,77 +1,51 @@
-"""What the steps of the cleaning have in common: documents go in, and come out changed, or are dropped."""
+"""Functions that all cleaning steps use: read documents, change or drop them, run a step."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from paratune.console import Display
-from paratune.corpus.rows import DOCUMENT_SCHEMA, Lost
-from paratune.corpus.stage import Stage, output_of, parts, run_stage
+from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
+from paratune.corpus.stage import Stage, run_stage, stage_output, stage_tables
 
 Document = dict[str, Any]
 """A row of DOCUMENT_SCHEMA."""
-ROWS_AT_ONCE = 200
-"""Documents that are read at once."""
 
 
-@dataclass(frozen=True)
-class Shard:
-    """What one process works on: a table of documents, and what it has to know."""
-
-    path: Path
-    options: Any
-    """The section of the step, or what it has been made into; it goes to other processes."""
-
-
-def read_batches(path: Path) -> Iterator[list[Document]]:
-    """Yield the rows of a table of documents, a few at a time."""
-    with pq.ParquetFile(path) as table:
-        for batch in table.iter_batches(batch_size=ROWS_AT_ONCE):
-            yield batch.to_pylist()
-
-
-def read_documents(path: Path) -> Iterator[Document]:
-    """Yield the rows of a table of documents, of which a few are in memory at a time."""
-    for batch in read_batches(path):
-        yield from batch
-
-
-def lost(document: Document, reason: str, detail: str) -> Lost:
-    """Return what is kept of a document that is dropped."""
-    return Lost(document["url"], reason, detail, document["id"])
+def drop(document: Document, reason: str, detail: str) -> DroppedRow:
+    """Return the record of a dropped document."""
+    return DroppedRow(document["url"], reason, detail, document["id"])
 
 
 def with_text(document: Document, text: str, **more: Any) -> Document:
-    """Return a document with another text."""
+    """Return a document with another text and its hash."""
     return {**document, "text": text, "sha256": hashlib.sha256(text.encode()).hexdigest(), **more}
 
 
 def run_documents(
     folder: Path,
     before: Path,
-    work: Callable[[Shard], Iterable[Document | Lost]],
+    work: Callable[[Any, Path], Iterable[Document | DroppedRow]],
     options: Any,
     settings: Any,
     *,
     workers: int,
     display: Display,
 ) -> dict[str, Any]:
-    """Run a step that decides on each document by itself, and return its totals.
+    """Run a step that decides on each document separately, and return its totals.
 
     Args:
-        folder: That of the step; its name behind the underscore is that of the step.
-        before: Folder of the stage before.
-        work: Of one shard the documents in their order, and `Lost` among them. A function of a module.
-        options: What `work` has to know.
-        settings: All that the result depends on beside the documents, as JSON has it, with a number of the format.
+        folder: Folder of the step, `<n>_<step>`.
+        work: Takes `options` and a table; returns its documents in order, and `DroppedRow` for dropped ones.
+        options: Options of `work`; must be picklable.
+        settings: JSON value of all settings that the result depends on.
 
     Raises:
-        DataError: A shard cannot be read.
-        CheckpointError: The stage before is not finished, or the folder cannot be written.
+        DataError: A table is unreadable.
+        CheckpointError: The previous stage is not finished, or the folder is not writable.
     """
-    stage = Stage(folder.name.partition("_")[2], folder, DOCUMENT_SCHEMA, work, settings, output_of(before))
-    return run_stage(stage, [Shard(path, options) for path in parts(before)], workers=workers, display=display)
+    name = folder.name.partition("_")[2]
+    stage = Stage(name, folder, DOCUMENT_SCHEMA, partial(work, options), settings, stage_output(before))
+    return run_stage(stage, [(path,) for path in stage_tables(before)], workers=workers, display=display)

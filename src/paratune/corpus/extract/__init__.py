@@ -1,1 +1,1 @@
-"""Texts out of documents: HTML, plain text, PDF, RTF, Word and OpenDocument, each in a process that may die of it."""
+"""The stage `extract`: texts of HTML, plain text, PDF, RTF, Word and OpenDocument, extracted in a child process."""

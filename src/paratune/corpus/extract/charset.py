@@ -1,9 +1,9 @@
-"""From bytes to text: which charset they are in, whatever they are declared to be.
+"""Decodes bytes to text: finds the charset from declarations and from the bytes.
 
-Pages declare a charset in the header of HTTP, in an element `meta`, in both, in neither, and often wrongly. Bytes that
-are UTF-8 are hardly ever anything else, so they are read as such whatever is declared; after that the order is that of
-browsers: byte order mark, header, meta, and what the bytes look like. Labels mean what the Encoding standard says:
-ISO-8859-1 and ASCII are windows-1252.
+Pages declare a charset in the HTTP header, in a `meta` element, in both or in neither, and often wrongly. Valid UTF-8
+is almost never in another charset, so it is decoded as UTF-8 despite the declaration. Otherwise the order is that of
+browsers: byte order mark, header, meta, detection. Labels have the meaning of the Encoding standard: ISO-8859-1 and
+ASCII are windows-1252.
 
 Source: https://encoding.spec.whatwg.org and https://html.spec.whatwg.org, "Determining the character encoding".
 """
@@ -13,19 +13,19 @@ import re
 from collections.abc import Iterator
 
 import cchardet
-import ftfy.bad_codecs  # noqa: F401 - brings the codecs whose names begin with sloppy
+import ftfy.bad_codecs  # noqa: F401 - registers the sloppy-* codecs
 import webencodings
 
-from paratune.corpus.extract.kinds import is_utf16
+from paratune.corpus.extract.mime import unmarked_utf16
 
 META_BYTES = 4096
-"""Bytes at the start in which a page may declare its charset; the standard says 1024, old pages say it later."""
+"""Bytes at the start of a page that are searched for a charset; 1024 in the standard, too few for old pages."""
 DETECT_BYTES = 1 << 16
-"""Bytes that are looked at to tell a charset that is not declared."""
+"""Bytes that are read to detect a charset."""
 SURE = 0.65
-"""Confidence of the detection from which on it is believed; below, it takes Portuguese for Cyrillic."""
+"""Minimum confidence of the detection; below, it confuses Portuguese with Cyrillic."""
 FEW = 0.1
-"""Share of letters beyond ASCII that may be damaged in a page of a declared charset."""
+"""Maximum share of undecodable characters among those outside ASCII, in a declared charset."""
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _LABEL = rb"""charset\s*=\s*["']?\s*([\w.:+-]+)"""
 _IN_META = re.compile(rb"<meta\b[^>]{0,400}?" + _LABEL, re.IGNORECASE)
@@ -37,12 +37,10 @@ def decode(payload: bytes, content_type: str | None, *, fallback: str) -> tuple[
     """Return the text of some bytes, and the name of their charset.
 
     Args:
-        payload: A page or a text.
-        content_type: The header of HTTP, which may name a charset.
-        fallback: Charset of what declares none and of which none can be told.
+        fallback: Charset if none is declared or detected.
 
     Returns:
-        The text, with U+FFFD for what is no character, and the charset's name in the Encoding standard.
+        The text, with U+FFFD for invalid bytes, and the name of the charset in the Encoding standard.
     """
     for mark, name in _MARKS:
         if payload.startswith(mark):
@@ -57,47 +55,47 @@ def decode(payload: bytes, content_type: str | None, *, fallback: str) -> tuple[
         pass
     for name in _candidates(payload, content_type):
         text = _decoded(payload, name)
-        if text.count("\ufffd") <= FEW * sum(not each.isascii() for each in text):
+        if text.count("\ufffd") <= FEW * sum(not character.isascii() for character in text):
             return text, name
     return _decoded(payload, _name(fallback) or fallback), _name(fallback) or fallback
 
 
 def _declared_or(payload: bytes, content_type: str | None, name: str) -> str:
-    """Return the charset that text of ASCII alone declares; it makes no difference to the text."""
+    """Return the declared charset of ASCII text, which does not change the text."""
     return next(_declared(payload, content_type), name)
 
 
 def _candidates(payload: bytes, content_type: str | None) -> Iterator[str]:
-    without_mark = is_utf16(payload)
+    without_mark = unmarked_utf16(payload)
     if without_mark:
         yield without_mark
     yield from _declared(payload, content_type)
-    found = cchardet.detect(payload[:DETECT_BYTES])
-    name = _name(found["encoding"] or "")
-    if name is not None and (found["confidence"] or 0) >= SURE:
+    detected = cchardet.detect(payload[:DETECT_BYTES])
+    name = _name(detected["encoding"] or "")
+    if name is not None and (detected["confidence"] or 0) >= SURE:
         yield name
 
 
 def _declared(payload: bytes, content_type: str | None) -> Iterator[str]:
-    """Yield the charsets that are declared: in the header of HTTP, in XML, in `meta`."""
+    """Yield the declared charsets: in the HTTP header, in XML, in `meta`."""
     header = (content_type or "").encode("ascii", "replace")
     for pattern, source in ((_IN_HEADER, header), (_IN_XML, payload[:META_BYTES]), (_IN_META, payload[:META_BYTES])):
-        found = pattern.search(source)
-        name = _name(found[1].decode("ascii", "replace")) if found else None
-        # Who can read the label in single bytes does not have UTF-16 before him.
+        match = pattern.search(source)
+        name = _name(match[1].decode("ascii", "replace")) if match else None
+        # A label that is readable as single bytes is not in UTF-16.
         if name is not None:
             yield "utf-8" if name.startswith("utf-16") else name
 
 
 def _name(label: str) -> str | None:
-    """Return the name that the Encoding standard gives to a label; None if it knows none, or has it give no text."""
-    found = webencodings.lookup(label)
-    return None if found is None or found.name in ("x-user-defined", "replacement") else str(found.name)
+    """Return the name of a label in the Encoding standard; None for an unknown label or one without text."""
+    encoding = webencodings.lookup(label)
+    return None if encoding is None or encoding.name in ("x-user-defined", "replacement") else str(encoding.name)
 
 
 def _decoded(payload: bytes, name: str) -> str:
     if name in ("windows-1252", "windows-1250", "windows-1251", "windows-1253", "windows-1254", "windows-1257"):
-        # Their unused bytes are control characters in the standard, which ftfy has and Python has not.
+        # Their unused bytes are control characters in the standard; ftfy decodes them, Python does not.
         return payload.decode(f"sloppy-{name}", "replace")
-    found = webencodings.lookup(name)
-    return payload.decode(found.codec_info.name if found is not None else name, "replace")
+    encoding = webencodings.lookup(name)
+    return payload.decode(encoding.codec_info.name if encoding is not None else name, "replace")

@@ -1,9 +1,9 @@
-"""The process that reads documents, one after the other, under limits that it sets itself before the first.
+"""The child process that extracts text from documents, with limits of memory and time.
 
     python -m paratune.corpus.extract.child MEMORY_BYTES TIME_S
 
-Messages come on stdin and answers go to stdout (`frames`). It ends by itself when stdin does. The limits are of the
-system: address space, and seconds of the processor, so that neither depends on what else the machine does.
+It reads messages from stdin and writes answers to stdout (`frames`) until stdin ends. The operating system enforces the
+limits, address space and CPU seconds, which do not depend on other processes.
 """
 
 import contextlib
@@ -20,28 +20,28 @@ from typing import Any, BinaryIO
 
 from paratune.base.text import plain
 from paratune.corpus.extract.document import extract, finish
-from paratune.corpus.extract.found import Document, Extracted, Kept, Refused
 from paratune.corpus.extract.frames import read_frame, write_frame
 from paratune.corpus.extract.office import warm_up
+from paratune.corpus.extract.results import Document, ExtractedText, NoText, TextLimits
 
 MAX_FILE_BYTES = 1 << 20
-"""Most that it may write to any file: its messages to stderr are kept in one."""
+"""Maximum size of a file, such as that of its stderr."""
 STRAINED = 0.5
-"""Share of the memory that a document may take in a process that has read others before; beyond, it gets a new one."""
+"""Share of the memory limit above which a document is read again in a new process."""
 MAX_DETAIL = 500
-"""Characters of what is said of a document that is dropped."""
+"""Maximum number of characters of the detail of a dropped document."""
 FAILED = "unreadable"
-"""Reason of what a library stumbles over."""
+"""Reason for a document that a library cannot read."""
 
 
 def main() -> None:
-    """Read documents until there are no more."""
+    """Read documents until stdin ends."""
     memory_bytes, time_s = int(sys.argv[1]), int(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable()
     warnings.simplefilter("ignore")
     frames_in, frames_out = sys.stdin.buffer, _own_stdout()
-    _die_first()
+    _prefer_for_oom_killer()
     warm_up()
     start_bytes = _peak_bytes()
     _limit(resource.RLIMIT_CORE, 0)
@@ -50,39 +50,39 @@ def main() -> None:
     write_frame(frames_out, {"ready": True})
     while (message := read_frame(frames_in)) is not None:
         _limit_time(time_s)
-        found = _read(*message)
+        result = _read(*message)
         strained = _peak_bytes() - start_bytes > STRAINED * memory_bytes
-        if strained and isinstance(found, Refused) and found.reason == FAILED:  # libraries hide of what they failed
-            found = Refused("memory", found.detail, found.mime)
-        if isinstance(found, Refused):  # what a library says may hold bytes of the document
-            found = replace(found, detail=plain(found.detail)[:MAX_DETAIL])
-        write_frame(frames_out, {"found": asdict(found), "strained": strained})
+        if strained and isinstance(result, NoText) and result.reason == FAILED:  # libraries hide memory errors
+            result = NoText("memory", result.detail, result.mime)
+        if isinstance(result, NoText):  # messages of libraries may contain bytes of the document
+            result = replace(result, detail=plain(result.detail)[:MAX_DETAIL])
+        write_frame(frames_out, {"result": asdict(result), "strained": strained})
 
 
-def _read(header: dict[str, Any], payload: bytes) -> Extracted | Refused:
+def _read(header: dict[str, Any], payload: bytes) -> ExtractedText | NoText:
     try:
-        kept = Kept(**header["kept"])
-        if "read" in header:  # by another program; what is left is to make it fit to keep
-            return finish({"text": payload.decode("utf-8", "replace"), **header["read"]}, kept=kept, **header["as"])
-        return extract(Document(payload, **header["document"]), kept)
+        limits = TextLimits(**header["limits"])
+        if "read" in header:  # text of another program, to be normalised
+            return finish({"text": payload.decode("utf-8", "replace"), **header["read"]}, limits=limits, **header["as"])
+        return extract(Document(payload, **header["document"]), limits)
     except MemoryError:
-        return Refused("memory", "no memory was left")
+        return NoText("memory", "out of memory")
     except RecursionError:
-        return Refused(FAILED, "it is nested too deeply")
-    except Exception as error:  # of any library, for a document that it did not expect
-        return Refused(FAILED, " ".join(f"{type(error).__name__}: {error}".split()))
+        return NoText(FAILED, "it is nested too deeply")
+    except Exception as error:  # any exception of a library
+        return NoText(FAILED, " ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def _own_stdout() -> BinaryIO:
-    """Keep stdout for the answers; what libraries print there goes to stderr."""
+    """Return stdout for answers, and redirect the output of libraries to stderr."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return answers
 
 
-def _die_first() -> None:
-    """Ask the system to end this process before others when the machine has no memory left."""
-    with contextlib.suppress(OSError):  # not in every container
+def _prefer_for_oom_killer() -> None:
+    """Make the kernel kill this process first when memory runs out."""
+    with contextlib.suppress(OSError):  # not possible in some containers
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
@@ -93,13 +93,13 @@ def _limit(which: int, most: int) -> None:
 
 
 def _limit_time(time_s: int) -> None:
-    """End this process when it has used so many more seconds of the processor; nothing in it can hold that off."""
+    """Limit this process to `time_s` more seconds of CPU time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + time_s)
 
 
 def _peak_bytes() -> int:
-    """Return the most address space that this process has had."""
+    """Return the peak address space of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmPeak"):
             return int(line.split()[1]) << 10

@@ -1,4 +1,4 @@
-"""Text, title, licence and robots of a page: Trafilatura finds the text, what it does not look at is read here."""
+"""Extracts text, title, licence and robots of an HTML page; Trafilatura extracts the text."""
 
 import re
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from urllib.parse import urljoin
 
 import trafilatura
 
-from paratune.corpus.extract.wrapped import unwrap
+from paratune.corpus.extract.unwrap import unwrap
 
 LAYOUT_CHARACTERS = 200
-"""Characters of a cell from which on a table places text on a page, and is no table of data."""
+"""Minimum number of characters of a cell that makes its table a layout table, not a data table."""
 _PARTS = ("table", "thead", "tbody", "tfoot", "tr", "td", "th")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 _LICENCE = "//*[self::a or self::link][@rel and @href]"
@@ -20,43 +20,40 @@ _ROBOTS = "//meta[@name and @content]"
 
 
 def read_html(page: str, url: str) -> dict[str, str | None]:
-    """Return text, title, licence and robots of a page; the text is empty where Trafilatura finds none.
-
-    Args:
-        page: Decoded.
-        url: Of the page; the address of the licence may be relative to it.
-    """
+    """Return text, title, licence and robots of a page; the text is empty if Trafilatura finds none."""
     tree = trafilatura.load_html(page)
-    if tree is None:  # a piece of a page, which Trafilatura refuses
+    if tree is None:  # Trafilatura refuses a fragment of a page
         tree = trafilatura.load_html(f"<html><body>{page}</body></html>")
     if tree is None:
         return {"text": ""}
     known = {"title": tree.findtext(".//title"), "licence": _licence(tree, url), "robots": _robots(tree)}
     _open_layout_tables(tree)
     _join_lines(tree)
-    found = trafilatura.bare_extraction(tree, fast=True, include_comments=False)
-    lines = found.text.split("\n") if found is not None and found.text else []
+    extracted = trafilatura.bare_extraction(tree, fast=True, include_comments=False)
+    lines = extracted.text.split("\n") if extracted is not None and extracted.text else []
     return {"text": "\n".join(part for line in lines for part in _cells(line)), **known}
 
 
 def _licence(tree: Any, url: str) -> str | None:
-    """Return the first address that a link of the page calls its licence."""
+    """Return the URL of the first link with rel="license"."""
     for link in tree.xpath(_LICENCE):
         if "license" in link.get("rel").lower().split():
             try:
                 return str(urljoin(url, link.get("href").strip()))
-            except ValueError:  # no address at all
+            except ValueError:  # not a URL
                 continue
     return None
 
 
 def _robots(tree: Any) -> str | None:
-    said = [each.get("content") for each in tree.xpath(_ROBOTS) if each.get("name").strip().lower() == "robots"]
-    return ", ".join(said) or None
+    values = [
+        element.get("content") for element in tree.xpath(_ROBOTS) if element.get("name").strip().lower() == "robots"
+    ]
+    return ", ".join(values) or None
 
 
 def _open_layout_tables(tree: Any) -> None:
-    """Turn tables that place text on a page, as was done before style sheets, into blocks, so that paragraphs stay."""
+    """Turn layout tables into blocks, so that their paragraphs are kept."""
     tables = [table for table in tree.iter("table") if _is_layout(table)]
     for table in tables:
         for part in [table, *_own_parts(table)]:
@@ -64,19 +61,18 @@ def _open_layout_tables(tree: Any) -> None:
 
 
 def _join_lines(tree: Any) -> None:
-    """Take the line ends out of the source, which mean nothing but in `pre`; there, those that a width has forced."""
-    for found in tree.xpath(_LINES):
-        _put(found, " ".join(found.splitlines()) + (" " if found.endswith("\n") else ""))
-    for found in tree.xpath(_LINES_OF_PRE):
-        _put(found, "\n".join(unwrap(found.splitlines())))
+    """Remove line ends, which have a meaning only in `pre`; in `pre`, join wrapped lines."""
+    for node in tree.xpath(_LINES):
+        _set_text(node, " ".join(node.splitlines()) + (" " if node.endswith("\n") else ""))
+    for node in tree.xpath(_LINES_OF_PRE):
+        _set_text(node, "\n".join(unwrap(node.splitlines())))
 
 
-def _put(found: Any, text: str) -> None:
-    """Put a text where another was found."""
-    if found.is_tail:
-        found.getparent().tail = text
+def _set_text(node: Any, text: str) -> None:
+    if node.is_tail:
+        node.getparent().tail = text
     else:
-        found.getparent().text = text
+        node.getparent().text = text
 
 
 def _is_layout(table: Any) -> bool:
@@ -86,7 +82,7 @@ def _is_layout(table: Any) -> bool:
 
 
 def _own_parts(table: Any) -> Iterator[Any]:
-    """Yield rows and cells of a table, without those of tables in it."""
+    """Yield rows and cells of a table, without those of nested tables."""
     waiting = list(table)
     while waiting:
         part = waiting.pop()
@@ -96,7 +92,7 @@ def _own_parts(table: Any) -> Iterator[Any]:
 
 
 def _cells(line: str) -> Iterator[str]:
-    """Yield a line without the strokes that Trafilatura draws between cells."""
+    """Yield a line without the separators of cells from Trafilatura."""
     if not line.startswith("|"):
         yield line
         return

@@ -1,4 +1,4 @@
-"""Text and title of a PDF: PDFium reads the pages, whose lines are joined to paragraphs here."""
+"""Extracts text and title of a PDF: PDFium reads the pages; lines are then joined to paragraphs."""
 
 import re
 from collections import Counter
@@ -7,28 +7,28 @@ from contextlib import closing
 
 import pypdfium2
 
-from paratune.corpus.extract.found import Refused
-from paratune.corpus.extract.wrapped import HYPHEN, unwrap
+from paratune.corpus.extract.results import NoText
+from paratune.corpus.extract.unwrap import HYPHEN, unwrap
 
 SLACK = 0.85
-"""Share of the width, in characters, from which on a line counts as full: letters differ in width."""
+"""Share of the maximum width from which a line counts as full, since letters differ in width."""
 NUM_PAGES = 4
-"""Pages from which on the lines at their top and foot are compared."""
+"""Minimum number of pages for the removal of headers and footers."""
 _PASSWORD = 4
-"""Of FPDF_GetLastError: a password is needed."""
+"""Code of FPDF_GetLastError: a password is required."""
 
 
-def read_pdf(payload: bytes) -> dict[str, str | None] | Refused:
-    """Return text and title of a PDF.
+def read_pdf(payload: bytes) -> dict[str, str | None] | NoText:
+    """Return text and title of a PDF, or the reason why there is no text.
 
-    Lines at the top or foot of more than half of the pages, but for their numbers, are left out.
+    Headers and footers, lines at the top or bottom of more than half of the pages, are removed; numbers may differ.
     """
     try:
         document = pypdfium2.PdfDocument(payload)
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == _PASSWORD:
-            return Refused("encrypted", "a password is needed")
-        return Refused("unreadable", str(error))
+            return NoText("encrypted", "a password is required")
+        return NoText("unreadable", str(error))
     with closing(document):
         title = document.get_metadata_value("Title")
         pages = [_lines(document, number) for number in range(len(document))]
@@ -38,20 +38,20 @@ def read_pdf(payload: bytes) -> dict[str, str | None] | Refused:
 
 
 def _lines(document: pypdfium2.PdfDocument, number: int) -> list[str]:
-    """Return the lines of a page; none of one that cannot be read."""
+    """Return the lines of a page; none for an unreadable page."""
     try:
         with closing(document[number]) as page, closing(page.get_textpage()) as text:
-            # PDFium leaves the end of a line out where it finds a hyphen, and puts a mark there.
-            found = str(text.get_text_range()).replace(HYPHEN, f"{HYPHEN}\n")
+            # PDFium replaces a hyphen and the end of the line by a marker.
+            text_lines = str(text.get_text_range()).replace(HYPHEN, f"{HYPHEN}\n")
     except pypdfium2.PdfiumError:
         return []
-    return [line.strip() for line in found.splitlines()]
+    return [line.strip() for line in text_lines.splitlines()]
 
 
 def _repeated(pages: list[list[str]]) -> set[str]:
-    """Return what stands at the top or foot of more than half of the pages that hold text."""
+    """Return the first and last lines of more than half of the pages with text."""
     ends = [{_key(line) for line in (*page[:1], *page[-1:])} for page in pages if page]
-    counts = Counter(key for each in ends for key in each)
+    counts = Counter(key for page_ends in ends for key in page_ends)
     return {key for key, count in counts.items() if len(ends) >= NUM_PAGES and count > len(ends) / 2}
 
 
@@ -62,7 +62,7 @@ def _without(page: list[str], repeated: set[str]) -> list[str]:
 
 
 def _running(pages: list[list[str]]) -> Iterator[str]:
-    """Yield the lines of all pages; a paragraph goes on over the page where the next one begins in the middle of it."""
+    """Yield the lines of all pages, with an empty line between pages unless a paragraph continues."""
     for page in pages:
         if page and not page[0][:1].islower():
             yield ""

@@ -1,4 +1,4 @@
-"""The settings of the stage that takes texts out of documents."""
+"""Settings of the stage `extract`."""
 
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -9,22 +9,22 @@ from paratune.config.section import Positive, PositiveFloat, Section, Text
 
 
 class Extract(Section):
-    """How texts are taken out of documents, and what one document may cost."""
+    """Extraction of texts, and its limits per document."""
 
     min_characters: Annotated[int, Field(ge=1)] = 50
     """Characters below which a text is dropped as short."""
     max_characters: Positive = 10_000_000
     """Characters above which a text is dropped as long."""
     max_mib: PositiveFloat = 64.0
-    """MiB above which a document is dropped unread."""
+    """Size in MiB above which a document is dropped."""
     time_s: Annotated[int, Field(ge=1, le=86_400)] = 60
-    """Seconds of processor time that a document may take; of the clock, ten times as many."""
+    """CPU seconds that a document may take; ten times as many of wall time."""
     memory_mib: Annotated[int, Field(ge=128)] = 1024
-    """MiB of address space that a document may take beyond what its process has at the start."""
+    """MiB of address space that a document may take, besides those of the process at the start."""
     charset: Text = "windows-1252"
-    """Charset of texts that declare none and of which none can be told."""
+    """Charset of texts without a declared or detected one."""
     tika: Text | None = None
-    """Address of an Apache Tika server, for the kinds of documents that nothing else reads: http://localhost:9998."""
+    """URL of an Apache Tika server, for documents that no library reads: http://localhost:9998."""
 
     @field_validator("charset")
     @classmethod
@@ -41,5 +41,5 @@ class Extract(Section):
         if tika is not None:
             parts = urlsplit(tika)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError(f"{tika} is no address; allowed: http://HOST:PORT or https://HOST:PORT")
+                raise ValueError(f"{tika} is not a URL; allowed: http://HOST:PORT or https://HOST:PORT")
         return tika

@@ -1,1 +1,1 @@
-"""The bytes of each capture: from archive files of this machine, by ranges of files on a server, or by replay."""
+"""The stage `fetch`: content of captures from archive files, byte ranges on a server, or replay."""

@@ -1,6 +1,6 @@
-"""What of a shard has been fetched already, so that nothing is asked for twice when a command is killed.
+"""Records the fetched captures of a shard, so that an interrupted command requests nothing twice.
 
-Records are added to one file as they come, in any order. One that was torn by the kill is cut off.
+Records are appended to one file in any order. A truncated record at the end is removed.
 """
 
 import json
@@ -10,20 +10,16 @@ from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
-from paratune.corpus.rows import Lost
+from paratune.corpus.rows import DroppedRow
 
 PAYLOAD = "payload"
 
 
 class Journal:
-    """A file of finished captures by their position in the shard; threads may share it."""
+    """A file of fetched captures by position in the shard; threads may share it."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make a file.
-
-        Args:
-            path: The file, of this version of the settings and of the index.
-        """
+        """Open or create the file, which belongs to one version of settings and index."""
         self._file = path.open("a+b", buffering=0)
         self._lock = threading.Lock()
         self._places: dict[int, int] = {}
@@ -39,30 +35,30 @@ class Journal:
     def __contains__(self, position: int) -> bool:
         return position in self._places
 
-    def add(self, position: int, found: dict[str, Any] | Lost) -> None:
-        """Keep what became of a capture; it is there when this returns, also if the process is killed then."""
-        is_lost = isinstance(found, Lost)
-        row = dict(vars(found)) if isinstance(found, Lost) else dict(found)
+    def add(self, position: int, result: dict[str, Any] | DroppedRow) -> None:
+        """Append the result of a capture; it is on disk when this returns, even if the process is killed then."""
+        is_lost = isinstance(result, DroppedRow)
+        row = dict(vars(result)) if isinstance(result, DroppedRow) else dict(result)
         payload = row.pop(PAYLOAD, b"")
         head = json.dumps({"position": position, "is_lost": is_lost, "num_bytes": len(payload), "row": row})
         whole = memoryview(b"".join((head.encode(), b"\n", payload, b"\n")))
         with self._lock:
             self._places[position] = self._end
             self._end += len(whole)
-            while whole:  # unbuffered files may take less than they are given
+            while whole:  # unbuffered files may write only a part
                 whole = whole[self._file.write(whole) :]
 
-    def read(self, position: int) -> dict[str, Any] | Lost:
-        """Return what became of a capture."""
+    def read(self, position: int) -> dict[str, Any] | DroppedRow:
+        """Return the result of a capture."""
         with self._lock:
             self._file.seek(self._places[position])
             head = json.loads(_line(self._file))
             if head["is_lost"]:
-                return Lost(**head["row"])
+                return DroppedRow(**head["row"])
             return {**head["row"], PAYLOAD: _exactly(self._file, head["num_bytes"])}
 
     def _scan(self, size: int) -> int:
-        """Find all whole records; return where they end."""
+        """Find all complete records; return the end of the last one."""
         end = 0
         self._file.seek(0)
         while end < size:
@@ -80,19 +76,19 @@ class Journal:
 
 
 def _line(file: RawIOBase) -> bytes:
-    """Return the next line of an unbuffered file, and leave it at its end."""
-    start, found = file.tell(), b""
-    while b"\n" not in found and (chunk := file.read(4096)):
-        found += chunk
-    line = found.split(b"\n", 1)[0]
-    if len(line) == len(found):
-        raise ValueError("torn")
+    """Return the next line of an unbuffered file, and move to its end."""
+    start, chunks = file.tell(), b""
+    while b"\n" not in chunks and (chunk := file.read(4096)):
+        chunks += chunk
+    line = chunks.split(b"\n", 1)[0]
+    if len(line) == len(chunks):
+        raise ValueError("truncated")
     file.seek(start + len(line) + 1)
     return line
 
 
 def _exactly(file: RawIOBase, num_bytes: int) -> bytes:
-    found = bytearray()
-    while len(found) < num_bytes and (chunk := file.read(num_bytes - len(found))):
-        found += chunk
-    return bytes(found)
+    content = bytearray()
+    while len(content) < num_bytes and (chunk := file.read(num_bytes - len(content))):
+        content += chunk
+    return bytes(content)

@@ -1,4 +1,4 @@
-"""What a capture is once its bytes have come: checked against the index, unpacked, with what it says of its use."""
+"""Makes rows of fetched captures: checks the digest, decodes the content, and finds the terms of use."""
 
 import base64
 import hashlib
@@ -9,75 +9,69 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paratune.corpus.rows import Lost
+from paratune.corpus.rows import DroppedRow
 
 SCANNED_BYTES = 2 << 20
-"""Of a page, in which licence and robots are looked for."""
+"""Bytes of a page that are searched for licence and robots."""
 _ELEMENT = re.compile(r"<(meta|a|link)\b([^<>]{1,1000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
     r"""(?<![\w-])(name|content|rel|href)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE
 )
 _LINK = re.compile(r"<([^<>]{1,1000})>([^<>]{0,200})")
 BROTLI_BYTES = 64
-"""Given to brotli at once, which knows no limit for what comes out."""
+"""Bytes per call of brotli, which has no limit for its output."""
 
 
 @dataclass(frozen=True)
 class Received:
-    """The answer of a page, as its archive keeps it."""
+    """The stored response of a page."""
 
     timestamp: str
-    """Of the capture, 14 digits; "" when it is that of the index."""
+    """Time of the capture, 14 digits; "" if it is that of the index."""
     status: int | None
     headers: Mapping[str, str]
-    """Of the page, with names in small letters."""
+    """Headers of the page, with names in lower case."""
     body: bytes
-    """Transfer encoding undone, content encoding not."""
+    """Decoded from the transfer encoding, not from the content encoding."""
     digests: frozenset[str]
-    """SHA-1 in base32 of `body`, and of the bytes with the transfer encoding where they are known."""
+    """SHA-1 in base32 of `body`, and of the bytes with transfer encoding if they are known."""
     is_unframed: bool
-    """Whether the page was sent in chunks which are not known any more: crawlers may have made its digest of them."""
+    """Whether the page was sent in chunks that are lost: its digest may be that of the chunks."""
     how: str
     """file, range or replay."""
 
 
 @dataclass(frozen=True)
 class PayloadChoice:
-    """What is taken."""
+    """Which payloads are accepted, and the default licence."""
 
     statuses: tuple[int, ...]
     max_bytes: int
     licence: str | None
 
 
-def finished(row: Mapping[str, Any], received: Received, wanted: PayloadChoice) -> dict[str, Any] | Lost:
-    """Return a row of what was fetched, or why it is dropped.
-
-    Args:
-        row: Of the index.
-        received: What came.
-        wanted: What is taken.
-    """
+def fetched_row(row: Mapping[str, Any], received: Received, wanted: PayloadChoice) -> dict[str, Any] | DroppedRow:
+    """Return the row of a fetched capture, or a dropped row."""
     url = row["url"]
     if received.status not in wanted.statuses:
         to = received.headers.get("location")
         status = "n/a" if received.status is None else str(received.status)
-        return Lost(url, "status", f"{status} to {to}" if to else status)
+        return DroppedRow(url, "status", f"{status} to {to}" if to else status)
     try:
-        payload = unpacked(received.body, received.headers.get("content-encoding"), wanted.max_bytes)
+        payload = decode_content(received.body, received.headers.get("content-encoding"), wanted.max_bytes)
     except ValueError as error:
-        return Lost(url, "content encoding", str(error))
+        return DroppedRow(url, "content encoding", str(error))
     if payload is None:
-        return Lost(url, "too large", f"unpacks to more than {wanted.max_bytes} bytes")
+        return DroppedRow(url, "too large", f"unpacks to more than {wanted.max_bytes} bytes")
     own = sha1(payload)
     is_other = bool(received.timestamp) and received.timestamp != row["timestamp"]
     digest = sha1(received.body) if is_other else row["digest"]
     known = {*received.digests, own}
     if is_sha1(digest) and digest not in known and not received.is_unframed:
-        return Lost(url, "digest", f"{digest} in the index, {' or '.join(sorted(known))} now")
+        return DroppedRow(url, "digest", f"{digest} in the index, {' or '.join(sorted(known))} now")
     content_type = received.headers.get("content-type") or None
     mime = row["mime"] or _essence(content_type)
-    robots, licence = said_of_use(received.headers, payload if "html" in f"{mime} {content_type}" else b"")
+    robots, licence = usage_terms(received.headers, payload if "html" in f"{mime} {content_type}" else b"")
     return {
         "url": url,
         "timestamp": received.timestamp or row["timestamp"],
@@ -95,12 +89,12 @@ def finished(row: Mapping[str, Any], received: Received, wanted: PayloadChoice) 
 
 
 def sha1(content: bytes) -> str:
-    """Return the SHA-1 of bytes in base32, as an index has it."""
+    """Return the SHA-1 of bytes in base32, as in an index."""
     return base64.b32encode(hashlib.sha1(content, usedforsecurity=False).digest()).decode()
 
 
 def is_sha1(digest: str | None) -> bool:
-    """Return whether a digest of an index is SHA-1 (Arquivo.pt's text search gives MD5)."""
+    """Return whether a digest of an index is SHA-1 (Arquivo.pt's text search has MD5)."""
     return digest is not None and re.fullmatch("[A-Z2-7]{32}", digest) is not None
 
 
@@ -108,69 +102,69 @@ def _essence(content_type: str | None) -> str | None:
     return re.split(r"[;,\s]", content_type.strip().lower(), maxsplit=1)[0] or None if content_type else None
 
 
-def unpacked(body: bytes, encodings: str | None, max_bytes: int) -> bytes | None:
-    """Return a body with its content encodings undone, or None when it is larger than allowed.
+def decode_content(body: bytes, encodings: str | None, max_bytes: int) -> bytes | None:
+    """Return a body decoded from its content encodings, or None if it is too large.
 
-    Pages that are not packed though they say so are returned as they are; of those that are torn, what is there.
+    A body without the encoding in its header is returned unchanged; a truncated one is decoded as far as possible.
 
     Raises:
-        ValueError: An encoding is not known.
+        ValueError: An encoding is unknown.
     """
-    for each in reversed(re.split(r"[,\s]+", (encodings or "").strip().lower())):
-        if each in ("gzip", "x-gzip", "deflate"):
-            found = _inflated(body, max_bytes)
-        elif each == "br":
-            found = _brotli(body, max_bytes)
-        elif each in ("", "identity", "none", "utf-8", "utf8"):
-            found = body
+    for encoding in reversed(re.split(r"[,\s]+", (encodings or "").strip().lower())):
+        if encoding in ("gzip", "x-gzip", "deflate"):
+            decoded = _inflated(body, max_bytes)
+        elif encoding == "br":
+            decoded = _brotli(body, max_bytes)
+        elif encoding in ("", "identity", "none", "utf-8", "utf8"):
+            decoded = body
         else:
-            raise ValueError(f"{each[:40]} is not known")
-        if found is None:
+            raise ValueError(f"{encoding[:40]} is not known")
+        if decoded is None:
             return None
-        body = found
+        body = decoded
     return body if len(body) <= max_bytes else None
 
 
 def _inflated(body: bytes, max_bytes: int) -> bytes | None:
-    for bits in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # with the head of gzip or zlib; without, as some servers
-        found, rest = bytearray(), body
+    for bits in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # with a gzip or zlib header; without, from some servers
+        inflated, rest = bytearray(), body
         try:
             while rest:
                 stream = zlib.decompressobj(bits)
-                found += stream.decompress(rest, max_bytes + 1 - len(found))
-                if len(found) > max_bytes:
+                inflated += stream.decompress(rest, max_bytes + 1 - len(inflated))
+                if len(inflated) > max_bytes:
                     return None
                 rest = stream.unused_data
                 if not stream.eof:
                     break
         except zlib.error:
-            pass  # what follows a whole member may be anything
-        if found:
-            return bytes(found)
+            pass  # any bytes may follow a complete member
+        if inflated:
+            return bytes(inflated)
     return body
 
 
 def _brotli(body: bytes, max_bytes: int) -> bytes | None:
     if importlib.util.find_spec("brotli") is None:
-        raise ValueError("br is read when the package brotli is installed")
+        raise ValueError("br needs the package brotli")
     brotli: Any = importlib.import_module("brotli")
-    stream, found = brotli.Decompressor(), bytearray()
-    # Two packages have this name, and each another one for the same function.
+    stream, decompressed = brotli.Decompressor(), bytearray()
+    # Two packages have this name, with different names for the same function.
     step = getattr(stream, "process", None) or stream.decompress
     try:
         for start in range(0, len(body), BROTLI_BYTES):
-            found += step(body[start : start + BROTLI_BYTES])
-            if len(found) > max_bytes:
+            decompressed += step(body[start : start + BROTLI_BYTES])
+            if len(decompressed) > max_bytes:
                 return None
     except brotli.error:
         pass
-    return bytes(found) or body
+    return bytes(decompressed) or body
 
 
-def said_of_use(headers: Mapping[str, str], page: bytes) -> tuple[str | None, str | None]:
-    """Return what a page says to robots, and the address of its licence; None where it says nothing.
+def usage_terms(headers: Mapping[str, str], page: bytes) -> tuple[str | None, str | None]:
+    """Return the directives for robots and the URL of the licence of a page, None if there are none.
 
-    Looked for in X-Robots-Tag and <meta name="robots">; in Link headers, <a> and <link> with rel="license".
+    Sources: X-Robots-Tag and <meta name="robots">; Link headers, <a> and <link> with rel="license".
     """
     robots = [headers.get("x-robots-tag", "")]
     licences = [target for target, more in _LINK.findall(headers.get("link", "")) if "license" in more.lower()]
@@ -179,8 +173,8 @@ def said_of_use(headers: Mapping[str, str], page: bytes) -> tuple[str | None, st
             robots.append(values.get("content", ""))
         elif kind != "meta" and "license" in values.get("rel", "").lower().split():
             licences.append(values.get("href", ""))
-    words = [word.strip().lower() for each in robots for word in each.split(",")]
-    return _joined(words, ", "), _joined([each.strip() for each in licences], " ")
+    words = [word.strip().lower() for directives in robots for word in directives.split(",")]
+    return _joined(words, ", "), _joined([licence.strip() for licence in licences], " ")
 
 
 def _elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -1,4 +1,4 @@
-"""A capture out of a WARC or ARC file: of this machine, or of a server that gives ranges of bytes."""
+"""Reads a capture from a WARC or ARC file, on this machine or on a server with byte ranges."""
 
 import io
 import re
@@ -8,89 +8,96 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import quote, urlsplit
 
 from paratune.corpus.fetch.payload import Received, sha1
-from paratune.corpus.index.warcs import CHUNK_BYTES, HEAD_BYTES, WITH_PAYLOAD, damage, open_archive, status_of
-from paratune.corpus.rows import Lost
+from paratune.corpus.index.warcs import (
+    CHUNK_BYTES,
+    HEAD_BYTES,
+    WITH_PAYLOAD,
+    damage_exceptions,
+    http_status,
+    open_archive,
+)
+from paratune.corpus.rows import DroppedRow
 from paratune.corpus.web.client import Client, TooLarge, Unavailable
 from paratune.errors import DataError, os_error_as, require
 
 MISSING = "missing"
-"""Reason of what an archive says that it has not."""
-NOT_THERE = (404, 410, 416)
+"""Reason for a capture that the archive does not have."""
+MISSING_STATUSES = (404, 410, 416)
 
 
-def from_file(row: Mapping[str, Any], path: Path, max_bytes: int) -> Received | Lost:
-    """Return the capture that a file of this machine holds at the offset of the index.
+def from_file(row: Mapping[str, Any], path: Path, max_bytes: int) -> Received | DroppedRow:
+    """Return the capture at the offset in a file on this machine.
 
     Raises:
-        DataError: The file cannot be read.
+        DataError: The file is unreadable.
     """
     with os_error_as(DataError, f"{path} cannot be read", code="data.unreadable", path=path), path.open("rb") as file:
         file.seek(row["offset"])
         return _record(row, file, max_bytes, "file")
 
 
-def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes: int) -> Received | Lost:
-    """Return the capture that a server holds in a file, of which its bytes alone are asked for.
+def from_range(row: Mapping[str, Any], client: Client, endpoint: str, max_bytes: int) -> Received | DroppedRow:
+    """Return the capture at a byte range of a file on a server.
 
     Raises:
-        DataError: The server gives no ranges.
-        Unavailable: It does not answer, or refuses.
+        DataError: The server does not support ranges.
+        Unavailable: The server does not respond, or refuses.
     """
     if row["length"] > max_bytes + HEAD_BYTES:
-        return Lost(row["url"], "too large", f"the record has {row['length']} bytes; allowed: {max_bytes}")
+        return DroppedRow(row["url"], "too large", f"the record has {row['length']} bytes; allowed: {max_bytes}")
     if ".." in row["filename"].split("/"):
-        return Lost(row["url"], MISSING, f"{row['filename']} leads out of the archive")
+        return DroppedRow(row["url"], MISSING, f"{row['filename']} is outside of the archive")
     path = urlsplit(endpoint).path.rstrip("/")
     target = f"{path}/{quote(row['filename'].lstrip('/'), safe='/')}"
     asked = f"bytes={row['offset']}-{row['offset'] + row['length'] - 1}"
-    no_ranges = f"{endpoint} gives whole files and no ranges of bytes; fetch.replay may be had"
+    no_ranges = f"{endpoint} sends whole files instead of byte ranges; use fetch.replay"
     try:
-        answer = client.ask(target, max_bytes=max(row["length"], CHUNK_BYTES), headers={"Range": asked})
+        answer = client.request(target, max_bytes=max(row["length"], CHUNK_BYTES), headers={"Range": asked})
     except TooLarge as error:
         raise DataError(no_ranges, code="corpus.server") from error
     if answer.status == 200:
         raise DataError(no_ranges, code="corpus.server")
-    if answer.status not in (206, *NOT_THERE):
+    if answer.status not in (206, *MISSING_STATUSES):
         raise Unavailable(f"HTTP {answer.status} for {target}", is_out=False)
     if answer.status != 206:
-        return Lost(row["url"], MISSING, f"HTTP {answer.status} for {asked} of {row['filename']}")
+        return DroppedRow(row["url"], MISSING, f"HTTP {answer.status} for {asked} of {row['filename']}")
     return _record(row, io.BytesIO(answer.body), max_bytes, "range")
 
 
-def _record(row: Mapping[str, Any], file: BinaryIO, max_bytes: int, how: str) -> Received | Lost:
+def _record(row: Mapping[str, Any], file: BinaryIO, max_bytes: int, how: str) -> Received | DroppedRow:
     try:
         record = next(open_archive(file), None)
         if record is None or record.rec_type not in WITH_PAYLOAD:
-            return Lost(row["url"], "another record", "none" if record is None else str(record.rec_type))
+            return DroppedRow(row["url"], "another record", "none" if record is None else str(record.rec_type))
         return _received(row, record, max_bytes, how)
-    except damage() as error:
-        return Lost(row["url"], "damaged record", " ".join(f"{type(error).__name__}: {error}".split()))
+    except damage_exceptions() as error:
+        return DroppedRow(row["url"], "damaged record", " ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def _received(row: Mapping[str, Any], record: Any, max_bytes: int, how: str) -> Received | Lost:
+def _received(row: Mapping[str, Any], record: Any, max_bytes: int, how: str) -> Received | DroppedRow:
     headers = record.rec_headers
     url = (headers.get_header("WARC-Target-URI") or "").strip(" <>")
     moment = re.sub("[^0-9]", "", headers.get_header("WARC-Date") or "")[:14]
     if (url, moment) != (row["url"].strip(" <>"), row["timestamp"]):
-        return Lost(row["url"], "another record", f"{moment} {url}")
+        return DroppedRow(row["url"], "another record", f"{moment} {url}")
     raw = bytearray()
     while chunk := record.raw_stream.read(CHUNK_BYTES):
         raw += chunk
         if len(raw) > max_bytes:
-            return Lost(row["url"], "too large", f"more than {max_bytes} bytes")
+            return DroppedRow(row["url"], "too large", f"more than {max_bytes} bytes")
     if getattr(record.raw_stream, "limit", 0) > 0:
-        return Lost(row["url"], "torn record", f"{record.raw_stream.limit} of {record.length} bytes missing")
+        return DroppedRow(row["url"], "torn record", f"{record.raw_stream.limit} of {record.length} bytes missing")
     http = record.http_headers if record.rec_type == "response" else None
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, value in http.headers if http else [("Content-Type", headers.get_header("Content-Type") or "")]:
-        found[name.lower()] = f"{found[name.lower()]}, {value}" if name.lower() == "x-robots-tag" in found else value
-    body = _without_chunks(bytes(raw)) if "chunked" in found.get("transfer-encoding", "").lower() else bytes(raw)
+        fields[name.lower()] = f"{fields[name.lower()]}, {value}" if name.lower() == "x-robots-tag" in fields else value
+    body = _without_chunks(bytes(raw)) if "chunked" in fields.get("transfer-encoding", "").lower() else bytes(raw)
     digests = frozenset({sha1(body), sha1(bytes(raw))})
-    return Received("", status_of(http, record.rec_type), found, body, digests, is_unframed=False, how=how)
+    return Received("", http_status(http, record.rec_type), fields, body, digests, is_unframed=False, how=how)
 
 
 def _without_chunks(raw: bytes) -> bytes:
-    """Return the bytes that chunks hold; what is not in chunks, though its headers say so, as it is."""
+    """Return the bytes in chunks; bytes without chunks, despite the header, are returned unchanged."""
     reader = require("warcio.bufferedreaders", extra="corpus").ChunkedDataReader(io.BytesIO(raw))
     body = bytearray()
     while chunk := reader.read(CHUNK_BYTES):

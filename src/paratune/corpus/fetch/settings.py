@@ -1,4 +1,4 @@
-"""Where the bytes of captures come from, and which are taken."""
+"""Settings of the stage `fetch`."""
 
 from pydantic import Field
 
@@ -7,18 +7,17 @@ from paratune.corpus.web.settings import Endpoint
 
 
 class Fetch(Section):
-    """Where the bytes of captures come from: files of this machine first, then ranges, then replay."""
+    """Sources of the content of captures: files on this machine first, then ranges, then replay."""
 
     warcs: list[Text] = Field(default_factory=list)
-    """WARC or ARC files in which captures of an index lie, beside index.warcs; paths or patterns."""
+    """WARC or ARC files with captures of an index, besides index.warcs; paths or patterns."""
     ranges: Endpoint | None = None
-    """Address under which a server holds the WARC files by their names, and gives ranges of bytes."""
+    """URL of a folder with the WARC files on a server that supports byte ranges."""
     replay: Endpoint | None = None
-    """Address of raw replay: what is asked for is ADDRESS/<timestamp>id_/<url>. Arquivo.pt:
-    https://arquivo.pt/noFrame/replay."""
+    """URL of raw replay; requests are URL/<timestamp>id_/<url>. Arquivo.pt: https://arquivo.pt/noFrame/replay."""
     nearest: bool = False
-    """Whether a capture of another time stands in when the archive replays that instead; its own time is written."""
+    """Whether a capture of another time is accepted if the archive sends one; its own time is recorded."""
     max_payload_mib: PositiveFloat = 64.0
-    """Largest document, as it is stored and unpacked; what is larger is dropped."""
+    """Maximum size of a document, stored or decompressed; larger ones are dropped."""
     licence: Text | None = None
-    """What is written as the licence of documents that name none."""
+    """Licence to record for documents without one."""

@@ -1,1 +1,1 @@
-"""Which captures an archive holds: indexes and archive files are read, filtered, and each digest kept once."""
+"""The stage `index`: lists of captures from indexes, archive files and servers, filtered, without repeated digests."""

@@ -1,7 +1,7 @@
-"""Lines of capture indexes: CDX with 9 to 11 fields, CDXJ, and what CDX servers answer.
+"""Parses lines of capture indexes: CDX with 9 to 11 fields, CDXJ, and responses of CDX servers.
 
-Servers answer JSON lines (pywb), an array of arrays, one a line (OpenWayback, the Internet Archive), or text of
-7 fields (those two, when they are not asked for JSON).
+Servers send JSON lines (pywb), an array of arrays, one per line (OpenWayback, the Internet Archive), or text of 7
+fields (those two, without the parameter for JSON).
 """
 
 import base64
@@ -10,35 +10,30 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from paratune.corpus.rows import CaptureRow, Found, Lost
+from paratune.corpus.rows import CaptureOrDropped, CaptureRow, DroppedRow
 
 MAX_LINE_BYTES = 1 << 20
-"""Longest line that is read; a longer one is skipped and counted."""
+"""Maximum length of a line; a longer one is skipped and counted."""
 LETTERS = {"b": "timestamp", "a": "url", "m": "mime", "s": "status", "k": "digest", "S": "length", "V": "offset"} | {
     "g": "filename"
 }
-"""What the letters of a CDX header line mean (https://archive.org/web/researcher/cdx_legend.php)."""
+"""Meaning of the letters of a CDX header line (https://archive.org/web/researcher/cdx_legend.php)."""
 BY_NUM_FIELDS = {7: "N b a m s k S", 9: "N b a m s k r V g", 10: "N b a m s k r M V g", 11: "N b a m s k r M S V g"}
-"""The fields of a file without a header line, by their number."""
+"""Fields of a file without a header line, by their number."""
 ALIASES = {
     "url": ("url", "original", "originalURL"),
     "timestamp": ("timestamp", "tstamp"),
     "mime": ("mime", "mimetype", "mimeType"),
     "status": ("status", "statuscode", "statusCode"),
 }
-"""Names of fields in JSON: those of pywb, of OpenWayback, and of the searches of Arquivo.pt."""
+"""Names of fields in the JSON of pywb, OpenWayback, and the searches of Arquivo.pt."""
 
 MD5 = re.compile("[0-9a-f]{32}")
-"""A digest in hexadecimal, of as many characters as SHA-1 has in base32, but in small letters."""
+"""A hexadecimal digest, in lower case; it has as many characters as SHA-1 in base32."""
 
 
-def read_lines(file: BinaryIO, source: str) -> Iterator[Found]:
-    """Yield what each line of an index says: a row, or what could not be read and why.
-
-    Args:
-        file: The unpacked index.
-        source: Its name, for the rows.
-    """
+def read_lines(file: BinaryIO, source: str) -> Iterator[CaptureOrDropped]:
+    """Yield the row of each line of an index, or a dropped row for an invalid line; `source` names the index."""
     header: list[str] | None = None
     columns: list[str] | None = None
     for number, raw in enumerate(_raw_lines(file), start=1):
@@ -49,25 +44,25 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[Found]:
         if line.lstrip().startswith("CDX "):
             header = line.split()[1:]
             continue
-        if not line.strip() or line.startswith("!"):  # ! begins the metadata of a CDXJ file
+        if not line.strip() or line.startswith("!"):  # metadata of a CDXJ file
             continue
         try:
             if not line.startswith("["):
-                yield row_of(_fields(line, header), source)
+                yield capture_row(_fields(line, header), source)
             elif columns is None:
                 columns = _array(line)
             else:
-                yield row_of(_by_column(columns, _array(line)), source)
+                yield capture_row(_by_column(columns, _array(line)), source)
         except ValueError as error:
             yield _unreadable(source, number, f"{error}: {line[:200]}")
 
 
-def _unreadable(source: str, number: int, why: str) -> Lost:
-    return Lost(url=source, reason="unreadable line", detail=f"line {number}: {why}")
+def _unreadable(source: str, number: int, why: str) -> DroppedRow:
+    return DroppedRow(url=source, reason="unreadable line", detail=f"line {number}: {why}")
 
 
 def _raw_lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """Yield lines without their ends; None for one that is too long to be one."""
+    """Yield lines without line ends; None for a line that is too long."""
     while line := file.readline(MAX_LINE_BYTES):
         if line.endswith(b"\n") or len(line) < MAX_LINE_BYTES:
             yield line.rstrip(b"\r\n")
@@ -78,7 +73,7 @@ def _raw_lines(file: BinaryIO) -> Iterator[bytes | None]:
 
 
 def _decode(line: bytes) -> str:
-    """Return a line as text: old indexes hold URLs in the charset of their pages."""
+    """Return a line as text: old indexes contain URLs in the charset of their pages."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError:
@@ -86,10 +81,10 @@ def _decode(line: bytes) -> str:
 
 
 def _fields(line: str, header: list[str] | None) -> Mapping[str, Any]:
-    """Return the fields of a line by name; see `_row` for their form.
+    """Return the fields of a line by name, for `capture_row`.
 
     Raises:
-        ValueError: It is a line of none of the dialects.
+        ValueError: The line has none of the formats.
     """
     if line.startswith("{"):
         return _json_fields(line)
@@ -109,7 +104,7 @@ def _fields(line: str, header: list[str] | None) -> Mapping[str, Any]:
 def _json_fields(text: str) -> dict[str, Any]:
     value = _json(text)
     if not isinstance(value, dict):
-        raise ValueError("JSON that is no object")
+        raise ValueError("not a JSON object")
     return {str(key): item for key, item in value.items()}
 
 
@@ -117,16 +112,16 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("brackets are nested too deep") from None
+        raise ValueError("JSON is nested too deeply") from None
 
 
 def _array(line: str) -> list[Any]:
-    """Return one line of an array of arrays: the brackets of the outer one are on its first and last line."""
+    """Return one line of an array of arrays; the outer brackets are on the first and last line."""
     text = line.strip().rstrip(",")
     text = text[1:] if text.startswith("[[") else text
     value = _json(text[:-1] if text.endswith("]]") else text)
     if not isinstance(value, list):
-        raise ValueError("JSON that is no array")
+        raise ValueError("not a JSON array")
     return value
 
 
@@ -136,11 +131,11 @@ def _by_column(columns: list[str], values: list[Any]) -> Mapping[str, Any]:
     return {str(column): value for column, value in zip(columns, values, strict=True)}
 
 
-def row_of(fields: Mapping[str, Any], source: str) -> CaptureRow:
-    """Return the row that fields by name make; `source` is the name of where they were found.
+def capture_row(fields: Mapping[str, Any], source: str) -> CaptureRow:
+    """Return the row of some fields; `source` is the name of the index.
 
     Raises:
-        ValueError: There is no url or timestamp, or a number is none.
+        ValueError: url or timestamp is missing, or a number is invalid.
     """
 
     def text(name: str) -> str | None:
@@ -159,7 +154,7 @@ def row_of(fields: Mapping[str, Any], source: str) -> CaptureRow:
         mime=text("mime"),
         status=_number("status", text("status"), 999),
         offset=_number("offset", text("offset")),
-        # Arquivo.pt's older collections say 0 where the length is not known.
+        # Older collections of Arquivo.pt have 0 for an unknown length.
         length=_number("length", text("length")) or None,
         filename=text("filename"),
         source=source,
@@ -167,9 +162,9 @@ def row_of(fields: Mapping[str, Any], source: str) -> CaptureRow:
 
 
 def base32_digest(digest: str | None) -> str | None:
-    """Return a SHA-1 as CDX has it, in base32, from there or from hexadecimal digits; other digests as they are.
+    """Return a SHA-1 in base32, as in CDX, from base32 or hexadecimal digits; return other digests unchanged.
 
-    An MD5 in hexadecimal stays one: about 1 of 10,000 holds characters of base32 alone (0.75 to the power of 32).
+    A hexadecimal MD5 is not changed, although 1 of 10,000 has only characters of base32 (0.75^32).
     """
     if digest is None:
         return None

@@ -1,7 +1,6 @@
-"""Files that an index is read from: found by name or pattern, unpacked within limits.
+"""Finds the files of an index by path or pattern, and opens them with limits for compressed files.
 
-Archives come from strangers. Nothing of one is written to disk, and one that unpacks to far more than it is, or whose
-names lead out of it, is refused.
+Archives are untrusted: nothing is extracted to disk; archives with suspicious compression ratios or names are refused.
 """
 
 import gzip
@@ -13,139 +12,117 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from paratune.errors import DataError
 
 MAX_RATIO = 200
-"""Most bytes that one compressed byte may unpack to; indexes reach 20, deflate 1,032."""
+"""Maximum ratio of unpacked to compressed bytes; indexes reach 20, deflate 1,032."""
 FREE_BYTES = 64 << 20
-"""Unpacked bytes below which the ratio does not matter."""
+"""Unpacked bytes up to which the ratio is not checked."""
 MAX_MEMBERS = 100_000
-"""Most files in one ZIP."""
+"""Maximum number of files in a ZIP."""
 SUFFIXES = (".cdx", ".cdxj", ".json", ".jsonl", ".ndjson", ".cdx.gz", ".cdxj.gz", ".json.gz", ".jsonl.gz", ".ndjson.gz")
-"""How the names of indexes in a ZIP end."""
+"""Suffixes of indexes in a ZIP."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One stream of captures."""
+    """An index or archive file with captures."""
 
     path: Path
     kind: Literal["cdx", "warc"]
     member: str | None = None
-    """Name within a ZIP."""
+    """Name in a ZIP."""
 
     @property
     def name(self) -> str:
-        """How rows and messages call it."""
+        """Name in rows and messages."""
         return self.path.name if self.member is None else f"{self.path.name}/{self.member}"
 
 
 def find_files(patterns: Sequence[str], key: str) -> list[Path]:
-    """Return the files that paths and patterns mean, each once, in their order; those of a pattern by name.
+    """Return the files that match paths and patterns, each once, in order; those of a pattern by name.
 
     Raises:
-        DataError: One of them means no file.
+        DataError: A path or pattern matches no file.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for pattern in patterns:
         names = sorted(glob(pattern, recursive=True)) if has_magic(pattern) else [pattern]  # noqa: PTH207 - also absolute ones
         files = [Path(name) for name in names if Path(name).is_file()]
         if not files:
-            what = "is a folder; name files in it (folder/*)" if Path(pattern).is_dir() else "means no file"
-            raise DataError(f"{key}: {pattern} {what}", code="data.not_found", key=key, pattern=pattern)
-        found += files
-    return list(dict.fromkeys(found))
+            problem = "is a folder; use its files (folder/*)" if Path(pattern).is_dir() else "matches no file"
+            raise DataError(f"{key}: {pattern} {problem}", code="data.not_found", key=key, pattern=pattern)
+        paths += files
+    return list(dict.fromkeys(paths))
 
 
-def sources_of(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:
-    """Return the indexes in a file, and the names of what is in a ZIP beside them.
+def index_sources(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:
+    """Return the indexes in a file, and the names of other files in a ZIP.
 
     Raises:
-        DataError: It is a ZIP that is damaged or hostile.
+        DataError: The file is a ZIP that is damaged or unsafe.
     """
     if path.suffix.lower() != ".zip":
         return [Source(path, "cdx")], []
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [each for each in archive.infolist() if not each.filename.endswith("/")]
+            members = [member for member in archive.infolist() if not member.filename.endswith("/")]
     except (OSError, UnicodeError, zipfile.BadZipFile, NotImplementedError) as error:
         raise DataError(
             f"{path} cannot be read as a ZIP: {error}", code="corpus.archive_unreadable", path=path
         ) from error
     _check_zip(path, members, max_bytes)
-    wanted = [each.filename for each in members if each.filename.lower().endswith(SUFFIXES)]
+    wanted = [member.filename for member in members if member.filename.lower().endswith(SUFFIXES)]
     if not wanted:
         raise DataError(
-            f"{path} holds no index; names of indexes end in {', '.join(SUFFIXES)}",
+            f"{path} contains no index; names of indexes end in {', '.join(SUFFIXES)}",
             code="corpus.archive_unreadable",
             path=path,
         )
-    others = [each.filename for each in members if each.filename not in wanted]
+    others = [member.filename for member in members if member.filename not in wanted]
     return [Source(path, "cdx", name) for name in wanted], others
+
+
+def _unsafe(path: Path, problem: str, **facts: Any) -> DataError:
+    return DataError(problem, code="corpus.archive_unsafe", path=path, **facts)
 
 
 def _check_zip(path: Path, members: Sequence[zipfile.ZipInfo], max_bytes: int) -> None:
     if len(members) > MAX_MEMBERS:
-        raise DataError(
-            f"{path} holds {len(members)} files; allowed: {MAX_MEMBERS}", code="corpus.archive_unsafe", path=path
-        )
-    names = [each.filename for each in members]
+        raise _unsafe(path, f"{path} contains {len(members)} files; allowed: {MAX_MEMBERS}")
+    names = [member.filename for member in members]
     if len(set(names)) < len(names):
-        raise DataError(
-            f"{path} holds a name twice; unpack it by hand and name what is to be read",
-            code="corpus.archive_unsafe",
-            path=path,
-        )
-    for each in members:
-        inside = PurePosixPath(each.filename.replace("\\", "/"))
+        raise _unsafe(path, f"{path} contains a name twice; unpack it by hand and use its files")
+    for name, member in zip(names, members, strict=True):
+        inside = PurePosixPath(name.replace("\\", "/"))
         if inside.is_absolute() or not inside.parts or ".." in inside.parts or ":" in inside.parts[0]:
-            raise DataError(
-                f"{path}: the name {each.filename!r} leads out of the archive; it is not read",
-                code="corpus.archive_unsafe",
-                path=path,
-                filename=each.filename,
-            )
-        if each.flag_bits & 1:
-            raise DataError(
-                f"{path}: {each.filename} is encrypted; unpack it first",
-                code="corpus.archive_unsafe",
-                path=path,
-                filename=each.filename,
-            )
+            raise _unsafe(path, f"{path}: the path {name!r} is outside of the archive; it is not read", filename=name)
+        if member.flag_bits & 1:
+            raise _unsafe(path, f"{path}: {name} is encrypted; unpack it first", filename=name)
         if inside.suffix.lower() == ".zip":
-            raise DataError(
-                f"{path}: {each.filename} is a ZIP within a ZIP; unpack the outer one first",
-                code="corpus.archive_unsafe",
-                path=path,
-                filename=each.filename,
-            )
-    packed, unpacked = sum(each.compress_size for each in members), sum(each.file_size for each in members)
+            raise _unsafe(path, f"{path}: {name} is a ZIP in a ZIP; unpack the outer one first", filename=name)
+    packed, unpacked = sum(member.compress_size for member in members), sum(member.file_size for member in members)
     _check_size(path, packed, unpacked, max_bytes)
 
 
 def _check_size(path: Path, packed: int, unpacked: int, max_bytes: int) -> None:
     if unpacked > max_bytes:
-        raise DataError(
-            f"{path} unpacks to more than {max_bytes / 2**30:g} GiB; raise index.max_unpacked_gib if it is to be read",
-            code="corpus.archive_unsafe",
-            path=path,
-        )
+        limit = f"{max_bytes / 2**30:g} GiB; raise index.max_unpacked_gib to read it"
+        raise _unsafe(path, f"{path} unpacks to more than {limit}")
     if unpacked > FREE_BYTES and unpacked > MAX_RATIO * packed:
-        raise DataError(
-            f"{path} unpacks to more than {MAX_RATIO} times its size, as no index does; it is not read",
-            code="corpus.archive_unsafe",
-            path=path,
+        raise _unsafe(
+            path, f"{path} unpacks to more than {MAX_RATIO} times its size, which no index does; it is not read"
         )
 
 
 @contextmanager
 def open_index(source: Source, max_bytes: int) -> Iterator[BinaryIO]:
-    """Open the unpacked bytes of an index.
+    """Open an index for reading, decompressed.
 
     Raises:
-        DataError: It cannot be read or is damaged, or unpacks to too much; also while it is read.
+        DataError: The file is unreadable or damaged, or unpacks to too many bytes; also raised during reading.
     """
     try:
         with source.path.open("rb") as file:
@@ -153,7 +130,7 @@ def open_index(source: Source, max_bytes: int) -> Iterator[BinaryIO]:
                 yield _unpacked(file, source.path.stat().st_size, source, max_bytes)
                 return
             with zipfile.ZipFile(file) as archive, archive.open(source.member) as member:
-                # What the ZIP says of its sizes may be a lie: they are counted again.
+                # The sizes in a ZIP may be wrong, so bytes are counted again.
                 yield _unpacked(cast(BinaryIO, member), archive.getinfo(source.member).compress_size, source, max_bytes)
     except (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
         raise DataError(
@@ -170,7 +147,7 @@ def _unpacked(file: BinaryIO, packed: int, source: Source, max_bytes: int) -> Bi
 
 
 class _Counted(io.RawIOBase):
-    """Passes bytes on until there are too many."""
+    """Reads from another file and raises when there are too many bytes."""
 
     def __init__(self, file: BinaryIO, packed: int, path: Path, max_bytes: int) -> None:
         self._file, self._packed, self._path, self._max = file, packed, path, max_bytes

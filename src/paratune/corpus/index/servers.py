@@ -1,4 +1,4 @@
-"""What servers say they hold: one query, of one window of time, is one input of the index."""
+"""Requests lists of captures from servers; a query for one window is one input of the index."""
 
 import json
 import tempfile
@@ -8,36 +8,36 @@ from datetime import datetime, timedelta
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlencode, urlsplit
 
-from paratune.corpus.index.cdx import read_lines, row_of
+from paratune.corpus.index.cdx import capture_row, read_lines
 from paratune.corpus.index.settings import CdxServer, Server, TextSearchServer, Windowed, after, first_moment
-from paratune.corpus.rows import CaptureRow, Found, Lost
+from paratune.corpus.rows import CaptureOrDropped, CaptureRow, DroppedRow
 from paratune.corpus.web.client import ArchiveResponse, Client, TooLarge
-from paratune.corpus.web.limits import client_of
+from paratune.corpus.web.limits import archive_client
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError
 
 IN_MEMORY_BYTES = 16 << 20
-"""Of an answer of a CDX server; more goes to a temporary file."""
+"""Bytes of a CDX server's response in memory; a larger one goes to a temporary file."""
 MAX_PAGE_BYTES = 256 << 20
-"""Of one answer of a search."""
+"""Maximum bytes of one response of a search."""
 MAX_PAGES = 10_000
-"""Answers of one query; a server that gives more does not count."""
+"""Maximum number of responses to a query, against a server that ignores the offset."""
 Parameters = tuple[tuple[str, str], ...]
 DIGITS = {"year": 4, "month": 6, "day": 8}
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of a server."""
+    """A query to a server."""
 
     endpoint: str
     parameters: Parameters
     per_request: int | None
-    """Items of one answer of a search; None for a CDX server, which answers all at once."""
+    """Results per response of a search; None for a CDX server, which sends one response."""
 
     @property
     def name(self) -> str:
-        """How rows and messages call it."""
+        """Name in rows and messages."""
         return f"{urlsplit(self.endpoint).netloc} {urlencode(self.parameters)}"
 
     def target(self, **more: str | int) -> str:
@@ -45,33 +45,33 @@ class Query:
         return f"{urlsplit(self.endpoint).path or '/'}?{urlencode([*self.parameters, *more.items()])}"
 
 
-def queries_of(server: Server) -> list[Query]:
-    """Return all queries to a server, in the order of what is asked for and then of time."""
+def server_queries(server: Server) -> list[Query]:
+    """Return all queries to a server, ordered by URL or search words and then by time."""
     per_request = None if isinstance(server, CdxServer) else server.items_per_request
     return [
-        Query(server.endpoint, (*asked, *window), per_request)
-        for asked in _asked(server)
+        Query(server.endpoint, (*subject, *window), per_request)
+        for subject in _subjects(server)
         for window in _windows(server)
     ]
 
 
-def _asked(server: Server) -> Iterator[Parameters]:
+def _subjects(server: Server) -> Iterator[Parameters]:
     if isinstance(server, CdxServer):
         for url in server.urls:
-            filters = [("filter", each) for each in server.filters]
+            filters = [("filter", pattern) for pattern in server.filters]
             yield (("url", url), ("matchType", server.match), *filters, ("output", "json"))
     elif isinstance(server, TextSearchServer):
-        types: list[Parameters] = [(("type", each),) for each in server.types]
+        types: list[Parameters] = [(("type", document_type),) for document_type in server.types]
         for query in server.queries:
-            for each in types or [()]:
-                yield (("q", query), *_narrowed(server), *each)
+            for type_parameter in types or [()]:
+                yield (("q", query), *_search_options(server), *type_parameter)
     else:
         for url in server.urls:
             yield (("versionHistory", url),)
 
 
-def _narrowed(server: TextSearchServer) -> Iterator[tuple[str, str]]:
-    # Without these two the search leaves out all but two answers of a site.
+def _search_options(server: TextSearchServer) -> Iterator[tuple[str, str]]:
+    # Without these two, the search returns at most two results per site.
     yield "dedupField", "url" if server.per_site is None else "site"
     yield "dedupValue", str(server.per_site or 1)
     if server.site is not None:
@@ -81,7 +81,7 @@ def _narrowed(server: TextSearchServer) -> Iterator[tuple[str, str]]:
 
 
 def _windows(server: Windowed) -> Iterator[Parameters]:
-    """Yield from and to of each window; both ends are part of it."""
+    """Yield `from` and `to` of each window, both inclusive."""
     if server.window == "whole":
         limits = {"from": server.from_, "to": server.to}
         yield tuple((key, _stamp(stamp, key)) for key, stamp in limits.items() if stamp is not None)
@@ -112,33 +112,28 @@ def _digits(moment: datetime) -> str:
     return f"{moment:%Y%m%d%H%M%S}".rjust(14, "0")
 
 
-def read_query(query: Query, network: Network, max_bytes: int) -> Iterator[Found]:
-    """Yield the captures that a server names, and what could not be read of its answers.
-
-    Args:
-        query: What is asked.
-        network: How it is asked.
-        max_bytes: Most bytes of the answer of a CDX server.
+def read_query(query: Query, network: Network, max_bytes: int) -> Iterator[CaptureOrDropped]:
+    """Yield the captures that a server lists, and dropped rows for invalid results.
 
     Raises:
-        DataError: The server refuses the query, or answers what is none.
-        Unavailable: It does not answer.
+        DataError: The server refuses the query, or sends an invalid response.
+        Unavailable: The server does not respond.
     """
     try:
-        with client_of(query.endpoint, network) as client:
+        with archive_client(query.endpoint, network) as client:
             yield from _listed(query, client, max_bytes) if query.per_request is None else _searched(query, client)
     except TooLarge as error:
         raise DataError(
-            f"{query.name}: the answer has {error}; ask for less with a shorter window",
+            f"{query.name}: the response has {error}; use a shorter window",
             code="corpus.server",
             name=query.name,
         ) from error
 
 
-def _listed(query: Query, client: Client, max_bytes: int) -> Iterator[Found]:
+def _listed(query: Query, client: Client, max_bytes: int) -> Iterator[CaptureOrDropped]:
     with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES) as file:
-        # The whole answer first: what is cut is asked for again, and no row is given twice.
-        answer = client.ask(query.target(), max_bytes=max_bytes, into=cast(BinaryIO, file))
+        # The complete response first: a truncated one is requested again, without duplicate rows.
+        answer = client.request(query.target(), max_bytes=max_bytes, into=cast(BinaryIO, file))
         _check(query, answer)
         file.seek(0)
         yield from read_lines(cast(BinaryIO, file), query.name)
@@ -149,7 +144,7 @@ def _check(query: Query, answer: ArchiveResponse) -> None:
     if 300 <= status < 400:
         where = answer.headers.get("Location")
         raise DataError(
-            f"{query.name}: HTTP {status}, it is at {where} now; name that as the endpoint",
+            f"{query.name}: HTTP {status}, moved to {where}; use this as the endpoint",
             code="corpus.server",
             name=query.name,
             status=status,
@@ -157,7 +152,7 @@ def _check(query: Query, answer: ArchiveResponse) -> None:
         )
     if status != 200 or kind == "text/html":
         raise DataError(
-            f"{query.name}: HTTP {status} of {kind}, which is no answer to a query; check the endpoint",
+            f"{query.name}: HTTP {status} of {kind}, not a response to a query; check the endpoint",
             code="corpus.server",
             name=query.name,
             status=status,
@@ -165,31 +160,31 @@ def _check(query: Query, answer: ArchiveResponse) -> None:
         )
 
 
-def _searched(query: Query, client: Client) -> Iterator[Found]:
-    """Yield what the answers of a search hold; it is asked until one brings nothing that is new.
+def _searched(query: Query, client: Client) -> Iterator[CaptureOrDropped]:
+    """Yield the results of a search, with requests until a response has no new result.
 
-    What an answer says about the number of all and about a next one is an estimate, and may be missing.
+    The total number and the next offset in a response are estimates, and may be missing.
     """
     seen: set[tuple[str, str]] = set()
     offset = 0
     assert query.per_request is not None
     for _ in range(MAX_PAGES):
         target = query.target(offset=offset, maxItems=query.per_request, prettyPrint="false")
-        answer = client.ask(target, max_bytes=MAX_PAGE_BYTES)
+        answer = client.request(target, max_bytes=MAX_PAGE_BYTES)
         _check(query, answer)
         items = _items(query, answer.body)
         offset += len(items)
         num_seen = len(seen)
         for number, item in enumerate(items):
-            found = _found(item, query.name, offset - len(items) + number)
-            key = (found.url, found.timestamp if isinstance(found, CaptureRow) else found.detail)
+            result = _result(item, query.name, offset - len(items) + number)
+            key = (result.url, result.timestamp if isinstance(result, CaptureRow) else result.detail)
             if key not in seen:
                 seen.add(key)
-                yield found
+                yield result
         if len(seen) == num_seen:
             return
     raise DataError(
-        f"{query.name}: no end after {MAX_PAGES} answers; ask for less with a shorter window",
+        f"{query.name}: no end after {MAX_PAGES} responses; use a shorter window",
         code="corpus.server",
         name=query.name,
     )
@@ -204,15 +199,17 @@ def _items(query: Query, body: bytes) -> Sequence[Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise DataError(
-        f"{query.name}: the answer is no JSON with response_items: {body[:80]!r}", code="corpus.server", name=query.name
+        f"{query.name}: the response is not JSON with response_items: {body[:80]!r}",
+        code="corpus.server",
+        name=query.name,
     )
 
 
-def _found(item: Any, source: str, number: int) -> Found:
+def _result(item: Any, source: str, number: int) -> CaptureOrDropped:
     try:
         if not isinstance(item, dict):
-            raise ValueError("no object")
-        return row_of(item, source)
+            raise ValueError("not an object")
+        return capture_row(item, source)
     except ValueError as error:
         detail = f"item {number}: {error}: {json.dumps(item, ensure_ascii=False)[:200]}"
-        return Lost(url=source, reason="unreadable line", detail=detail)
+        return DroppedRow(url=source, reason="unreadable line", detail=detail)

@@ -1,4 +1,4 @@
-"""Servers that are asked which captures they hold."""
+"""Settings of servers that list captures."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
@@ -15,10 +15,10 @@ ARQUIVO = "https://arquivo.pt"
 
 
 def first_moment(stamp: int) -> datetime:
-    """Return the beginning of what a stamp means.
+    """Return the start of the period of a stamp.
 
     Raises:
-        ValueError: It means no moment.
+        ValueError: The stamp is not a date.
     """
     digits = str(stamp)
     if len(digits) % 2:
@@ -26,11 +26,13 @@ def first_moment(stamp: int) -> datetime:
     try:
         return datetime.strptime(digits + "00000101000000"[len(digits) :], "%Y%m%d%H%M%S")
     except ValueError:
-        raise ValueError(f"{stamp} is no moment; write year, month, day, hour, minute, second without spaces") from None
+        raise ValueError(
+            f"{stamp} is not a date; write year, month, day, hour, minute, second without spaces"
+        ) from None
 
 
 def after(moment: datetime, num_digits: int) -> datetime:
-    """Return the beginning of the next year (4 digits), month (6), day (8), hour, minute or second."""
+    """Return the start of the next year (4 digits), month (6), day (8), hour, minute or second."""
     if num_digits == 4:
         return datetime(moment.year + 1, 1, 1)
     if num_digits == 6:
@@ -40,21 +42,21 @@ def after(moment: datetime, num_digits: int) -> datetime:
 
 
 class Windowed(Section):
-    """A span of time, asked for piece by piece."""
+    """A period, requested in windows."""
 
     from_: Stamp | None = Field(default=None, alias="from")
-    """First moment, as 1996 or 19961013 or with hours, minutes and seconds."""
+    """Start, as 1996 or 19961013 or with hours, minutes and seconds."""
     to: Stamp | None = None
-    """Last moment, in the same form: 1999 is the end of that year."""
+    """End, in the same form: 1999 is the end of that year."""
     window: WindowLength = "year"
-    """What is asked for at once; each is a shard, which is kept when the command is killed. `whole` needs no from and
-    to."""
+    """Period of one request. Each window is a shard, which is kept when the command is interrupted. `whole` needs no
+    from and to."""
 
     @model_validator(mode="after")
     def _check_span(self) -> "Windowed":
         if self.window != "whole" and (self.from_ is None or self.to is None):
             raise ValueError(f"window: {self.window} needs from and to")
-        first, last = (None if each is None else first_moment(each) for each in (self.from_, self.to))
+        first, last = (None if stamp is None else first_moment(stamp) for stamp in (self.from_, self.to))
         if first is not None and last is not None and first > last:
             raise ValueError(f"from ({self.from_}) is after to ({self.to})")
         return self
@@ -65,13 +67,13 @@ class CdxServer(Windowed):
 
     kind: Literal["cdx"] = "cdx"
     endpoint: Endpoint = f"{ARQUIVO}/wayback/cdx"
-    """Address of the service."""
+    """URL of the service."""
     urls: Annotated[list[Text], Field(min_length=1)]
-    """Addresses whose captures are asked for, or, with `match`, sites."""
+    """URLs whose captures are requested, or, with `match`, sites."""
     match: Literal["exact", "prefix", "host", "domain"] = "exact"
-    """What an address stands for: itself, all that begins with it, its host, or its host and those below."""
+    """Which URLs match: the same one, those that begin with it, its host, or its host and subdomains."""
     filters: list[Text] = Field(default_factory=list)
-    """Filters in the server's own form: "=status:200", "~mime:text/.*" for pywb; "statuscode:200" for OpenWayback."""
+    """Filters in the server's syntax: "=status:200", "~mime:text/.*" for pywb; "statuscode:200" for OpenWayback."""
 
 
 class TextSearchServer(Windowed):
@@ -79,31 +81,31 @@ class TextSearchServer(Windowed):
 
     kind: Literal["textsearch"] = "textsearch"
     endpoint: Endpoint = f"{ARQUIVO}/textsearch"
-    """Address of the service."""
+    """URL of the service."""
     queries: Annotated[list[Text], Field(min_length=1)]
-    """Words to search for; in quotes, phrases; with a hyphen before, words that must not be there."""
+    """Search words; phrases in quotes; excluded words with a leading hyphen."""
     site: Text | None = None
-    """Search in this site alone."""
+    """Search only in this site."""
     types: list[Text] = Field(default_factory=list)
-    """Search documents of these types alone, each by itself: html, pdf, doc, rtf, txt."""
+    """Search only documents of these types, one request for each: html, pdf, doc, rtf, txt."""
     collections: list[Text] = Field(default_factory=list)
-    """Search in these collections alone: EAWP1, AWP17."""
+    """Search only in these collections: EAWP1, AWP17."""
     per_site: Positive | None = None
-    """Most answers of one site, out of all answers of a window. Without it, of one page one."""
+    """Maximum number of results per site in a window. By default, one result per page."""
     items_per_request: Annotated[int, Field(ge=1, le=500)] = 500
-    """Answers of one request; Arquivo.pt gives at most 500."""
+    """Results per request; Arquivo.pt returns at most 500."""
 
 
 class VersionsServer(Windowed):
-    """The search by URL of Arquivo.pt: all versions of pages."""
+    """The URL search of Arquivo.pt: all versions of pages."""
 
     kind: Literal["versions"] = "versions"
     endpoint: Endpoint = f"{ARQUIVO}/textsearch"
-    """Address of the service."""
+    """URL of the service."""
     urls: Annotated[list[Text], Field(min_length=1)]
-    """Addresses of the pages."""
+    """URLs of the pages."""
     items_per_request: Annotated[int, Field(ge=1, le=500)] = 500
-    """Answers of one request; Arquivo.pt gives at most 500."""
+    """Results per request; Arquivo.pt returns at most 500."""
 
 
 Server = Annotated[CdxServer | TextSearchServer | VersionsServer, Field(discriminator="kind")]

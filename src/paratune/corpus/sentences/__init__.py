@@ -1,1 +1,1 @@
-"""Sentences: split, each kept once, and how well each reads to a language model."""
+"""The stage `sentences`: different sentences of documents, with perplexities from a language model."""

@@ -1,7 +1,7 @@
-"""The texts that the n-gram models learn from: files that are known to be good, or a part of the corpus itself.
+"""Trains the n-gram models on files of good quality, or on a part of the corpus.
 
-A model reads what it learnt from too easily. So the documents of the corpus are halved, each half trains a model, and
-each model scores the other half. Files train one model, which scores everything.
+A model gives its own training texts a perplexity that is too low. So each half of the corpus trains a model that scores
+the other half. Files train one model, which scores all sentences.
 """
 
 import hashlib
@@ -15,22 +15,22 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from paratune.corpus.index.inputs import find_files
-from paratune.corpus.once import repeated_rows
+from paratune.corpus.repeated import repeated_rows
 from paratune.corpus.sentences.ngram import train
-from paratune.corpus.sentences.rows import REPEATED_FOLDER, SPLIT_FOLDER, read_rows
+from paratune.corpus.sentences.rows import REPEATED_FOLDER, SPLIT_FOLDER, read_sentences
 from paratune.corpus.sentences.settings import SentenceSettings
-from paratune.corpus.sentences.split import reason_against, sentences_of
-from paratune.corpus.sentences.words import words_of
-from paratune.corpus.stage import parts
+from paratune.corpus.sentences.split import rejection_reason, split_sentences
+from paratune.corpus.sentences.words import ngram_words
+from paratune.corpus.stage import stage_tables
 from paratune.errors import DataError
 
 NUM_HALVES = 2
 _BINS = 1000
-"""Language scores, 0 to 1, are told apart so finely."""
+"""Bins of language scores from 0 to 1."""
 
 
-def half_of(document_id: str) -> int:
-    """Return in which half of the corpus a document is: 0 or 1, by the hash of its id."""
+def corpus_half(document_id: str) -> int:
+    """Return the half of the corpus of a document, 0 or 1, by the hash of its id."""
     return hashlib.sha256(document_id.encode()).digest()[0] % NUM_HALVES
 
 
@@ -38,11 +38,11 @@ def model_file(number: int) -> str:
     return f"ngram-{number}.arpa"
 
 
-def files_of(settings: SentenceSettings) -> list[Path]:
-    """Return the files to learn from; none where it is the corpus itself.
+def clean_text_files(settings: SentenceSettings) -> list[Path]:
+    """Return the files with training texts; empty if the corpus is used.
 
     Raises:
-        DataError: One is missing, or is neither .parquet with a column `text` nor .txt.
+        DataError: A file is missing, or is neither .parquet with a column `text` nor .txt.
     """
     files = find_files(settings.clean.files, "sentences.clean.files")
     for path in files:
@@ -65,50 +65,49 @@ def files_of(settings: SentenceSettings) -> list[Path]:
 
 
 def train_models(folder: Path, stage_folder: Path, settings: SentenceSettings) -> list[dict[str, Any]]:
-    """Train the models and write them; return what each has learnt.
+    """Train the models, write them, and return their figures.
 
     Args:
-        folder: Of the models; it is there.
-        stage_folder: Of the stage, whose sentences have been split and found once.
-        settings: What they learn from.
+        folder: Existing folder of the models.
+        stage_folder: Folder of the stage, with split sentences and repeated rows.
 
     Returns:
-        One, of files; two, of the halves of the corpus; none, where a half of the corpus has no sentence.
+        One dict for files; two for the halves of the corpus; none if a half has no sentence.
 
     Raises:
-        DataError: The files hold no sentence, or cannot be read.
-        CheckpointError: The folder cannot be written.
+        DataError: The files have no sentence, or are unreadable.
+        CheckpointError: The folder is not writable.
     """
     vocabulary = settings.clean.vocabulary
-    if files := files_of(settings):
-        learnt = train(lambda: of_files(files, settings), folder / model_file(0), vocabulary=vocabulary)
+    if files := clean_text_files(settings):
+        learnt = train(lambda: file_sentences(files, settings), folder / model_file(0), vocabulary=vocabulary)
         if learnt is None:
             raise DataError(
-                f"sentences.clean.files: no sentence in {', '.join(map(str, files))} is fit to learn from",
+                f"sentences.clean.files: no sentence in {', '.join(map(str, files))} is usable for training",
                 code="corpus.too_little_text",
                 key="sentences.clean.files",
             )
         return [asdict(learnt)]
     corpus = _Corpus(stage_folder, settings)
-    found = [
+    models = [
         train(partial(corpus.sentences, half), folder / model_file(half), vocabulary=vocabulary)
         for half in range(NUM_HALVES)
     ]
-    return [] if None in found else [asdict(each) for each in found if each is not None]
+    return [] if None in models else [asdict(model) for model in models if model is not None]
 
 
-def of_files(files: Sequence[Path], settings: SentenceSettings) -> Iterator[list[str]]:
-    """Yield the words of the sentences of files, each sentence once."""
+def file_sentences(files: Sequence[Path], settings: SentenceSettings) -> Iterator[list[str]]:
+    """Yield the words of each different sentence in files."""
     num_words, seen = 0, set[bytes]()
     for text in _texts(files):
-        for sentence in sentences_of(text):
+        for sentence in split_sentences(text):
             digest = hashlib.sha256(sentence.encode()).digest()[:16]
-            if digest in seen or reason_against(sentence, settings) is not None:
+            if digest in seen or rejection_reason(sentence, settings) is not None:
                 continue
             if num_words >= settings.clean.max_words:
                 return
             seen.add(digest)
-            words = words_of(sentence)
+            words = ngram_words(sentence)
             num_words += len(words)
             yield words
 
@@ -116,7 +115,7 @@ def of_files(files: Sequence[Path], settings: SentenceSettings) -> Iterator[list
 def _texts(files: Sequence[Path]) -> Iterator[str]:
     for path in files:
         if path.suffix == ".parquet":
-            yield from (row["text"] or "" for row in read_rows(path, ["text"]))
+            yield from (row["text"] or "" for row in read_sentences(path, ["text"]))
             continue
         try:
             with path.open(encoding="utf-8-sig") as file:
@@ -127,27 +126,27 @@ def _texts(files: Sequence[Path]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Corpus:
-    """The sentences of the corpus itself."""
+    """Training sentences of the corpus."""
 
     folder: Path
     settings: SentenceSettings
 
     def sentences(self, half: int) -> Iterator[list[str]]:
-        """Yield the words of the clean sentences of a half, in their order, up to half of `clean.max_words`."""
+        """Yield the words of the training sentences of a half, in order, up to half of `clean.max_words`."""
         most = self.settings.clean.max_words // NUM_HALVES
         is_best = self.settings.clean.pick == "best"
         least, most = self._least_score(half, most) if is_best else (0, most)
         for row in self._rows(half, ["document_id", "language_score", "num_words", "text"]):
-            found = _bin(row["language_score"]) if is_best else least
-            if found == least:
+            score_bin = _bin(row["language_score"]) if is_best else least
+            if score_bin == least:
                 most -= row["num_words"]
-            if found > least or (found == least and most >= 0):
-                yield words_of(row["text"])
+            if score_bin > least or (score_bin == least and most >= 0):
+                yield ngram_words(row["text"])
             elif most < 0 and not is_best:
                 return
 
     def _least_score(self, half: int, most: int) -> tuple[int, int]:
-        """Return the bin of the language score above which all is wanted, and how many words of the bin itself."""
+        """Return the bin of the smallest language score that is used, and how many words of this bin are used."""
         words = np.zeros(_BINS + 1, np.int64)
         for row in self._rows(half, ["document_id", "language_score", "num_words"]):
             words[_bin(row["language_score"])] += row["num_words"]
@@ -157,13 +156,13 @@ class _Corpus:
         return least, most - int(and_above[least] - words[least])
 
     def _rows(self, half: int, columns: list[str]) -> Iterator[dict[str, Any]]:
-        for number, path in enumerate(parts(self.folder / SPLIT_FOLDER)):
+        for number, path in enumerate(stage_tables(self.folder / SPLIT_FOLDER)):
             repeated = repeated_rows(self.folder / REPEATED_FOLDER, number)
-            for place, row in enumerate(read_rows(path, columns)):
-                if place not in repeated and half_of(row["document_id"]) == half:
+            for place, row in enumerate(read_sentences(path, columns)):
+                if place not in repeated and corpus_half(row["document_id"]) == half:
                     yield row
 
 
 def _bin(score: float | None) -> int:
-    """Return how certain the language of a document is, 0 to 1000; 0 where nobody asked."""
+    """Return the bin of a language score, 0 to 1000; 0 for an unknown score."""
     return int((score or 0.0) * _BINS)

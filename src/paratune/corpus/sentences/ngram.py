@@ -1,13 +1,13 @@
-"""An n-gram model with interpolated modified Kneser-Ney smoothing, written as an ARPA file for kenlm to score with.
+"""Trains an n-gram model with interpolated modified Kneser-Ney smoothing, and writes an ARPA file for kenlm.
 
-Words beyond the vocabulary, W types of them, are one class <unk>, and each of them equally probable in it: the file
-gives <unk> the probability of the class divided by W. Without that an unknown word would be among the most probable
-ones, and a text of another language easy reading.
+The W types of words outside the vocabulary form a class <unk>, in which they are equally probable: the file has the
+probability of the class divided by W for <unk>. Otherwise an unknown word would be among the most probable ones, and a
+text of another language would have a low perplexity.
 
 Source: Chen and Goodman, An empirical study of smoothing techniques for language modeling, Computer Speech & Language
-13 (1999), section 3. Heafield et al., Scalable modified Kneser-Ney language model estimation, ACL 2013, section 3, say
-what that leaves open: n-grams at the beginning of a sentence keep their counts in the lower orders, and single words
-are interpolated with the uniform distribution.
+13 (1999), section 3. Two details are from Heafield et al., Scalable modified Kneser-Ney language model estimation, ACL
+2013, section 3: n-grams at the beginning of a sentence keep their counts in the lower orders, and unigrams are
+interpolated with the uniform distribution.
 """
 
 from array import array
@@ -26,68 +26,66 @@ from paratune.corpus.shard import writing
 UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"
 _UNKNOWN, _BEGIN, _END = range(3)
 _BITS = 21
-"""Of a word's number; three of them are one number of 64 bits."""
+"""Bits of a word's number; three of them fit in a 64-bit key."""
 USUAL_DISCOUNTS = (0.5, 1.0, 1.5)
-"""Of n-grams seen once, twice, and more often, where a text is too short to compute them: those of KenLM's lmplz."""
+"""Discounts of n-grams with count 1, 2, and more, for texts that are too short to compute them (KenLM's lmplz)."""
 _NO_WORD = -99.0
-"""log10 of the probability of <s>, which never follows anything."""
+"""log10 of the probability of <s>, which follows no word."""
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """What a model was trained on, and what became of it."""
+class NgramSummary:
+    """Figures of a trained model."""
 
     num_sentences: int
     num_words: int
-    """Ends of sentences not counted."""
+    """Without ends of sentences."""
     vocabulary_size: int
-    """Words that it knows."""
+    """Number of words in the vocabulary."""
     num_left_out: int
-    """Types of words beyond the vocabulary."""
+    """Types of words outside the vocabulary."""
     num_ngrams: list[int]
-    """Of each order, those of words with <unk>, <s> and </s>."""
+    """Number of n-grams of each order; unigrams include <unk>, <s> and </s>."""
     discounts: list[list[float]]
-    """Of each order: of n-grams seen once, twice, and more often."""
+    """Discounts of n-grams with count 1, 2, and more, for each order."""
 
 
 @dataclass(frozen=True)
 class _Order:
-    """The n-grams of one order, ascending by their keys, and so by their contexts."""
+    """The n-grams of one order, sorted by key, and so by context."""
 
     keys: Any
-    """Numbers of the words, `_BITS` each, the last word lowest."""
+    """Numbers of the words, `_BITS` each, the last word in the lowest bits."""
     counts: Any
-    """How often each is there in the highest order; in a lower one how many different words stand before it."""
+    """Number of occurrences in the highest order; in lower orders, number of different previous words."""
 
 
 @dataclass(frozen=True)
 class _Level:
-    """What the file says of an order."""
+    """Probabilities and weights of one order in the file."""
 
     keys: Any
     shares: Any
-    """Probability of the last word after the others, of <unk> that of the class."""
+    """Probability of the last word after the others; for <unk>, of the class."""
     weights: Any
-    """Of each n-gram as a context: what the lower order is weighted with; 1 where nothing follows it."""
+    """Back-off weight of each n-gram as a context; 1 if nothing follows it."""
 
 
 def train(
     sentences: Callable[[], Iterable[Sequence[str]]], path: Path, *, vocabulary: int, order: int = 3
-) -> Learnt | None:
-    """Train a model and write it, whole or not at all.
+) -> NgramSummary | None:
+    """Train a model and write it; the file is complete or absent.
 
     Args:
-        sentences: Gives their words, each time the same; they are read twice.
-        path: The ARPA file.
-        vocabulary: Words to know, at most: the most frequent ones, of equally frequent ones those first in the order of
-            the alphabet.
+        sentences: Returns the words of all sentences; called twice, with equal results.
+        vocabulary: Maximum number of known words: the most frequent ones, equally frequent ones in alphabetical order.
         order: 2 or 3.
 
     Returns:
-        What was learnt; None, and no file is written, when there is no word.
+        Figures of the model; None, without a file, if there are no words.
 
     Raises:
-        CheckpointError: It cannot be written.
+        CheckpointError: The file is not writable.
     """
     counts = Counter(word for sentence in sentences() for word in sentence)
     if not counts:
@@ -97,11 +95,11 @@ def train(
     numbers = {word: number for number, word in enumerate(names) if number > _END}
     tokens, num_sentences = _numbered(sentences(), numbers)
     orders = _adjusted(_counted(tokens, order))
-    discounts = [_discounts(each.counts) for each in orders]
+    discounts = [_discounts(ngrams.counts) for ngrams in orders]
     num_left_out = len(counts) - len(known)
     levels = _levels(orders, discounts, len(known), max(1, num_left_out))
     _write(path, names, levels, max(1, num_left_out))
-    return Learnt(
+    return NgramSummary(
         num_sentences=num_sentences,
         num_words=sum(counts.values()),
         vocabulary_size=len(known),
@@ -112,7 +110,7 @@ def train(
 
 
 def _numbered(sentences: Iterable[Sequence[str]], numbers: dict[str, int]) -> tuple[Any, int]:
-    """Return the numbers of all words, with those of <s> and </s> around each sentence; and how many sentences."""
+    """Return the numbers of all words, with <s> and </s> around each sentence, and the number of sentences."""
     tokens, num_sentences = array("i"), 0
     for sentence in sentences:
         tokens.append(_BEGIN)
@@ -123,23 +121,22 @@ def _numbered(sentences: Iterable[Sequence[str]], numbers: dict[str, int]) -> tu
 
 
 def _counted(tokens: Any, order: int) -> list[_Order]:
-    """Return the n-grams of each order with how often they are there; none goes from one sentence into the next."""
-    found, keys = [], tokens.astype(np.uint64)
+    """Return the n-grams of each order with their counts; an n-gram does not cross the end of a sentence."""
+    orders, keys = [], tokens.astype(np.uint64)
     places = np.arange(len(tokens))  # where each n-gram begins
     for number in range(1, order + 1):
         if number > 1:
             inside = tokens[places + number - 2] != _END
             places, keys = places[inside], keys[inside]
             keys = (keys << np.uint64(_BITS)) | tokens[places + number - 1].astype(np.uint64)
-        found.append(_Order(*np.unique(keys, return_counts=True)))
-    return found
+        orders.append(_Order(*np.unique(keys, return_counts=True)))
+    return orders
 
 
 def _adjusted(orders: list[_Order]) -> list[_Order]:
-    """Return the orders with, in all but the highest, the number of different words before each n-gram as its count.
+    """Replace the counts of all orders but the highest by the numbers of different previous words.
 
-    Nothing stands before <s>: what begins with it keeps its count. Of single words <s> itself is left out: it is never
-    foretold.
+    N-grams that begin with <s> keep their counts. The unigram <s> is left out: it is never predicted.
     """
     adjusted = []
     for number, (lower, higher) in enumerate(pairwise(orders), start=1):
@@ -152,29 +149,33 @@ def _adjusted(orders: list[_Order]) -> list[_Order]:
 
 
 def _mask(num_words: int) -> Any:
-    """Return the bits of the last words of a key."""
+    """Return a mask of the last `num_words` words of a key."""
     return np.uint64((1 << (_BITS * num_words)) - 1)
 
 
 def _discounts(counts: Any) -> list[float]:
-    """Return D1, D2 and D3+ of an order, or the usual ones where they cannot be computed or would make no sense."""
+    """Return D1, D2 and D3+ of an order, or the usual discounts if they cannot be computed or are out of range."""
     n1, n2, n3, n4 = (int((counts == times).sum()) for times in range(1, 5))
     if 0 in (n1, n2, n3):
         return list(USUAL_DISCOUNTS)
     y = n1 / (n1 + 2 * n2)
-    found = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
-    return found if all(0 < each < times for times, each in enumerate(found, start=1)) else list(USUAL_DISCOUNTS)
+    discounts = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+    return (
+        discounts
+        if all(0 < discount < times for times, discount in enumerate(discounts, start=1))
+        else list(USUAL_DISCOUNTS)
+    )
 
 
 def _levels(orders: list[_Order], discounts: list[list[float]], num_known: int, num_left_out: int) -> list[_Level]:
-    """Return the probabilities and weights of all orders, from single words upwards."""
+    """Return the probabilities and weights of all orders, from unigrams up."""
     shares, weight = _interpolation(orders[0].counts, discounts[0], np.zeros(1, np.int64))
-    # The words, </s>, and each type that was left out are equally probable.
+    # Known words, </s>, and each type outside the vocabulary are equally probable.
     uniform = np.full(len(shares), 1.0 / (num_known + 1 + num_left_out))
     keys = orders[0].keys
     if keys[0] != _UNKNOWN:
         keys, shares, uniform = (
-            np.concatenate([[first], each]) for first, each in ((0, keys), (0, shares), (0, uniform))
+            np.concatenate([[first], values]) for first, values in ((0, keys), (0, shares), (0, uniform))
         )
     uniform[0] = num_left_out / (num_known + 1 + num_left_out)
     keys, shares = np.insert(keys, 1, _BEGIN).astype(np.uint64), np.insert(shares + weight * uniform, 1, 0.0)
@@ -192,12 +193,10 @@ def _levels(orders: list[_Order], discounts: list[list[float]], num_known: int, 
 
 
 def _interpolation(counts: Any, discounts: list[float], starts: Any) -> tuple[Any, Any]:
-    """Return what is left to each n-gram of its share of its context, and what each context gives to the lower order.
+    """Return the discounted probability of each n-gram, and the weight of the lower order of each context.
 
     Args:
-        counts: Of the n-grams.
-        discounts: D1, D2, D3+.
-        starts: First n-gram of each context.
+        starts: Index of the first n-gram of each context.
     """
     taken = np.array([0.0, *discounts])[np.minimum(counts, 3)]
     totals = np.add.reduceat(counts, starts).astype(float)
@@ -224,8 +223,8 @@ def _write_level(
 ) -> None:
     last = level.keys & _mask(1)
     logs = np.full(len(level.keys), _NO_WORD)
-    one = np.where(last == _UNKNOWN, level.shares / num_left_out, level.shares)
-    np.log10(one, out=logs, where=one > 0)
+    probabilities = np.where(last == _UNKNOWN, level.shares / num_left_out, level.shares)
+    np.log10(probabilities, out=logs, where=probabilities > 0)
     weights = np.log10(level.weights)
     for row in _rows(level.keys, logs, weights):
         key, log, weight = row
@@ -233,7 +232,7 @@ def _write_level(
         file.write(f"{log:.7g}\t{words}\n" if is_highest else f"{log:.7g}\t{words}\t{weight:.7g}\n")
 
 
-def _rows(*columns: Any, at_once: int = 100_000) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of arrays, as numbers of Python, without having all of them at a time."""
-    for start in range(0, len(columns[0]), at_once):
-        yield from zip(*(column[start : start + at_once].tolist() for column in columns), strict=True)
+def _rows(*columns: Any, batch_size: int = 100_000) -> Iterator[tuple[Any, ...]]:
+    """Yield rows of arrays as Python numbers, a batch at a time."""
+    for start in range(0, len(columns[0]), batch_size):
+        yield from zip(*(column[start : start + batch_size].tolist() for column in columns), strict=True)

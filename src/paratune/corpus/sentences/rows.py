@@ -1,13 +1,11 @@
-"""Rows of the steps before the last: sentences as they were split, and their perplexities."""
+"""Schemas and folders of the steps before the last: split sentences and their perplexities."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from functools import partial
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-ROWS_AT_ONCE = 2_000
+from paratune.corpus.shard import read_rows
+
 SPLIT_FOLDER, REPEATED_FOLDER, MODEL_FOLDER, SCORED_FOLDER = "split", "repeated", "model", "scored"
 
 SPLIT_SCHEMA = pa.schema(
@@ -19,13 +17,9 @@ SPLIT_SCHEMA = pa.schema(
         *((name, pa.string()) for name in ("text", "sha256")),
     ]
 )
-"""Sentences of a document, as SENTENCE_SCHEMA has them, with what is known of the document; words by white space."""
+"""Sentences as in SENTENCE_SCHEMA, with columns of their document; `num_words` counts words between white space."""
 SCORED_SCHEMA = pa.schema([("row", pa.int64()), ("perplexity", pa.float32())])
-"""Of each sentence that is the first of its kind: its row in the shard of `split`, and its perplexity."""
+"""Row of each sentence that repeats no earlier one in its shard of `split`, and its perplexity."""
 
-
-def read_rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table, a few at a time in memory."""
-    with pq.ParquetFile(path) as table:
-        for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
-            yield from batch.to_pylist()
+read_sentences = partial(read_rows, batch_size=2_000)
+"""Yields the rows of a table of sentences."""

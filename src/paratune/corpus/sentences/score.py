@@ -1,6 +1,6 @@
-"""How well sentences read: their perplexity by an n-gram model, or by what the caller brings.
+"""Computes the perplexity of sentences with an n-gram model, or with a masked language model that the caller loads.
 
-A masked language model needs torch, which this room does without.
+A masked language model needs torch, which this package does not import.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,64 +10,62 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from paratune.corpus.once import repeated_rows
-from paratune.corpus.sentences.clean import half_of
-from paratune.corpus.sentences.rows import read_rows
-from paratune.corpus.sentences.words import words_of
+from paratune.corpus.repeated import repeated_rows
+from paratune.corpus.sentences.clean import corpus_half
+from paratune.corpus.sentences.rows import read_sentences
+from paratune.corpus.sentences.words import ngram_words
 from paratune.errors import require
 
 Scorer = Callable[[Sequence[str]], list[float | None]]
-"""Gives the perplexities of sentences; None where there is none, as of more words than a model takes."""
+"""Returns the perplexities of sentences; None if unknown, such as for a sentence that is too long."""
 LoadScorer = Callable[[str, str], Scorer]
-"""Makes a scorer of a model's name and a device: auto, cpu or cuda. A function of a module, for other processes."""
-SENTENCES_AT_ONCE = 256
+"""Takes the name of a model and a device (auto, cpu or cuda), and returns a scorer. Must be picklable."""
+BATCH_SIZE = 256
 
 
 @dataclass(frozen=True)
-class Unscored:
-    """A shard of sentences, and what scores them."""
+class ScoringModels:
+    """What scores sentences."""
 
-    path: Path
-    repeated: Path
-    """Folder that says which sentences repeat an earlier one: these are left out."""
-    number: int
     kind: str
     """ngram, mlm or none."""
     models: tuple[str, ...]
-    """ARPA files, one for everything or one for each half's other half; or the masked language model."""
-    made_of: str
-    """Fingerprint of the models: a process does not keep others."""
+    """ARPA files: one for all sentences, or one trained on each half; or the masked language model."""
+    fingerprint: str
+    """Fingerprint of the models, for the cache of a process."""
     device: str
     load: LoadScorer | None
     """For mlm."""
 
 
-def score_shard(each: Unscored) -> Iterator[dict[str, Any]]:
-    """Yield the row of each sentence that is the first of its kind, and its perplexity."""
-    repeated = repeated_rows(each.repeated, each.number)
-    rows = enumerate(read_rows(each.path, ["document_id", "text"]))
-    firsts = ((row, found["document_id"], found["text"]) for row, found in rows if row not in repeated)
-    while some := list(islice(firsts, SENTENCES_AT_ONCE)):
-        for (row, _, _), perplexity in zip(some, _perplexities(each, some), strict=True):
+def score_shard(models: ScoringModels, repeated_folder: Path, path: Path, number: int) -> Iterator[dict[str, Any]]:
+    """Yield row and perplexity of each sentence that repeats no earlier one."""
+    repeated = repeated_rows(repeated_folder, number)
+    rows = enumerate(read_sentences(path, ["document_id", "text"]))
+    firsts = ((row, sentence["document_id"], sentence["text"]) for row, sentence in rows if row not in repeated)
+    while batch := list(islice(firsts, BATCH_SIZE)):
+        for (row, _, _), perplexity in zip(batch, _perplexities(models, batch), strict=True):
             yield {"row": row, "perplexity": perplexity}
 
 
-def _perplexities(each: Unscored, some: Sequence[tuple[int, str, str]]) -> list[float | None]:
-    if not each.models:
-        return [None] * len(some)
-    if each.kind == "mlm":
-        assert each.load is not None
-        return _scorer(each.load, each.models[0], each.device, each.made_of)([text for _, _, text in some])
-    models = [load_ngram(path, each.made_of) for path in each.models]
-    # What half 0 has taught scores half 1, and the other way round.
+def _perplexities(models: ScoringModels, batch: Sequence[tuple[int, str, str]]) -> list[float | None]:
+    if not models.models:
+        return [None] * len(batch)
+    if models.kind == "mlm":
+        assert models.load is not None
+        scorer = _scorer(models.load, models.models[0], models.device, models.fingerprint)
+        return scorer([text for _, _, text in batch])
+    ngrams = [load_ngram(path, models.fingerprint) for path in models.models]
+    # The model of half 0 scores half 1, and the other way round.
     return [
-        ngram_perplexity(models[half_of(document) - 1 if len(models) > 1 else 0], text) for _, document, text in some
+        ngram_perplexity(ngrams[corpus_half(document) - 1 if len(ngrams) > 1 else 0], text)
+        for _, document, text in batch
     ]
 
 
 @lru_cache(maxsize=2)
-def load_ngram(path: str, made_of: str) -> Any:
-    """Return a model of kenlm; `made_of` tells files apart that had the same name one after the other."""
+def load_ngram(path: str, fingerprint: str) -> Any:
+    """Return a kenlm model; `fingerprint` distinguishes successive files with the same name in the cache."""
     kenlm = require("kenlm", extra="corpus")
     config = kenlm.Config()
     config.show_progress = False
@@ -76,13 +74,13 @@ def load_ngram(path: str, made_of: str) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _scorer(load: LoadScorer, model: str, device: str, made_of: str) -> Scorer:
+def _scorer(load: LoadScorer, model: str, device: str, fingerprint: str) -> Scorer:
     return load(model, device)
 
 
 def ngram_perplexity(model: Any, sentence: str) -> float | None:
-    """Return 10^(-log10 P / (N + 1)) of N words and the end of the sentence; None without a word."""
-    words = words_of(sentence)
+    """Return 10^(-log10 P / (N + 1)) for N words and the end of the sentence; None without words."""
+    words = ngram_words(sentence)
     if not words:
         return None
     return float(10 ** (-model.score(" ".join(words)) / (len(words) + 1)))

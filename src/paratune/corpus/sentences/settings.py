@@ -1,4 +1,4 @@
-"""Settings of the sentences: which are kept, and what says how well they read."""
+"""Settings of the stage `sentences`."""
 
 from typing import Annotated, Literal
 
@@ -8,44 +8,44 @@ from paratune.config.section import Part, Positive, PositiveFloat, Section, Text
 
 
 class CleanPart(Section):
-    """The texts that the n-gram model learns from."""
+    """Training texts of the n-gram model."""
 
     files: list[Text] = Field(default_factory=list)
-    """Texts known to be good: .parquet with a column `text`, or .txt; paths or patterns. Documents of the corpus itself
-    when none are given."""
+    """Texts of good quality: .parquet with a column `text`, or .txt; paths or patterns. By default, documents of the
+    corpus."""
     pick: Literal["best", "first"] = "best"
-    """Of the corpus itself: documents whose language was most certain, or the first."""
+    """Documents of the corpus to use: those with the highest language score, or the first."""
     max_words: Positive = 5_000_000
-    """Words to learn from, about; what is beyond is not read. Memory grows with them."""
+    """Approximate maximum number of training words. Memory grows with it."""
     vocabulary: Annotated[int, Field(ge=1, le=2_000_000)] = 200_000
-    """Words to know: the most frequent ones."""
+    """Size of the vocabulary: the most frequent words."""
 
 
 class SentenceSettings(Section):
-    """Which sentences are kept, and what says how well they read."""
+    """Which sentences are kept, and what computes their perplexity."""
 
     min_words: Positive = 4
-    """Fewest words."""
+    """Minimum number of words."""
     max_words: Positive = 120
-    """Most words."""
+    """Maximum number of words."""
     min_letters: Part = 0.6
-    """Least share of letters among the characters that are no space."""
+    """Smallest share of letters among the characters other than spaces."""
     max_capitals: Part = 0.5
-    """Most capitals among the letters."""
+    """Largest share of capitals among the letters."""
     whole: bool = True
-    """Whether a sentence begins with a capital, a digit or an opening mark before one, and ends with . ! ? or …"""
+    """Whether a sentence must begin with a capital or a digit, after any opening marks, and end with . ! ? or …"""
     scorer: Literal["ngram", "mlm", "none"] = "ngram"
-    """What gives the perplexity: an n-gram model trained here, a masked language model, or nothing."""
+    """What computes the perplexity: an n-gram model that is trained first, a masked language model, or nothing."""
     clean: CleanPart = Field(default_factory=CleanPart)
-    """What the n-gram model learns from."""
+    """Training texts of the n-gram model."""
     model: Text | None = None
-    """Of scorer mlm: a run folder, a model folder or a hub name."""
+    """Model of scorer mlm: a run folder, a model folder or a hub name."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Of scorer mlm: where it computes."""
+    """Device of scorer mlm."""
     max_perplexity: PositiveFloat | None = None
-    """Sentences above are dropped; all are kept when it is not given, and perplexity.html shows what would be."""
+    """Sentences with a higher perplexity are dropped. By default all are kept; perplexity.html shows the effect."""
     thresholds: list[PositiveFloat] = Field(default_factory=list)
-    """Perplexities at which perplexity.html shows samples; those below which 50, 75, 90, 95 and 99% are when empty."""
+    """Perplexities at which perplexity.html shows samples; by default the quantiles 50, 75, 90, 95 and 99%."""
 
     @model_validator(mode="after")
     def _fits(self) -> "SentenceSettings":

@@ -1,6 +1,6 @@
-"""The sentences of a text, line by line, and which of them look like one.
+"""Splits texts into sentences, line by line, and rejects what does not look like a sentence.
 
-Blingfire splits. It knows most abbreviations; what it takes for an end and is none in Portuguese is joined again.
+Blingfire splits. It knows most abbreviations; wrong splits after Portuguese abbreviations are joined again.
 """
 
 import re
@@ -17,7 +17,7 @@ _ABBREVIATIONS = """
     pres dep séc sécs cap caps art arts al pág págs fig figs vol vols n nº n.º núm cf p.ex ex ed coord org trad av trav
     lg urb tel telef telm ref aprox máx mín vs i.e e.g op cit
     """.split()  # noqa: SIM905 - a list of so many would be long
-"""Words that stand before a name or a number: the full stop after one does not end a sentence."""
+"""Abbreviations before a name or a number: their full stop does not end a sentence."""
 _OPENING = "\"'«“‘„(\\[—–\\-*•¿¡"
 _CLOSING = "\"'»”’“)\\]"
 _NUMERAL = re.compile(r"\(?(?:\d{1,3}|[ivxlIVXL]{1,5}|[a-zA-Z])[.)]")
@@ -32,8 +32,8 @@ def _splitter() -> Any:
     return require("blingfire", extra="corpus").text_to_sentences
 
 
-def sentences_of(text: str) -> Iterator[str]:
-    """Yield the sentences of a text; none goes over the end of a line, and each has single spaces."""
+def split_sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text, with single spaces; the end of a line ends a sentence."""
     split = _splitter()
     for line in text.split("\n"):
         if words := line.split():
@@ -41,34 +41,34 @@ def sentences_of(text: str) -> Iterator[str]:
 
 
 def _joined(pieces: list[str]) -> Iterator[str]:
-    """Yield the pieces of a line, those joined that belong together."""
-    held = ""
+    """Yield the sentences of a line, joined where the splitter was wrong."""
+    sentence = ""
     for piece in pieces:
-        if held and not _belongs(held, piece):
-            yield held
-            held = piece
+        if sentence and not _belongs(sentence, piece):
+            yield sentence
+            sentence = piece
         else:
-            held = f"{held} {piece}" if held else piece
-    if held:
-        yield held
+            sentence = f"{sentence} {piece}" if sentence else piece
+    if sentence:
+        yield sentence
 
 
 def _belongs(before: str, after: str) -> bool:
-    """Return whether two pieces are one sentence."""
+    """Return whether two pieces are parts of one sentence."""
     if after[:1].islower() or _NUMERAL.fullmatch(before):
         return True
     last = _OPENING_MARKS.sub("", before.rsplit(" ", 1)[-1])
     return last.endswith(".") and last[:-1].lower() in _ABBREVIATIONS
 
 
-def reason_against(sentence: str, settings: SentenceSettings) -> str | None:
-    """Return why something is not kept as a sentence, or None: the first of these that holds.
+def rejection_reason(sentence: str, settings: SentenceSettings) -> str | None:
+    """Return the first reason to reject a sentence, or None.
 
-    few words, many words: fewer than `min_words`, more than `max_words`; a word has a letter or a digit in it.
-    few letters: of the characters that are no space less than `min_letters` are letters.
-    capitals: of the letters more than `max_capitals` are capitals.
-    no beginning: it does not begin with a capital, a letter of a script without them, or a digit, perhaps after marks.
-    no end: it does not end with . ! ? or …, perhaps before closing marks.
+    few words, many words: fewer than `min_words`, more than `max_words`; a word contains a letter or a digit.
+    few letters: the share of letters among characters other than spaces is below `min_letters`.
+    capitals: the share of capitals among the letters is above `max_capitals`.
+    no beginning: no capital, letter of a script without capitals, or digit at the start, after any opening marks.
+    no end: no . ! ? or … at the end, before any closing marks.
     """
     num_words = sum(1 for word in sentence.split() if _HAS_LETTER.search(word))
     if num_words < settings.min_words:

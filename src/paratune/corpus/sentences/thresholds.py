@@ -1,4 +1,4 @@
-"""What a threshold of perplexity would keep: a histogram, and samples on both sides of some thresholds."""
+"""Evaluates perplexity thresholds: a histogram, and samples on both sides of some thresholds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,24 +11,22 @@ from paratune.corpus.sentences.settings import SentenceSettings
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 NUM_SAMPLES = 6
-"""Sentences on each side of a threshold: those nearest to it."""
+"""Sentences on each side of a threshold, the nearest ones."""
 _DECADES = 10
 _FINE, _COARSE = 1000, 10
-"""Bins of a decade: to find quantiles in (within 0.2%), and to draw."""
+"""Bins per decade: for quantiles (within 0.2%), and for the histogram."""
 
 
-def look_at_thresholds(split: Sequence[Path], scored: Sequence[Path], settings: SentenceSettings) -> dict[str, Any]:
-    """Return what perplexity.json says, read in two passes over the perplexities, in memory that does not grow.
+def evaluate_thresholds(split: Sequence[Path], scored: Sequence[Path], settings: SentenceSettings) -> dict[str, Any]:
+    """Return the content of perplexity.json, computed in two passes over the perplexities in constant memory.
 
     Args:
-        split: Shards of sentences.
-        scored: Those of their perplexities.
-        settings: With the thresholds to look at, or none.
+        settings: Settings with the thresholds; quantiles by default.
 
     Returns:
-        scorer, num_sentences, num_unknown (of sentences without a perplexity), max_perplexity, quantiles, histogram
-        (edges and counts; perplexities from 1, ten bins a decade), and of each threshold how many sentences are above
-        it, which share of all, and the sentences nearest to it: below (or at it) and above.
+        scorer, num_sentences, num_unknown (sentences without a perplexity), max_perplexity, quantiles, histogram
+        (edges and counts, from 1, ten bins per decade); for each threshold number and share of the sentences above it,
+        and the sentences nearest to it: below (or equal) and above.
     """
     counts, num_unknown = np.zeros(_DECADES * _FINE, np.int64), 0
     for path in scored:
@@ -38,7 +36,7 @@ def look_at_thresholds(split: Sequence[Path], scored: Sequence[Path], settings: 
     num = int(counts.sum())
     quantiles = {f"{quantile:g}": _quantile(counts, quantile) for quantile in QUANTILES} if num else {}
     wanted = set(settings.thresholds or quantiles.values()) | {settings.max_perplexity}
-    thresholds = sorted(each for each in wanted if each is not None) if num else []
+    thresholds = sorted(threshold for threshold in wanted if threshold is not None) if num else []
     return {
         "scorer": settings.scorer,
         "num_sentences": num + num_unknown,
@@ -51,7 +49,7 @@ def look_at_thresholds(split: Sequence[Path], scored: Sequence[Path], settings: 
 
 
 def _known(path: Path) -> tuple[Any, Any]:
-    """Return the perplexities of a shard that are known, ascending, and their rows; equal ones by row."""
+    """Return the known perplexities of a shard, ascending, and their rows."""
     table = pq.read_table(path, partitioning=None)
     values, rows = (table[name].to_numpy() for name in ("perplexity", "row"))
     rows, values = rows[~np.isnan(values)], values[~np.isnan(values)]
@@ -64,7 +62,7 @@ def _bins(values: Any) -> Any:
 
 
 def _quantile(counts: Any, quantile: float) -> float:
-    """Return the upper edge of the bin that reaches a share of all, to three digits."""
+    """Return the upper edge of the bin with a quantile, to three digits."""
     place = int(np.searchsorted(np.cumsum(counts), quantile * counts.sum()))
     return float(f"{10 ** ((place + 1) / _FINE):.3g}")
 
@@ -87,15 +85,15 @@ def _samples(
     for shard, path in enumerate(scored):
         values, rows = _known(path)
         for place, threshold in enumerate(thresholds):
-            # In the table they are 32-bit numbers, and are compared as such.
+            # Compare as float32, the type in the table.
             cut = int(np.searchsorted(values, np.float64(np.float32(threshold)), side="right"))
             num_above[place] += len(values) - cut
             for side, piece in enumerate((slice(max(0, cut - NUM_SAMPLES), cut), slice(cut, cut + NUM_SAMPLES))):
-                found = [
+                candidates = [
                     (value, shard, row) for value, row in zip(values[piece].tolist(), rows[piece].tolist(), strict=True)
                 ]
-                nearest[place][side].extend(found)
-                nearest[place][side].sort(key=lambda each: (abs(each[0] - threshold), *each[1:]))
+                nearest[place][side].extend(candidates)
+                nearest[place][side].sort(key=lambda sample: (abs(sample[0] - threshold), *sample[1:]))
                 del nearest[place][side][NUM_SAMPLES:]
     texts = _texts(split, {(shard, row) for sides in nearest for side in sides for _, shard, row in side})
     return [
@@ -113,10 +111,10 @@ def _samples(
 
 
 def _texts(split: Sequence[Path], wanted: set[tuple[int, int]]) -> dict[tuple[int, int], dict[str, str]]:
-    """Return text and address of sentences by their shard and row."""
-    found = {}
+    """Return text and URL of sentences by shard and row."""
+    texts = {}
     for shard in sorted({shard for shard, _ in wanted}):
         rows = sorted(row for number, row in wanted if number == shard)
         table = pq.read_table(split[shard], columns=["text", "url"], partitioning=None).take(rows)
-        found.update({(shard, row): each for row, each in zip(rows, table.to_pylist(), strict=True)})
-    return found
+        texts.update({(shard, row): columns for row, columns in zip(rows, table.to_pylist(), strict=True)})
+    return texts

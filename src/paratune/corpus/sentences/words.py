@@ -1,4 +1,4 @@
-"""The words that an n-gram model sees of a sentence."""
+"""Splits a sentence into the words of an n-gram model."""
 
 import re
 
@@ -9,6 +9,6 @@ _WORD = re.compile(
 )
 
 
-def words_of(sentence: str) -> list[str]:
-    """Return the words and marks of a sentence in lower case, each number as 0; none holds white space."""
-    return ["0" if found["number"] else found.group() for found in _WORD.finditer(sentence.lower())]
+def ngram_words(sentence: str) -> list[str]:
+    """Return words and punctuation marks of a sentence in lower case, with 0 for each number."""
+    return ["0" if match["number"] else match.group() for match in _WORD.finditer(sentence.lower())]

@@ -1,1 +1,1 @@
-"""The finished corpus: tables of documents and sentences, a database, and texts to train on."""
+"""The stage `store`: tables of documents and sentences, a database, and exported texts for training."""

@@ -1,8 +1,8 @@
-"""One database of the whole corpus, for questions in SQL: it holds its own copies, and can be moved and read anywhere.
+"""Writes one DuckDB database with copies of all tables of the corpus, and opens DuckDB connections.
 
 documents, sentences   all columns of the tables of the store
-dropped                stage, id, url, reason, detail of all that was dropped
-stages                 position, stage, kept, dropped, in their order
+dropped                stage, id, url, reason, detail of all dropped rows
+stages                 position, stage, kept, dropped, in order
 """
 
 import contextlib
@@ -17,35 +17,33 @@ import pyarrow as pa
 
 from paratune.base.atomic import delete_remains, replace_file
 from paratune.base.text import plain
-from paratune.corpus.made import Made
+from paratune.corpus.finished import FinishedStage
 from paratune.errors import DataError, require
 
 FILE = "corpus.duckdb"
 MEMORY = "512MiB"
-"""Most memory of one connection; what takes more goes through files. Less is too little for documents of 0.5 MB."""
+"""Memory limit of a connection, above which DuckDB uses files. Documents of 0.5 MB need as much."""
 FIRST_MEMORY = "64MiB"
-"""That with which the database is written first: buffers grow up to the limit, whatever the documents need."""
+"""Limit for the first attempt to write the database: buffers always grow up to the limit."""
 _STORAGE = "v1.4.0"
-"""The oldest DuckDB that can read the file."""
+"""Oldest version of DuckDB that can read the file."""
 
 
 @contextlib.contextmanager
 def connection(scratch: Path, *, threads: int = 1, memory: str | None = None) -> Iterator[Any]:
-    """Open DuckDB in memory, so that it asks no network and holds little.
+    """Open DuckDB in memory, without network and with limited memory.
 
     Args:
-        scratch: Begins the name of a folder for what does not fit in memory, which is made when it is needed, and
-            deleted. Several processes may give the same.
-        threads: Which change nothing of a result.
-        memory: Most of it, as DuckDB writes sizes; MEMORY when not given.
+        scratch: Prefix of the temporary folder of this process.
+        memory: Memory limit, in DuckDB's notation; MEMORY by default.
 
     Raises:
         MissingDependency: DuckDB is not installed.
-        DataError: A table is missing or damaged, or there is no room in memory or on the disk.
+        DataError: A table is missing or damaged, or memory or disk is full.
     """
     duckdb = require("duckdb", extra="corpus")
     _clear_scratch(scratch)
-    # Beside each other: DuckDB makes this folder, and none above it.
+    # DuckDB makes this folder, but not its parents.
     own = scratch.with_name(f"{scratch.name}.{platform.node()}-{os.getpid()}")
     settings = {
         "threads": threads,
@@ -66,7 +64,7 @@ def connection(scratch: Path, *, threads: int = 1, memory: str | None = None) ->
 
 
 def _clear_scratch(scratch: Path) -> None:
-    """Delete what processes of this machine left that were killed."""
+    """Delete the folders of killed processes of this machine."""
     for path in scratch.parent.glob(f"{scratch.name}.{platform.node()}-*"):
         pid = path.name.rpartition("-")[2]
         try:
@@ -74,22 +72,18 @@ def _clear_scratch(scratch: Path) -> None:
         except ProcessLookupError:
             shutil.rmtree(path, ignore_errors=True)
         except (OSError, ValueError):
-            pass  # it is alive and another's, or the name is not ours
+            pass  # a process of another user, or another name
 
 
-def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[Path], stages: Sequence[Made]) -> None:
-    """Write the database, whole or not at all.
-
-    Args:
-        folder: That of the store.
-        documents: Its tables of documents.
-        sentences: Those of sentences; the table is left out when there are none.
-        stages: All that are finished.
+def write_database(
+    folder: Path, documents: Sequence[Path], sentences: Sequence[Path], stages: Sequence[FinishedStage]
+) -> None:
+    """Write the database; the file is complete or absent.
 
     Raises:
-        DataError: There is too little memory for its documents, or a table is damaged.
+        DataError: A document needs more memory than the limit, or a table is damaged.
     """
-    # What the tables took of memory goes back to the system before DuckDB takes its own.
+    # Free the memory of the tables before DuckDB allocates its own.
     pa.default_memory_pool().release_unused()
     delete_remains(folder, is_locked=True)
     with replace_file(folder / FILE) as temporary:
@@ -100,7 +94,7 @@ def write_database(folder: Path, documents: Sequence[Path], sentences: Sequence[
 
 
 def _write(
-    aside: Path, documents: Sequence[Path], sentences: Sequence[Path], stages: Sequence[Made], memory: str
+    aside: Path, documents: Sequence[Path], sentences: Sequence[Path], stages: Sequence[FinishedStage], memory: str
 ) -> None:
     aside.unlink(missing_ok=True)
     with connection(aside.with_name(f".{FILE}.scratch"), memory=memory) as db:
@@ -115,24 +109,24 @@ def _write(
         db.execute("DETACH corpus")
 
 
-def _write_stages(db: Any, stages: Sequence[Made]) -> None:
+def _write_stages(db: Any, stages: Sequence[FinishedStage]) -> None:
     db.execute("CREATE TABLE stages (position INTEGER, stage VARCHAR, kept BIGINT, dropped BIGINT)")
     db.execute("CREATE TABLE dropped (stage VARCHAR, id VARCHAR, url VARCHAR, reason VARCHAR, detail VARCHAR)")
-    for position, each in enumerate(stages):
-        counts = [each.totals["kept"], sum(each.totals["dropped"].values())]
-        db.execute("INSERT INTO stages VALUES (?, ?, ?, ?)", [position, each.name, *counts])
+    for position, stage in enumerate(stages):
+        counts = [stage.totals["kept"], sum(stage.totals["dropped"].values())]
+        db.execute("INSERT INTO stages VALUES (?, ?, ?, ?)", [position, stage.name, *counts])
         if counts[1]:
             db.execute(
-                f"INSERT INTO dropped SELECT ?, id, url, reason, detail FROM {parquet(each.dropped)}", [each.name]
+                f"INSERT INTO dropped SELECT ?, id, url, reason, detail FROM {parquet(stage.dropped)}", [stage.name]
             )
 
 
 def parquet(tables: Sequence[Path]) -> str:
-    """Return the SQL for the rows of tables in their order; a name that looks like a pattern still means that file."""
+    """Return SQL for the rows of tables in order; patterns in names are not expanded."""
     return f"read_parquet([{', '.join(map(quoted, tables))}])"
 
 
 def quoted(value: Any) -> str:
-    """Return a text of SQL, for names of files, which cannot be parameters."""
+    """Return an SQL string literal, for file names, which cannot be parameters."""
     text = str(value).replace("'", "''")
     return f"'{text}'"

@@ -1,4 +1,4 @@
-"""Figures of a corpus: what each stage kept and dropped, and what is in the documents and sentences that are left."""
+"""Computes statistics of a corpus: kept and dropped rows of each stage, documents and sentences of the store."""
 
 import math
 import os
@@ -9,44 +9,49 @@ from typing import Any
 
 from paratune.corpus.clean.variety.run import EVALUATION_FILE
 from paratune.corpus.clean.variety.run import FOLDER as VARIETY_FOLDER
-from paratune.corpus.made import Made, finished_stages
+from paratune.corpus.finished import FinishedStage, finished_stages
 from paratune.corpus.store.database import connection, parquet
 from paratune.records import read_json
 
 SCRATCH = ".corpus.scratch"
 THREADS = min(4, os.cpu_count() or 1)
-"""That read tables; each holds a piece of one in memory."""
+"""Threads that read tables; each has a part of a table in memory."""
 MOST_HOSTS = 50
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _GROUPS = ("language", "variety", "year", "mime", "extractor", "charset", "licence", "split")
-"""Columns of documents whose values are counted; hosts beside them."""
+"""Columns of documents whose values are counted, besides hosts."""
 _DUPLICATE = "duplicate"
 VARIETY_STEP = "clean/variety"
 
 
 def corpus_figures(work: Path) -> dict[str, Any]:
-    """Return the figures of what is finished in a work folder.
+    """Return the statistics of the finished stages in a work folder.
 
     Returns:
-        funnel: for each stage in its order stage, shards, kept, dropped (by reason), is_stale.
-        documents: num, num_characters, num_words, num_masked, num_hosts; by_language and so on, for each value its
-            num and num_words, the commonest first (years in their order); words: how long they are, see `spread`; null
+        funnel: for each stage in order stage, shards, kept, dropped (by reason), is_stale.
+        documents: num, num_characters, num_words, num_masked, num_hosts; by_language and so on, for each value its num
+            and num_words, the most frequent first (years in order); words: number of words, see `distribution`; None
             before the store is finished.
-        sentences: num, words, perplexity (see `spread`, null when unknown); null where there are none.
-        duplicates: for each reason that says so stage, reason, num.
-        varieties: how the classifier of varieties did, for each source and length texts (held out, or unseen), source,
-            length, european, brazilian (shares that were told) and auc; empty without that step.
+        sentences: num, words, perplexity (see `distribution`, None if unknown); None without sentences.
+        duplicates: stage, reason, num of each reason that is about duplicates.
+        varieties: evaluation of the classifier of varieties: texts (held out, or of an unseen source), source, length,
+            european, brazilian (recall) and auc; empty without that step.
 
     Raises:
-        CheckpointError: There is no finished stage, or a record is damaged.
+        CheckpointError: No stage is finished, or a record is damaged.
         MissingDependency: DuckDB is not installed.
     """
     stages = finished_stages(work)
-    by_name = {each.name: each for each in stages}
+    by_name = {stage.name: stage for stage in stages}
     documents, sentences = by_name.get("store/documents"), by_name.get("store/sentences")
     with connection(work / SCRATCH, threads=THREADS) as db:
         return {
-            "funnel": [_step(each) for each in stages],
+            "funnel": [
+                {"stage": stage.name}
+                | {key: stage.totals[key] for key in ("shards", "kept", "dropped")}
+                | {"is_stale": stage.is_stale}
+                for stage in stages
+            ],
             "documents": _documents(db, documents.parts) if documents and documents.parts else None,
             "sentences": _sentences(db, sentences.parts) if sentences and sentences.parts else None,
             "duplicates": _duplicates(stages),
@@ -54,30 +59,24 @@ def corpus_figures(work: Path) -> dict[str, Any]:
         }
 
 
-def _step(each: Made) -> dict[str, Any]:
-    totals = each.totals
-    known = {key: totals[key] for key in ("shards", "kept", "dropped")}
-    return {"stage": each.name, **known, "is_stale": each.is_stale}
-
-
-def _duplicates(stages: Sequence[Made]) -> list[dict[str, Any]]:
+def _duplicates(stages: Sequence[FinishedStage]) -> list[dict[str, Any]]:
     return [
-        {"stage": each.name, "reason": reason, "num": count}
-        for each in stages
-        for reason, count in each.totals["dropped"].items()
-        if _DUPLICATE in reason or _DUPLICATE in each.name
+        {"stage": stage.name, "reason": reason, "num": count}
+        for stage in stages
+        for reason, count in stage.totals["dropped"].items()
+        if _DUPLICATE in reason or _DUPLICATE in stage.name
     ]
 
 
-def _varieties(step: Made | None) -> list[dict[str, Any]]:
+def _varieties(step: FinishedStage | None) -> list[dict[str, Any]]:
     if step is None:
         return []
-    found = read_json(step.folder.parent / VARIETY_FOLDER / EVALUATION_FILE)["evaluation"]
+    evaluation = read_json(step.folder.parent / VARIETY_FOLDER / EVALUATION_FILE)["evaluation"]
     return [
         {"texts": texts, "source": source, "length": length}
         | {key: figures[key] for key in ("european", "brazilian", "auc")}
         for texts, name in (("held out", "held_out"), ("of a source not seen", "unseen"))
-        for source, lengths in (found[name] or {}).items()
+        for source, lengths in (evaluation[name] or {}).items()
         for length, figures in lengths.items()
     ]
 
@@ -85,22 +84,22 @@ def _varieties(step: Made | None) -> list[dict[str, Any]]:
 def _documents(db: Any, tables: Sequence[Path]) -> dict[str, Any]:
     source = parquet(tables)
     names = ("num", "num_characters", "num_words", "num_masked", "num_hosts")
-    (found,) = db.execute(
+    (totals,) = db.execute(
         "SELECT count(*), coalesce(sum(num_characters), 0)::BIGINT, coalesce(sum(num_words), 0)::BIGINT, "
         f"sum(num_masked)::BIGINT, count(DISTINCT host) FROM {source}"
     ).fetchall()
     groups = {f"by_{name}": _by(db, source, name) for name in _GROUPS}
     counts = dict(db.execute(f"SELECT num_words, count(*) FROM {source} GROUP BY 1").fetchall())
     return {
-        **dict(zip(names, found, strict=True)),
+        **dict(zip(names, totals, strict=True)),
         **groups,
         "by_host": _by(db, source, "host", most=MOST_HOSTS),
-        "words": spread(counts),
+        "words": distribution(counts),
     }
 
 
 def _by(db: Any, source: str, column: str, *, most: int | None = None) -> list[dict[str, Any]]:
-    """Return the values of a column with their documents and words, the commonest first."""
+    """Return the values of a column with their numbers of documents and words, the most frequent first."""
     order = "1" if column == "year" else "2 DESC, 1"
     limit = "" if most is None else f" LIMIT {most}"
     rows = db.execute(
@@ -111,26 +110,26 @@ def _by(db: Any, source: str, column: str, *, most: int | None = None) -> list[d
 
 def _sentences(db: Any, tables: Sequence[Path]) -> dict[str, Any]:
     source = parquet(tables)
-    # A sentence has one blank between its words.
+    # A sentence has one space between its words.
     words = "length(text) - length(replace(text, ' ', '')) + 1"
     counts = dict(db.execute(f"SELECT {words}, count(*) FROM {source} GROUP BY 1").fetchall())
-    # To half a per cent: exact ones would be held all at once.
+    # Rounded to half a per cent: all exact values would be in memory at once.
     known = db.execute(
         f"SELECT round(ln(perplexity), 2), count(*) FROM {source} WHERE perplexity > 0 GROUP BY 1"
     ).fetchall()
     return {
         "num": sum(counts.values()),
-        "words": spread(counts),
-        "perplexity": spread({math.exp(value): count for value, count in known}) if known else None,
+        "words": distribution(counts),
+        "perplexity": distribution({math.exp(value): count for value, count in known}) if known else None,
     }
 
 
-def spread(counts: Mapping[float, int]) -> dict[str, Any]:
-    """Return how a quantity is spread, from how often each value occurs.
+def distribution(counts: Mapping[float, int]) -> dict[str, Any]:
+    """Return the distribution of a quantity, given the count of each value.
 
     Returns:
-        mean; quantiles: the least value that so large a share does not exceed, by the share ("0.5" is the median);
-        histogram: [from, below, num], bounds doubling. None and empty without values.
+        mean; quantiles, by share ("0.5" is the median); histogram: [from, below, num], with doubling bounds. None and
+        empty without values.
     """
     num = sum(counts.values())
     if not num:
@@ -156,4 +155,7 @@ def _histogram(ordered: Iterable[tuple[float, int]]) -> list[list[float]]:
     bins: Counter[int] = Counter()
     for value, count in ordered:
         bins[max(0, math.floor(math.log2(value)) + 1) if value >= 1 else 0] += count
-    return [[0 if each == 0 else 2 ** (each - 1), 2**each, bins[each]] for each in range(min(bins), max(bins) + 1)]
+    return [
+        [0 if exponent == 0 else 2 ** (exponent - 1), 2**exponent, bins[exponent]]
+        for exponent in range(min(bins), max(bins) + 1)
+    ]

@@ -1,7 +1,7 @@
-"""The last stage: tables with provenance, one database, and the texts that training reads.
+"""The stage `store`: tables with sources, one database, and exported texts for training.
 
-WORK/6_store/documents/      a stage of its own, see `paratune.corpus.stage`: part-00000.parquet, ...
-WORK/6_store/sentences/      another
+WORK/6_store/documents/      a stage, see `paratune.corpus.stage`: part-00000.parquet, ...
+WORK/6_store/sentences/      another stage
 WORK/6_store/texts/          see `paratune.corpus.store.texts`
 WORK/6_store/corpus.duckdb   see `paratune.corpus.store.database`
 WORK/6_store/stage.json      totals; written last
@@ -10,18 +10,19 @@ WORK/6_store/stage.json      totals; written last
 import hashlib
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
-from paratune.corpus.made import finished_stages
+from paratune.corpus.finished import finished_stages
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import writing
-from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, finished_record, output_of, parts, run_stage
+from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, finished_record, run_stage, stage_output, stage_tables
 from paratune.corpus.store import database, texts
-from paratune.corpus.store.tables import Documents, SentenceTable, stored_documents, stored_sentences
+from paratune.corpus.store.tables import stored_documents, stored_sentences
 from paratune.errors import CheckpointError, ConfigError, coded, require_installed
 from paratune.records import write_json
 
@@ -30,21 +31,20 @@ log = logging.getLogger(__name__)
 FOLDER = "6_store"
 DOCUMENTS, SENTENCES = "documents", "sentences"
 BEFORE_SENTENCES = "5_sentences"
-FORMAT = 1
-"""Of what is written: raised when the same input gives other files than before."""
+FORMAT = 1  # version of the files; increased when the same input gives other files
 
 
 def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
-    """Run the stage, or return what it found before.
+    """Run the stage, or return its totals if it is finished.
 
     Returns:
-        stage, kept (documents), sentences, dropped (nothing), texts (their number by split) and output.
+        stage, kept (documents), sentences, dropped (nothing), texts (number by split) and output.
 
     Raises:
-        ConfigError: Sentences are to be exported and there are none.
-        CheckpointError: A stage before it is not finished, the sentences are of other documents than those that the
-            cleaning kept, or the folder cannot be written.
-        MissingDependency: The database is wanted and DuckDB is not installed.
+        ConfigError: The unit is sentences, and the corpus has none.
+        CheckpointError: A previous stage is not finished, the sentences were made of other documents, or the folder is
+            not writable.
+        MissingDependency: The database is configured and DuckDB is not installed.
     """
     if corpus.store.database:
         require_installed("duckdb", extra="corpus")
@@ -52,7 +52,7 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     folder = work / FOLDER
     if corpus.store.unit == SENTENCES and not _has_sentences(work):
         raise ConfigError(
-            "store.unit: sentences, and the corpus has none; set store.unit: documents",
+            "store.unit is sentences, but the corpus has none; set store.unit: documents",
             code="config.conflict",
             key="store.unit",
         )
@@ -61,7 +61,7 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     sentences = _sentences(corpus, documents, workers, display) if _has_sentences(work) else None
     made = _fingerprint(corpus, [documents, sentences])
     if (folder / STAGE_FILE).exists() and finished_record(folder)["made"] == made:
-        log.info("store: done before")
+        log.info("store: already finished")
         return finished_record(folder)
     (folder / STAGE_FILE).unlink(missing_ok=True)
     with writing(folder=folder):
@@ -96,26 +96,26 @@ def _has_sentences(work: Path) -> bool:
 
 def _documents(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     before = output_folder(corpus)
-    inputs = [Documents(table, corpus.store.validation) for table in parts(before)]
     settings = {"validation": corpus.store.validation, "format": FORMAT}
     folder = Path(corpus.work) / FOLDER / DOCUMENTS
-    stage = Stage("store documents", folder, STORED_DOCUMENT_SCHEMA, stored_documents, settings, output_of(before))
-    return run_stage(stage, inputs, workers=workers, display=display)
+    work = partial(stored_documents, corpus.store.validation)
+    stage = Stage("store documents", folder, STORED_DOCUMENT_SCHEMA, work, settings, stage_output(before))
+    return run_stage(stage, [(table,) for table in stage_tables(before)], workers=workers, display=display)
 
 
 def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display: Display) -> dict[str, Any]:
     work = Path(corpus.work)
     before, folder = work / BEFORE_SENTENCES, work / FOLDER
-    tables, beside = parts(before), parts(folder / DOCUMENTS)
+    tables, document_tables = stage_tables(before), stage_tables(folder / DOCUMENTS)
     made_of = finished_record(before)["input"]
-    if made_of != output_of(output_folder(corpus)) or len(tables) != len(beside):
+    if made_of != stage_output(output_folder(corpus)) or len(tables) != len(document_tables):
         raise CheckpointError(
             f"{before} was made of other documents; run the stage sentences again",
             code="corpus.not_finished",
             path=before,
         )
-    inputs = [SentenceTable(*pair) for pair in zip(tables, beside, strict=True)]
-    source = [output_of(before), documents["output"]]
+    inputs = list(zip(tables, document_tables, strict=True))
+    source = [stage_output(before), documents["output"]]
     stage = Stage(
         "store sentences", folder / SENTENCES, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, source
     )
@@ -123,24 +123,24 @@ def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display:
 
 
 def _fingerprint(corpus: Corpus, tables: list[dict[str, Any] | None]) -> str:
-    """Return the SHA-256 of what texts and database are made of."""
-    outputs = [each and each["output"] for each in tables]
-    stages = [[each.name, each.totals["output"]] for each in finished_stages(Path(corpus.work))]
+    """Return the SHA-256 of the sources of texts and database."""
+    outputs = [totals and totals["output"] for totals in tables]
+    stages = [[stage.name, stage.totals["output"]] for stage in finished_stages(Path(corpus.work))]
     made = [FORMAT, corpus.store.model_dump(mode="json"), outputs, stages]
     return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
 
 
 def _write_forms(corpus: Corpus, folder: Path, *, has_sentences: bool) -> dict[str, int]:
     """Write texts and database; return the number of texts by split."""
-    documents = parts(folder / DOCUMENTS)
-    sentences = parts(folder / SENTENCES) if has_sentences else []
+    documents = stage_tables(folder / DOCUMENTS)
+    sentences = stage_tables(folder / SENTENCES) if has_sentences else []
     tables = documents if corpus.store.unit == DOCUMENTS else sentences
-    log.info("store: writes the texts and the database")
+    log.info("store: writing texts and database")
     counts = texts.write_texts(folder, tables, unit=corpus.store.unit, formats=corpus.store.exports)
     for split, count in counts.items():
         if not count and corpus.store.exports:
             log.warning(
-                "store: no text is in the split %s; it has no file",
+                "store: the split %s is empty and has no file",
                 split,
                 extra=coded("corpus.empty_split", split=split),
             )

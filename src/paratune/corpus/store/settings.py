@@ -1,4 +1,4 @@
-"""The settings of the finished corpus."""
+"""Settings of the stage `store`."""
 
 from typing import Literal
 
@@ -10,13 +10,13 @@ Export = Literal["parquet", "jsonl", "text"]
 
 
 class Store(Section):
-    """The finished corpus: its tables, its database, and its texts as training reads them."""
+    """The finished corpus: tables, database, and exported texts for training."""
 
     validation: Share = 0.01
-    """Share of the documents that is kept for validation, chosen by the SHA-256 of their text."""
+    """Share of the documents in the validation split, chosen by the SHA-256 of their text."""
     unit: Literal["documents", "sentences"] = "documents"
-    """What a row or a line of the exported texts is."""
+    """Unit of a row or a line of the exported texts."""
     exports: list[Export] = Field(default_factory=lambda: list[Export](["parquet"]))
     """Formats of the exported texts; none when empty."""
     database: bool = True
-    """Whether corpus.duckdb is made: all tables in one file, which takes about as much room as they do."""
+    """Whether corpus.duckdb is made: all tables in one file of about the same size."""

@@ -1,8 +1,8 @@
-"""The texts of the finished corpus as `task: mlm` and `paratune tokenizer train` read them, a file for each split.
+"""Writes the texts of the finished corpus for `task: mlm` and `paratune tokenizer train`, one file for each split.
 
-texts/train.parquet      columns id and text; of sentences, id is that of their document
-texts/train.jsonl        the same, an object a line
-texts/train.txt          documents with a blank line between them (train.txt#paragraphs), or a sentence a line
+texts/train.parquet      columns id (of the document) and text
+texts/train.jsonl        the same, an object per line
+texts/train.txt          documents separated by blank lines (train.txt#paragraphs), or a sentence per line
 """
 
 import json
@@ -11,33 +11,30 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
 from paratune.base.atomic import replace_folder
 from paratune.corpus.shard import ShardWriter
-from paratune.corpus.store.tables import SPLITS, rows_of
+from paratune.corpus.store.tables import SPLITS, read_rows
 
 FOLDER = "texts"
 _SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 
-
-class _File(Protocol):
-    def add(self, name: str, text: str) -> None: ...
+Write = Callable[[str, str], object]
+"""Takes id and text."""
 
 
 def write_texts(folder: Path, tables: Sequence[Path], *, unit: str, formats: Sequence[str]) -> dict[str, int]:
-    """Write the texts of tables in their order, all files or none.
+    """Write the texts of tables in order; all files are complete or absent.
 
     Args:
-        folder: That of the store; what an earlier call wrote is replaced.
-        tables: Of documents or of sentences.
+        folder: Folder of the store; earlier files are replaced.
         unit: documents or sentences.
-        formats: Of parquet, jsonl and text.
+        formats: Any of parquet, jsonl and text.
 
     Returns:
-        Number of texts by split. One that has none has no files.
+        Number of texts by split. An empty split has no files.
     """
     shutil.rmtree(folder / FOLDER, ignore_errors=True)
     counts = dict.fromkeys(SPLITS, 0)
@@ -45,61 +42,25 @@ def write_texts(folder: Path, tables: Sequence[Path], *, unit: str, formats: Seq
         return counts
     key = "id" if unit == "documents" else "document_id"
     with replace_folder(folder / FOLDER) as temporary, ExitStack() as stack:
-        files: dict[str, list[_File]] = {}
-        for row in (row for table in tables for row in rows_of(table, [key, "text", "split"])):
+        writers: dict[str, list[Write]] = {}
+        for row in (row for table in tables for row in read_rows(table, [key, "text", "split"])):
             split = row["split"]
-            if split not in files:
-                files[split] = [_opened(temporary, split, unit, each, stack) for each in formats]
-            for file in files[split]:
-                file.add(row[key], row["text"])
+            if split not in writers:
+                writers[split] = [_open_writer(temporary / split, unit, kind, stack) for kind in formats]
+            for write in writers[split]:
+                write(row[key], row["text"])
             counts[split] += 1
     return counts
 
 
-def _opened(folder: Path, split: str, unit: str, kind: str, stack: ExitStack) -> _File:
+def _open_writer(path: Path, unit: str, kind: str, stack: ExitStack) -> Write:
     if kind == "parquet":
-        return _Parquet(folder / f"{split}.parquet", stack)
-    return _Lines(folder, split, _LINES[kind, unit], stack)
-
-
-class _Parquet:
-    """A table."""
-
-    def __init__(self, path: Path, stack: ExitStack) -> None:
-        self._table = stack.enter_context(ShardWriter(path, _SCHEMA))
-
-    def add(self, name: str, text: str) -> None:
-        self._table.add({"id": name, "text": text})
-
-
-class _Lines:
-    """A file of text in UTF-8."""
-
-    def __init__(self, folder: Path, split: str, form: tuple[str, Callable[[str, str], str]], stack: ExitStack) -> None:
-        suffix, self._line = form
-        file = (folder / f"{split}.{suffix}").open("w", encoding="utf-8", newline="\n")
-        self._file = stack.enter_context(file)
-
-    def add(self, name: str, text: str) -> None:
-        self._file.write(self._line(name, text))
-
-
-def _json_line(name: str, text: str) -> str:
-    return json.dumps({"id": name, "text": text}, ensure_ascii=False) + "\n"
-
-
-def _paragraphs(_: str, text: str) -> str:
-    """Return a document without blank lines in it, and one after it."""
-    return re.sub(r"\n\s*\n", "\n", text.strip()) + "\n\n"
-
-
-def _one_line(_: str, text: str) -> str:
-    return " ".join(text.split()) + "\n"
-
-
-_LINES = {
-    ("jsonl", "documents"): ("jsonl", _json_line),
-    ("jsonl", "sentences"): ("jsonl", _json_line),
-    ("text", "documents"): ("txt", _paragraphs),
-    ("text", "sentences"): ("txt", _one_line),
-}
+        table = stack.enter_context(ShardWriter(path.with_name(f"{path.name}.parquet"), _SCHEMA))
+        return lambda name, text: table.add({"id": name, "text": text})
+    suffix = "jsonl" if kind == "jsonl" else "txt"
+    file = stack.enter_context(path.with_name(f"{path.name}.{suffix}").open("w", encoding="utf-8", newline="\n"))
+    if kind == "jsonl":
+        return lambda name, text: file.write(json.dumps({"id": name, "text": text}, ensure_ascii=False) + "\n")
+    if unit == "documents":  # without blank lines in a document, and with one after it
+        return lambda _, text: file.write(re.sub(r"\n\s*\n", "\n", text.strip()) + "\n\n")
+    return lambda _, text: file.write(" ".join(text.split()) + "\n")

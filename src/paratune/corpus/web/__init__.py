@@ -1,1 +1,1 @@
-"""What is asked of archives on the network: one client, which waits its turn and asks nobody else."""
+"""Requests to archives on the network, with a limit that all processes share."""

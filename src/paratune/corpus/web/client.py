@@ -1,7 +1,7 @@
-"""A client for one archive: in its limits, patient with its refusals, and deaf to whoever would send it elsewhere.
+"""An HTTP client for one archive, with a request limit, retries and a deadline, that never follows redirects.
 
-A connection is opened to the host of the settings and to no other: addresses of captures are parts of paths, and where
-an answer points to is for the caller to read, never followed here. Proxies of the environment are not used.
+It connects only to the host in the settings: URLs of captures are parts of paths, and callers handle redirects. Proxies
+in the environment are not used.
 """
 
 import http.client
@@ -27,52 +27,46 @@ from paratune.errors import DataError, coded
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 16
-TRY_AGAIN = (429, 500, 502, 503, 504)
+RETRY_STATUSES = (429, 500, 502, 503, 504)
 LONGEST_WAIT_S = 300.0
-"""Between two tries, where the archive names no time."""
-SAID_WAIT_S = 5.0
-"""Waits from this length on are said: without a word an hour of Retry-After looks like a command that hangs."""
+"""Longest wait between two attempts, if the archive sends no Retry-After."""
+LOGGED_WAIT_S = 5.0
+"""Shortest wait that is logged: an hour of Retry-After without output looks like a hang."""
 MEMENTO = "Memento-Datetime"
-"""Header of what was captured (RFC 7089): the status beside it is that of the page, not that of the archive."""
+"""Header of a capture (RFC 7089): the status of such a response is that of the page, not of the archive."""
 
 
 class Unavailable(DataError):
-    """The archive did not give an answer, however often it was asked."""
+    """The archive did not respond after all attempts."""
 
     def __init__(self, detail: str, *, is_out: bool = True) -> None:
-        """Keep what happened; `is_out` says that it concerns all that is asked of the archive, not this alone."""
+        """Store the detail; `is_out` is True if all requests to the archive fail, not only this one."""
         super().__init__(detail, code="corpus.server")
         self.is_out = is_out
 
 
 class TooLarge(DataError):
-    """An answer has more bytes than are taken."""
+    """A response has more bytes than allowed."""
 
 
 @dataclass(frozen=True)
 class ArchiveResponse:
-    """What an archive answered."""
+    """A response of an archive."""
 
     status: int
     headers: http.client.HTTPMessage
     body: bytes
-    """Transfer encoding undone, content encoding not. Empty when it went into a file."""
+    """Decoded from the transfer encoding, not from the content encoding. Empty if it was written to a file."""
 
 
 class Client:
-    """Asks one archive; threads may share it, each has its own connection. Left by `with`, it closes them."""
+    """Sends requests to one archive. Threads may share it; each has its own connection. Use as a context manager."""
 
     def __init__(self, endpoint: str, network: Network, limit: RateLimit) -> None:
-        """Ask nothing yet.
-
-        Args:
-            endpoint: Address of the service, http or https.
-            network: How to ask.
-            limit: That of all who ask this archive.
-        """
+        """Store the parameters; `request` connects."""
         parts = urlsplit(endpoint)
         self.origin = f"{parts.scheme}://{parts.netloc}"
-        """Scheme, host and port of all that is asked."""
+        """Scheme, host and port of all requests."""
         self._host, self._port, self._is_tls = parts.hostname or "", parts.port, parts.scheme == "https"
         self._network, self._limit = network, limit
         self._agent = f"paratune/{__version__} (+{network.contact})"
@@ -89,10 +83,10 @@ class Client:
             connection.close()
 
     def stop(self) -> None:
-        """Let no thread wait any longer; whoever does gets `Unavailable`."""
+        """End all waits; waiting threads raise `Unavailable`."""
         self._stopped.set()
 
-    def ask(
+    def request(
         self,
         target: str,
         *,
@@ -100,16 +94,13 @@ class Client:
         headers: Mapping[str, str] | None = None,
         into: BinaryIO | None = None,
     ) -> ArchiveResponse:
-        """Send a request and return the answer, whatever its status, but for those that are to be tried again.
+        """Send a request and return the response with any status that is not retried.
 
         Args:
-            target: Path and query, as they are sent.
-            max_bytes: Most bytes of a body.
-            headers: Of the request, beside the usual ones.
-            into: An empty file that takes the body, instead of memory.
+            into: An empty file for the body, instead of memory.
 
         Raises:
-            Unavailable: No answer after all tries.
+            Unavailable: All attempts failed.
             TooLarge: The body has more bytes.
         """
         wait_s, problem, is_out = self._network.first_wait_s, "", False
@@ -121,28 +112,28 @@ class Client:
             try:
                 status, received = self._once(target, headers or {}, body)
             except _Stale:
-                continue  # by a new connection, so not for ever
+                continue  # the next connection is new, so this ends
             except (OSError, http.client.HTTPException) as error:
                 is_out = isinstance(error, _NoConnection)
                 problem = f"{'no connection' if is_out else type(error).__name__}: {error}"
             else:
-                if status not in TRY_AGAIN or MEMENTO in received:
+                if status not in RETRY_STATUSES or MEMENTO in received:
                     return ArchiveResponse(status, received, body.content())
                 problem, is_out = f"HTTP {status}", status == 429
                 self._hold(status, received, wait_s)
             number += 1
             if number < self._network.tries:
-                self._say(problem, max(wait_s, self._limit.held_s()))
+                self._log_wait(problem, max(wait_s, self._limit.held_s()))
                 self._sleep(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
         tries = f"{self._network.tries} tries" if self._network.tries > 1 else "one try"
         raise Unavailable(f"{self.origin}: {problem} after {tries}", is_out=is_out)
 
-    def _say(self, problem: str, wait_s: float) -> None:
-        """Say that an archive is waited for, once for all threads and processes of a command that do."""
-        if wait_s >= SAID_WAIT_S and self._limit.is_first_to_say(wait_s):
+    def _log_wait(self, problem: str, wait_s: float) -> None:
+        """Log a wait, once for all threads and processes of a command."""
+        if wait_s >= LOGGED_WAIT_S and self._limit.should_log_wait(wait_s):
             log.warning(
-                "%s: %s; asked again in %.0f s",
+                "%s: %s; retrying in %.0f s",
                 self.origin,
                 plain(problem),
                 wait_s,
@@ -150,7 +141,7 @@ class Client:
             )
 
     def _hold(self, status: int, headers: http.client.HTTPMessage, wait_s: float) -> None:
-        """Let everyone wait as long as the archive asks for."""
+        """Stop all requests for the time in Retry-After."""
         asked_s = retry_after_s(headers.get("Retry-After"))
         if asked_s is not None or status == 429:
             self._limit.hold(wait_s if asked_s is None else asked_s)
@@ -158,12 +149,12 @@ class Client:
 
     def _refuse_long_hold(self) -> None:
         if (left := self._limit.held_s()) > self._network.max_hold_s:
-            when = f"it asks to come back in {left:.0f} s, kept in {self._limit.path}"
-            raise Unavailable(f"{self.origin}: {when}; start the same command again then")
+            when = f"the archive asked to wait for {left:.0f} s, recorded in {self._limit.path}"
+            raise Unavailable(f"{self.origin}: {when}; repeat the command after that")
 
     def _sleep(self, seconds: float) -> None:
         if self._stopped.wait(seconds):
-            raise Unavailable(f"{self.origin}: the command ends", is_out=True)
+            raise Unavailable(f"{self.origin}: the command is ending", is_out=True)
 
     def _once(self, target: str, headers: Mapping[str, str], body: "_Body") -> tuple[int, http.client.HTTPMessage]:
         until = time.monotonic() + self._network.deadline_s
@@ -184,10 +175,10 @@ class Client:
         return response.status, response.headers
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
-        """Return this thread's connection, opened when it is not, and whether it was opened now.
+        """Return the open connection of this thread, and whether it is new.
 
         Raises:
-            _NoConnection: It cannot be opened.
+            _NoConnection: The connection cannot be opened.
         """
         connection: http.client.HTTPConnection | None = getattr(self._mine, "connection", None)
         if connection is None:
@@ -212,11 +203,11 @@ class _NoConnection(OSError):
 
 
 class _Stale(Exception):
-    """The archive closed a connection that was kept from the request before."""
+    """The archive closed a connection that was open from an earlier request."""
 
 
 class _Body:
-    """Takes the bytes of a body, until they are too many."""
+    """Stores the bytes of a body, and raises when there are too many."""
 
     def __init__(self, into: BinaryIO | None, max_bytes: int) -> None:
         self._file = into if into is not None else io.BytesIO()
@@ -246,7 +237,7 @@ def _read(response: http.client.HTTPResponse, body: _Body) -> None:
     while chunk := response.read1(CHUNK_BYTES):
         body.add(chunk)
     if expected is not None and body.num_bytes < expected:
-        raise ConnectionError(f"cut after {body.num_bytes} of {expected} bytes")
+        raise ConnectionError(f"truncated after {body.num_bytes} of {expected} bytes")
 
 
 def _timed_response(sock: Any, until: float, network: Network, more: Mapping[str, Any]) -> http.client.HTTPResponse:
@@ -255,7 +246,7 @@ def _timed_response(sock: Any, until: float, network: Network, more: Mapping[str
 
 @dataclass(frozen=True)
 class _TimedSocket:
-    """What a response reads from: a socket with a deadline for the answer as a whole, headers included."""
+    """A socket with a deadline for the whole response, including headers."""
 
     sock: Any
     until: float
@@ -267,7 +258,7 @@ class _TimedSocket:
 
 class _Timed(io.RawIOBase):
     def __init__(self, sock: Any, until: float, network: Network) -> None:
-        # The file keeps the socket open until it is closed itself, also when the connection lets go of it.
+        # The file keeps the socket open until the file is closed, also after the connection is closed.
         self._sock, self._file = sock, sock.makefile("rb", buffering=0)
         self._until, self._network = until, network
 
@@ -277,14 +268,14 @@ class _Timed(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         left = self._until - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"the answer takes longer than {self._network.deadline_s:g} s")
+            raise TimeoutError(f"the response takes longer than {self._network.deadline_s:g} s")
         self._sock.settimeout(min(left, self._network.timeout_s))
         try:
             return int(self._file.readinto(buffer) or 0)
         except TimeoutError:
             if time.monotonic() >= self._until:
-                raise TimeoutError(f"the answer takes longer than {self._network.deadline_s:g} s") from None
-            raise TimeoutError(f"silence of {self._network.timeout_s:g} s") from None
+                raise TimeoutError(f"the response takes longer than {self._network.deadline_s:g} s") from None
+            raise TimeoutError(f"no data for {self._network.timeout_s:g} s") from None
 
     def close(self) -> None:
         self._file.close()
@@ -292,10 +283,7 @@ class _Timed(io.RawIOBase):
 
 
 def retry_after_s(value: str | None) -> float | None:
-    """Return the seconds that a Retry-After header names, by number or by date, 0 to LONGEST_HOLD_S.
-
-    None where it names none: no digits alone (such as a sign or a fraction), and no date.
-    """
+    """Return the seconds of a Retry-After header, number or date, from 0 to LONGEST_HOLD_S; None if it is invalid."""
     if value is None:
         return None
     if value.strip().isascii() and value.strip().isdigit():
@@ -305,6 +293,6 @@ def retry_after_s(value: str | None) -> float | None:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         seconds = (moment - datetime.now(UTC)).total_seconds()
-    except (ValueError, OverflowError):  # OverflowError: a year or a time zone of many digits
+    except (ValueError, OverflowError):  # OverflowError: year or time zone with many digits
         return None
     return min(max(0.0, seconds), LONGEST_HOLD_S)

@@ -1,4 +1,4 @@
-"""The one limit of each archive, kept by all processes of a user."""
+"""Makes clients that share one request limit per archive, over all processes of a user."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from paratune.corpus.web.settings import Network
 from paratune.errors import CheckpointError, os_error_as
 
 
-def client_of(endpoint: str, network: Network) -> Client:
-    """Return a client for a service of an archive, which keeps the limit together with all others of its host.
+def archive_client(endpoint: str, network: Network) -> Client:
+    """Return a client for a service of an archive, which shares the limit of its host.
 
     Raises:
         CheckpointError: The folder of the limits cannot be made.
@@ -26,13 +26,13 @@ def client_of(endpoint: str, network: Network) -> Client:
         folder=folder,
     ):
         folder.mkdir(parents=True, exist_ok=True)
-    # Not by port: arquivo.pt and arquivo.pt:443 are one archive, and so are its services on several ports.
+    # Without the port: arquivo.pt and arquivo.pt:443 are the same archive, and so are services on other ports.
     host = re.sub(r"[^a-z0-9.-]", "_", (urlsplit(endpoint).hostname or "").rstrip("."))
     return Client(endpoint, network, RateLimit(folder / host, network.requests_per_minute))
 
 
 def limit_folder(network: Network) -> Path:
-    """Return the folder of the limits: one for all corpora, since an archive counts addresses and not folders."""
+    """Return the folder of the limits, shared by all corpora, since archives count requests per IP address."""
     if network.limit_folder is not None:
         return Path(network.limit_folder)
     cache = os.environ.get("XDG_CACHE_HOME")

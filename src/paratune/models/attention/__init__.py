@@ -1,10 +1,13 @@
-"""Attention over packed rows, without padding.
+"""Attention of packed rows, without padding.
 
-- `register`: the name `paratune_packed` in transformers' attention interface, and the choice by device
-- `cpu`: one autograd function in tiles, with cheap dropout masks
-- `cuda`: flash and memory-efficient kernels for rows of unequal length, and which of them
-- `kernels`: the private operators of PyTorch that these are
-- `operator`: all of it as one operator, for torch.compile
-- `rows`: with PyTorch's public function, a call for rows of one length that follow each other, for every other case
-- `check`: whether the kernel that will train computes attention, tried once
+- `register`: the attention function `paratune_packed` of transformers' interface; chooses by device
+- `cpu`: one autograd function that works in tiles, with cheap dropout masks
+- `small_batches`, `dense_batches`: the same for small and for tiny batches, with fewer calls of PyTorch
+- `cuda`: chooses the flash or the memory-efficient kernel for rows of unequal length
+- `kernels`: the private operators of PyTorch for these kernels
+- `rows`: PyTorch's public function, row by row, for all other cases
+- `operator`: all of these as one operator, for torch.compile
+- `disentangled`: the attention of DeBERTa-v2 and -v3
+- `masks`: masks of padded batches, without waiting for the GPU
+- `check`: a test of the kernel with which a run will train
 """

@@ -1,12 +1,15 @@
 """Attention of packed rows on the CPU: one autograd function for all rows and heads of a layer, forward and backward.
 
-Floor 3. Scores are worked on in tiles that stay in the processor's cache, from the product to the product, and are
-computed again in the backward pass: what is kept grows with T, apart from one bit of dropout mask an entry.
+Scores are computed in tiles that stay in the processor's cache between the two matrix products. The backward pass
+computes them again, so that the memory for it grows with T, except for one bit of dropout mask per score.
 
-B rows, T tokens of all rows, H heads, K head width, L tokens of a row; a tile is (G, I, J): rows times heads, queries,
-keys. Scores are in base 2, `exp2` being a third of `exp` here. Two columns are added to queries and keys, so that the
-product itself adds what would else be passes over the scores: [q, -lse, 1] . [k, 1, bias] = q . k - lse + bias.
-Formulas keep the letters of Dao et al., FlashAttention, NeurIPS 2022, appendix B.4: P, dP, dS.
+Two tricks save passes over the scores. Scores are in base 2, because `exp2` takes a third of the time of `exp` here: Q
+is multiplied by scale / ln 2. And queries and keys have two more columns, so that the matrix product itself subtracts
+the log-sum-exp and adds the bias of padding: [q, -lse, 1] . [k, 1, bias] = q . k - lse + bias.
+
+Dimensions: `B` rows, `T` tokens of all rows, `H` heads, `K` head width, `L` tokens of a row; a tile is (G, I, J): rows
+times heads, queries, keys. Formulas have the letters of Dao et al., FlashAttention, NeurIPS 2022, appendix B.4: P, dP,
+dS; N is the matrix of keys.
 """
 
 import math
@@ -14,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, repeat
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -23,22 +26,22 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from paratune.models.attention import dense_batches, small_batches
-from paratune.models.attention.rows import attend_rows
+from paratune.models.attention.rows import AttendOptions, attend_rows
 from paratune.models.attention.small_batches import Places, find_places
 from paratune.models.dropout import MaskSource
 
 LN_2 = math.log(2.0)
 TILE = 1 << 18
-"""Scores of a tile at most: with its mask they fill about a processor's level 2 cache."""
+"""Most scores of a tile: with its mask, it fills about the level 2 cache of a processor."""
 MIN_QUERIES = 128
-"""Queries of a tile at least, where a row has as many: fewer make the products slow."""
+"""Fewest queries of a tile, where a row has as many: with fewer, matrix products are slow."""
 SHORT = 192
-"""Rows up to this length share tiles with rows of nearly the same length, padded to a multiple of `STEP`."""
+"""Rows up to this length share tiles with rows of similar length, padded to a multiple of `STEP`."""
 STEP = 8
 NEVER = 1e30
-"""Subtracted from scores that must not count: exp2 gives exactly 0 in every dtype computed with."""
+"""Subtracted from scores of masked keys: exp2 of the result is exactly 0, in float32 and float64."""
 SAFE = 2.0**60
-"""Where sums of exp2(scores) are within this and its inverse, no maximum need be subtracted, in float32 neither."""
+"""If sums of exp2(scores) are between 1 / SAFE and SAFE, the softmax is exact enough without subtracting a maximum."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,11 @@ class Block:
     """Tokens of each row in the packed batch."""
     lengths: tuple[int, ...]
     padded: int
-    """Length that the rows have in the tiles."""
+    """Length of the rows in the tiles, with padding."""
 
     @property
-    def alone(self) -> bool:
-        """Whether this is one row without padding, which is read and written where it is."""
+    def is_view(self) -> bool:
+        """Whether this is one row without padding, which is read and written as a view, without a copy."""
         return self.lengths == (self.padded,)
 
 
@@ -71,23 +74,23 @@ class Tile:
 
 
 def blocks(lengths: Sequence[int]) -> list[Block]:
-    """Return the rows of a packed batch as blocks: long rows alone, short ones with those of nearly their length."""
-    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    """Return the rows of a packed batch as blocks: each long row is a block; short rows of similar length share one."""
+    rows_by_key: dict[tuple[int, int], list[tuple[int, int]]] = {}
     start = 0
     for row, length in enumerate(lengths):
         short = length <= SHORT
         key = (-(-length // STEP) * STEP, 0) if short else (length, row + 1)
         if length:
-            found.setdefault(key, []).append((start, length))
+            rows_by_key.setdefault(key, []).append((start, length))
         start += length
     return [
         Block(tuple(slice(at, at + n) for at, n in rows), tuple(n for _, n in rows), padded=key[0])
-        for key, rows in found.items()
+        for key, rows in rows_by_key.items()
     ]
 
 
 def tiles(block: Block, num_heads: int, window: int | None) -> Iterator[Tile]:
-    """Yield the tiles of a block's scores; with a window, only those in which |i - j| < window occurs."""
+    """Yield the tiles of a block's scores; with a window, only the tiles with pairs |i - j| < window."""
     L = block.padded
     G = len(block.lengths) * num_heads
     num_queries = min(L, max(MIN_QUERIES, TILE // L // STEP * STEP))
@@ -101,12 +104,12 @@ def tiles(block: Block, num_heads: int, window: int | None) -> Iterator[Tile]:
 
 @lru_cache(maxsize=16)
 def plan(lengths: tuple[int, ...], num_heads: int, window: int | None) -> list[tuple[Block, list[Tile]]]:
-    """Return the blocks of a packed batch with their tiles; all layers of a step ask for the same one."""
+    """Return the blocks of a packed batch with their tiles; cached, because all layers of a step need the same."""
     return [(block, list(tiles(block, num_heads, window))) for block in blocks(lengths)]
 
 
 def small_batch(lengths: tuple[int, ...], num_heads: int, window: int | None) -> Places | None:
-    """Return the places of a packed batch that `small_batches` computes: no window, one tile a block, few scores."""
+    """Return the places for `small_batches`, where it applies (no window, one tile per block, few scores), or None."""
     padded = [-(-length // STEP) * STEP for length in lengths if length]
     if window is not None or not padded or max(padded) > SHORT or sum(L * L for L in padded) * num_heads > TILE:
         return None
@@ -124,23 +127,15 @@ def _places(lengths: tuple[int, ...], num_heads: int) -> Places:
 
 
 def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    lengths: Sequence[int],
-    *,
-    scale: float,
-    dropout: float = 0.0,
-    window: int | None = None,
+    query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], **options: Unpack[AttendOptions]
 ) -> Tensor:
-    """As `attend_tiles`, or by `attend_rows` where that is faster.
+    """Return the result of `attend_tiles`, or of `attend_rows` where that is faster.
 
-    PyTorch's flash kernel for the CPU has no dropout and computes what is outside of a window; where there is neither
-    of them, it is 1.0 to 1.7 times as fast as the tiles, the more so the shorter the rows (more yet where many that
-    follow each other have one length).
+    PyTorch's flash kernel for the CPU has no dropout, and computes scores outside of a window, too. Without dropout and
+    window, it is 1.0 to 1.7 times as fast as the tiles, most for short rows and consecutive rows of equal length.
     """
-    attend_by = attend_tiles if dropout > 0 or window is not None else attend_rows
-    return attend_by(query, key, value, lengths, scale=scale, dropout=dropout, window=window)
+    needs_tiles = options.get("dropout", 0.0) > 0 or options.get("window") is not None
+    return (attend_tiles if needs_tiles else attend_rows)(query, key, value, lengths, **options)
 
 
 def attend_tiles(
@@ -155,36 +150,36 @@ def attend_tiles(
 ) -> Tensor:
     """Return softmax(scale Q K^T) V of each row by itself, with dropout on the probabilities.
 
-    Half precision is computed in float32.
+    Half precision is computed in float32; the probability of dropout is rounded to a multiple of 2^-16.
 
     Args:
         query: (T, H, K), floating point, on the CPU; any strides.
         key: As `query`.
         value: As `query`.
-        lengths: Tokens of each row, in order; they add up to T.
-        scale: What scores are multiplied by, commonly K ** -0.5.
-        dropout: Probability of dropping an attention probability, to the nearest multiple of 2^-16.
-        window: Query i meets keys j of its row with |i - j| < window; None for all.
+        lengths: Tokens of each row, in order; they sum to T.
+        scale: See `AttendOptions`.
+        dropout: See `AttendOptions`.
+        window: See `AttendOptions`.
 
     Returns:
         (T, H, K), contiguous, in the dtype of `query`.
 
     Raises:
-        ValueError: `lengths` do not add up to T.
+        ValueError: `lengths` do not sum to T.
     """
     if sum(lengths) != len(query):
-        raise ValueError(f"packed attention: lengths add up to {sum(lengths)}, but there are {len(query)} tokens")
+        raise ValueError(f"packed attention: lengths sum to {sum(lengths)}, but there are {len(query)} tokens")
     masks = MaskSource(dropout) if dropout > 0 else None
     if (places := dense_batches.find_places(tuple(lengths), query.shape[1], window)) is not None:
         return dense_batches.attend(query, key, value, places, scale=scale, masks=masks)
-    grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-    out: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
-        query, key, value, tuple(lengths), scale, masks, window, grad
+    has_backward = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    out: Tensor = _TiledAttention.apply(  # type: ignore[no-untyped-call]
+        query, key, value, tuple(lengths), scale, masks, window, has_backward
     )
     return out
 
 
-class _Attention(torch.autograd.Function):
+class _TiledAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -195,20 +190,20 @@ class _Attention(torch.autograd.Function):
         scale: float,
         masks: MaskSource | None,
         window: int | None,
-        keep: bool,
+        has_backward: bool,
     ) -> Tensor:
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
         ctx.scale, ctx.keep_scale = scale, 1.0 if masks is None else masks.keep_scale
         ctx.places = small_batch(lengths, query.shape[1], window)
         if ctx.places is not None:
             with torch.autocast("cpu", enabled=False):
-                found = small_batches.forward(
+                result = small_batches.forward(
                     (query, key, value), ctx.places, scale / LN_2, dtype, masks, is_safe=_safe
                 )
-            if found is not None:
-                if keep:
-                    ctx.save_for_backward(*found[1])
-                return found[0].to(query.dtype)
+            if result is not None:
+                if has_backward:
+                    ctx.save_for_backward(*result[1])
+                return result[0].to(query.dtype)
             ctx.places = None
         planned = plan(lengths, query.shape[1], window)
         out = torch.empty_like(query, dtype=dtype, memory_format=torch.contiguous_format)
@@ -222,9 +217,9 @@ class _Attention(torch.autograd.Function):
                     _rows(value, block, dtype),
                 )
                 bits = _forward(block, its_tiles, (Q, N, V), out, masks, window, scratch)
-                if keep:
+                if has_backward:
                     saved += [Q, N, V, *bits]
-        if keep:
+        if has_backward:
             ctx.save_for_backward(*saved)
             ctx.planned, ctx.window, ctx.dropped = planned, window, masks is not None
         return out.to(query.dtype)
@@ -233,6 +228,9 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         dtype = torch.float64 if grad.dtype == torch.float64 else torch.float32
+        # Constant factors of dQ, dK and dV, left out of the tiles. With dS = P * (dP - rowsum(P * dP)), dQ is
+        # scale * dS K and dK is scale * dS^T Q; the saved Q has the factor scale / ln 2, so that ln 2 remains for dK.
+        # The masks in the tiles are 0 or 1: dropout's factor of kept entries, `keep_scale`, is applied here, too.
         c = ctx.keep_scale
         factors = c * ctx.scale, c * LN_2, c
         if ctx.places is not None:
@@ -263,7 +261,7 @@ def _forward(
     window: int | None,
     scratch: list[Tensor],
 ) -> list[Tensor]:
-    """Write the rows of a block to `out` and -lse to their queries; return the bits of the masks."""
+    """Write the outputs of a block to `out` and -lse into Q; return the masks as bits, one tensor for each tile."""
     Q, N, V = inputs
     G, L, K = V.shape
     Ob, total, peak = Q.new_empty(G, L, K), Q.new_empty(G, L, 1), Q.new_zeros(G, L, 1)
@@ -272,7 +270,7 @@ def _forward(
         g, i, j = tile.g, tile.i, tile.j
         P = _scores(Q, N, tile, window, scratch[0]).exp2_()
         torch.sum(P, -1, keepdim=True, out=total[g, i])
-        # A softmax without subtracting the maximum saves a pass over the scores; it is repeated where sums are unsafe.
+        # Not subtracting the maximum saves a pass over the scores. Where the sums are unsafe, the tile is repeated.
         if not _safe(total[g, i]):
             S = _scores(Q, N, tile, window, scratch[0])
             peak[g, i] = S.amax(-1, keepdim=True)
@@ -283,8 +281,8 @@ def _forward(
             bits.append(torch.from_numpy(np.packbits(mask)))
             P.mul_(_part(scratch[1], tile).copy_(_as_tensor(mask, tile)))
         torch.bmm(P, V[g, j], out=Ob[g, i])
-    # Minus the log-sum-exp, in the column of Q that meets the ones of N: exp2 of the same product is then, in the
-    # backward pass, the probabilities.
+    # Minus the log-sum-exp goes into the column of Q that is multiplied by the ones in N: in the backward pass, exp2 of
+    # the same matrix product gives the probabilities.
     Q[..., K : K + 1] = total.log2().add_(peak).neg_()
     if masks is not None:
         total.div_(masks.keep_scale or 1.0)
@@ -301,12 +299,16 @@ def _backward(
     window: int | None,
     scratch: list[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of a block, dQ, dN and dV, (G, L, K), without their constant factors."""
+    """Return the gradients of a block, dQ, dN and dV, (G, L, K), without their constant factors.
+
+    The first tile that adds to a gradient overwrites it (beta = 0), so that it need not be zero before. With a window,
+    the tiles of a row have different keys, and gradients start at zero.
+    """
     Q, N, V = inputs
     dO = grad
     G, L, K = V.shape
     room = Q.new_empty if window is None else Q.new_zeros
-    # Sums over many queries are kept transposed, D^T Q as (Q^T D)^T, which is 1.6 times as fast at L = 512.
+    # For long rows dN and dV are stored transposed: D^T Q as (Q^T D)^T is 1.6 times as fast at L = 512.
     transposed = L > SHORT
     dQ = Q.new_empty(G, L, K)
     dN, dV = (room(G, K, L).mT if transposed else room(G, L, K) for _ in range(2))
@@ -329,7 +331,7 @@ def _backward(
             M = _part(scratch[1], tile).copy_(_as_tensor(mask, tile))
             add(dV[g, j], torch.mul(P, M, out=D), dO[g, i], beta)
             torch.bmm(dO[g, i], V[g, j].mT, out=D).mul_(M)
-        # P times (D - rowsum(P * D)), in one pass and in place.
+        # D becomes dS = P * (D - rowsum(P * D)), in one pass and in place.
         torch._softmax_backward_data(D, P, -1, D.dtype, grad_input=D)
         torch.bmm(D, N[g, j, :K], out=dQ[g, i])
         add(dN[g, j], D, Q[g, i, :K], beta)
@@ -344,13 +346,13 @@ def _scores(queries: Tensor, keys: Tensor, tile: Tile, window: int | None, scrat
 
 
 def _safe(total: Tensor) -> bool:
-    """Whether sums of exp2 without a maximum subtracted are far from overflow and underflow; false for NaN."""
+    """Return whether sums of exp2, without a subtracted maximum, are far from overflow and underflow; False for NaN."""
     least, most = torch.aminmax(total)
     return float(least) >= 1 / SAFE and float(most) <= SAFE
 
 
 def _queries(x: Tensor, block: Block, factor: float, dtype: torch.dtype) -> Tensor:
-    """Return (G, L, K + 2): factor * x, 0 for what will be -lse, 1."""
+    """Return (G, L, K + 2): factor * x; a column of 0, later -lse; a column of 1."""
     wide = _rows(x, block, dtype, num_more=2)
     wide[..., :-2].mul_(factor)
     wide[..., -2], wide[..., -1] = 0.0, 1.0
@@ -358,7 +360,7 @@ def _queries(x: Tensor, block: Block, factor: float, dtype: torch.dtype) -> Tens
 
 
 def _keys(x: Tensor, block: Block, dtype: torch.dtype) -> Tensor:
-    """Return (G, L, K + 2): x, 1, and the bias that keeps padding from being met."""
+    """Return (G, L, K + 2): x; a column of 1; a column with the bias, -NEVER for padding."""
     wide = _rows(x, block, dtype, num_more=2)
     wide[..., -2], wide[..., -1] = 1.0, 0.0
     for row, length in zip(_by_row(wide, block), block.lengths, strict=True):
@@ -367,8 +369,8 @@ def _keys(x: Tensor, block: Block, dtype: torch.dtype) -> Tensor:
 
 
 def _rows(x: Tensor, block: Block, dtype: torch.dtype, *, num_more: int = 0) -> Tensor:
-    """Return (T, H, K) as (G, L, K + num_more): a view if it can be, else copies with zeros behind the shorter rows."""
-    if block.alone and not num_more:
+    """Return (T, H, K) as (G, L, K + num_more): a view where possible, else a copy with zeros after shorter rows."""
+    if block.is_view and not num_more:
         return x[block.spans[0]].to(dtype).transpose(0, 1)
     _, H, K = x.shape
     rows = x.new_empty(len(block.lengths), H, block.padded, K + num_more, dtype=dtype)
@@ -393,14 +395,14 @@ def _part(scratch: Tensor, tile: Tile) -> Tensor:
 
 
 def _as_tensor(mask: npt.NDArray[Any], tile: Tile) -> Tensor:
-    # As bytes: the copy of bytes to floats is a tenth of the one of booleans.
+    # As bytes, whose conversion to floats takes a tenth of the time of that of booleans.
     return torch.from_numpy(mask.view(np.uint8)).view(tile.shape)
 
 
 def _outside(tile: Tile, window: int, dtype: torch.dtype) -> Tensor:
-    """Return (I, J): what keeps keys outside of the window from being met."""
+    """Return the bias (I, J) of a tile: 0 inside the window, -NEVER outside."""
     _, num_queries, num_keys = tile.shape
-    # Tiles of nearly one size are parts of the same one: sides are powers of two.
+    # A cached band has powers of two as sides, so that tiles of similar sizes share it.
     sides = (1 << (num_queries - 1).bit_length(), 1 << (num_keys - 1).bit_length())
     band = _band(tile.i.start - tile.j.start, *sides, window, dtype)
     return band[:num_queries, :num_keys]

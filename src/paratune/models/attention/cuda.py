@@ -1,18 +1,18 @@
-"""Attention of packed rows on CUDA: PyTorch's kernels for rows of unequal length, which take dropout as well.
+"""Attention of packed rows on CUDA: chooses among PyTorch's kernels for rows of unequal length, with dropout.
 
-Floor 3. The kernels are private operators (`kernels`). What is missing or refuses its first call is answered row by
-row, which is right everywhere and slow. A kernel that has worked once stays: what it raises later is raised, for ranks
-that change kernels one by one would no longer compute alike.
+The kernels are private operators (`kernels`). Where a kernel is missing, or its first call fails, attention is computed
+row by row, which is correct everywhere, but slow. After a kernel has worked once, its errors are raised: if ranks
+changed kernels one by one, they would compute different results.
 
     kernel       dtypes                window   head width
     flash        float16, bfloat16     yes      up to 256, a multiple of 8; compute capability 8.0 or newer
     efficient    float32 too           no       a multiple of 4 (float32) or 8
     rows         all                   yes      all; reads the lengths on the host, which waits for the device
 
-Gradients of the two kernels are the same bits each time, unless `switched` says that they need not be. What PyTorch
-calls row by row adds by atomics in float32 and half precision.
+Gradients of the first two kernels are deterministic, unless `attention_settings` allows otherwise. Those of `rows` are
+not: PyTorch's functions add by atomics in float32 and half precision.
 
-B rows, T tokens of all rows, H heads, K head width.
+Dimensions: `B` rows, `T` tokens of all rows, `H` heads, `K` head width.
 """
 
 import logging
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from paratune.errors import coded
 from paratune.models.attention import kernels
-from paratune.models.attention.kernels import PackedRowEnds, has_signature
+from paratune.models.attention.kernels import PackedRowEnds, has_signature, self_attention_rows
 from paratune.models.attention.rows import attend_rows
 
 Kernel = Literal["flash", "efficient", "rows"]
@@ -37,15 +37,15 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def switched(*, deterministic: bool = True) -> Iterator[None]:
-    """Set how attention is computed on CUDA in the block, which goes around a run; restore it at the end.
+def attention_settings(*, deterministic: bool = True) -> Iterator[None]:
+    """Apply the settings of attention on CUDA for a run, and restore the earlier ones at the end.
 
-    cuDNN's attention, which PyTorch prefers for padded rows in half precision on GPUs of compute capability 9.0 and
-    newer, is off: it makes a plan for each new shape, which takes the host tens of milliseconds, and the shapes of
-    padded batches are many.
+    cuDNN's attention is switched off, which PyTorch prefers for padded rows in half precision on GPUs of compute
+    capability 9.0 and newer: it makes a plan for each new shape, which takes tens of milliseconds on the host, and
+    padded batches have many shapes.
 
     Args:
-        deterministic: Whether gradients of packed rows must be the same bits each time.
+        deterministic: Whether gradients of packed rows must have the same bits each time.
     """
     global _is_deterministic
     backend: Any = torch.backends.cuda
@@ -60,24 +60,23 @@ def switched(*, deterministic: bool = True) -> Iterator[None]:
 
 
 def choose_kernel(dtype: torch.dtype, head_width: int, window: int | None, capability: tuple[int, int]) -> Kernel:
-    """Return the fastest kernel that can do it.
+    """Return the fastest kernel that supports the arguments.
 
     Args:
-        dtype: Of queries, keys and values.
+        dtype: Dtype of queries, keys and values.
         head_width: K.
         window: See `attend`.
-        capability: Compute capability of the device, as (8, 0).
+        capability: Compute capability of the device, such as (8, 0).
     """
     half = dtype in HALF
-    can: dict[Kernel, bool] = {
+    is_supported: dict[kernels.Kernel, bool] = {
         "flash": half and head_width % 8 == 0 and head_width <= 256 and capability >= (8, 0),
         "efficient": window is None
         and ((half and head_width % 8 == 0) or (dtype == torch.float32 and head_width % 4 == 0)),
     }
-    if can["flash"] and "flash" not in _refused and has_signature("flash"):
-        return "flash"
-    if can["efficient"] and "efficient" not in _refused and has_signature("efficient"):
-        return "efficient"
+    for kernel, supported in is_supported.items():  # the faster one first
+        if supported and kernel not in _refused and has_signature(kernel):
+            return kernel
     return "rows"
 
 
@@ -100,20 +99,19 @@ def attend(
         value: As `query`.
         cu_seqlens: (B + 1,), int32, on the same device, starts at 0, ends with T.
         max_seqlen: Tokens of the longest row, or more.
-        scale: What scores are multiplied by, commonly K ** -0.5.
+        scale: Factor of the scores, commonly K ** -0.5.
         dropout: Probability of dropping an attention probability.
-        window: Query i meets keys j of its row with |i - j| < window; None for all.
+        window: Query i attends to keys j of its row with |i - j| < window; None for all keys.
 
     Returns:
         (T, H, K), in the dtype of `query`.
 
     Raises:
-        ValueError: Tensors differ in dtype or device, or `cu_seqlens` are not int32 on that device: the kernels take
-            the numbers of one for those of the other.
-        RuntimeError: From a kernel that has worked before; from its first call if the device or its memory failed.
+        ValueError: Tensors differ in dtype or device, or `cu_seqlens` is not int32 on that device: the kernels do not
+            check that, and would misread the memory.
+        RuntimeError: A kernel that has worked before failed, or the device or its memory failed.
     """
-    rows = PackedRowEnds(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
-    out = _by_fastest(query, key, value, rows)
+    out = _by_fastest(query, key, value, self_attention_rows(cu_seqlens, max_seqlen, scale, dropout, window))
     if out is not None:
         return out
     lengths = cu_seqlens.diff().tolist()
@@ -130,41 +128,28 @@ def attend_first(
     scale: float,
     dropout: float = 0.0,
 ) -> Tensor | None:
-    """Return softmax(scale q K^T) V of one query for each row; None where no kernel does that.
+    """Return softmax(scale q K^T) V of one query for each row, (B, H, K); None where no kernel supports it.
 
-    Args:
-        query: (B, H, K), on a CUDA device.
-        key: (T, H, K).
-        value: As `key`.
-        cu_seqlens: As in `attend`.
-        max_seqlen: As in `attend`.
-        scale: As in `attend`.
-        dropout: As in `attend`.
-
-    Returns:
-        (B, H, K), in the dtype of `query`.
-
-    Raises:
-        ValueError, RuntimeError: As `attend`.
+    Arguments and errors as in `attend`, but `query` is (B, H, K).
     """
     one_each = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
     return _by_fastest(query, key, value, PackedRowEnds(one_each, cu_seqlens, 1, max_seqlen, scale, dropout, None))
 
 
 def _by_fastest(query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) -> Tensor | None:
-    """Return what the fastest kernel that works computes; None where it has to be done row by row."""
-    check_alike(query, key, value, rows.cu_seqlens_k)
+    """Return the result of the fastest kernel that works; None where attention must be computed row by row."""
+    check_same_dtype_and_device(query, key, value, rows.cu_seqlens_k)
     capability = torch.cuda.get_device_capability(query.device)
     while (kernel := choose_kernel(query.dtype, query.shape[-1], rows.window, capability)) != "rows":
         try:
             out = _by_kernel(kernel, query, key, value, rows)
         except RuntimeError as error:
-            # An AcceleratorError is of whatever ran before, and the device is lost with it.
+            # An AcceleratorError belongs to an earlier kernel, and the device cannot be used any more.
             if kernel in _worked or isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError)):
                 raise
             _refused.add(kernel)
             _log.warning(
-                "packed attention: the %s kernel refused (%s); trying the next one",
+                "packed attention: the %s kernel failed (%s); using the next one",
                 kernel,
                 error,
                 extra=coded("attention.kernel_refused", kernel=kernel),
@@ -175,25 +160,25 @@ def _by_fastest(query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) 
     return None
 
 
-def check_alike(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> None:
-    """Raise a ValueError where tensors differ in what no kernel looks at; see `attend`."""
+def check_same_dtype_and_device(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> None:
+    """Raise a ValueError where dtypes or devices differ, which no kernel checks; see `attend`."""
     is_one_dtype = query.dtype == key.dtype == value.dtype and cu_seqlens.dtype == torch.int32
     if is_one_dtype and query.device == key.device == value.device == cu_seqlens.device:
         return
     tensors = {"query": query, "key": key, "value": value, "cu_seqlens": cu_seqlens}
-    given = ", ".join(f"{name} {tensor.dtype} on {tensor.device}" for name, tensor in tensors.items())
+    described = ", ".join(f"{name} {tensor.dtype} on {tensor.device}" for name, tensor in tensors.items())
     raise ValueError(
-        f"packed attention: got {given}; query, key and value must have one dtype, cu_seqlens must be torch.int32, "
+        f"packed attention: got {described}; query, key and value must have one dtype, cu_seqlens must be torch.int32, "
         "and all of them must be on one device"
     )
 
 
 def _by_kernel(kernel: kernels.Kernel, query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) -> Tensor:
-    keeps = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-    if keeps and _is_deterministic:
+    has_backward = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    if has_backward and _is_deterministic:
         out: Tensor = _Deterministic.apply(query, key, value, kernel, rows)  # type: ignore[no-untyped-call]
         return out
-    return kernels.forward(kernel, query, key, value, rows, keeps=keeps)[0]
+    return kernels.forward(kernel, query, key, value, rows, has_backward=has_backward)[0]
 
 
 def gradients(
@@ -203,23 +188,23 @@ def gradients(
     outputs: tuple[Tensor, Tensor, Tensor, Tensor],
     rows: PackedRowEnds,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `kernels.backward`, the same bits each time where the run asks for it."""
+    """Return the result of `kernels.backward`, deterministic where the run requires it."""
     with kernels.deterministic() if _is_deterministic else nullcontext():
         return kernels.backward(kernel, grad, inputs, outputs, rows)
 
 
 class _Deterministic(torch.autograd.Function):
-    """The kernels with a backward pass of our own: the operators' own cannot be told anything.
+    """The kernels with a backward pass that can be deterministic, which PyTorch's own backward of the operators cannot.
 
-    A second derivative is refused by the operators that `backward` calls, so it is not marked once_differentiable,
-    which takes 15 us a call.
+    Not marked `once_differentiable`, which takes 15 us per call: the operators in `backward` raise for a second
+    derivative.
     """
 
     @staticmethod
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernel: kernels.Kernel, rows: PackedRowEnds
     ) -> Tensor:
-        outputs = kernels.forward(kernel, query, key, value, rows, keeps=True)
+        outputs = kernels.forward(kernel, query, key, value, rows, has_backward=True)
         ctx.save_for_backward(query, key, value, *outputs)
         ctx.kernel, ctx.rows = kernel, rows
         return outputs[0]

@@ -1,10 +1,11 @@
-"""Attention of packed rows on the CPU where a batch is tiny: all rows padded to one length, in a dozen calls.
+"""Attention of packed rows on the CPU for tiny batches: all rows are padded to one length, for few calls of PyTorch.
 
-Floor 3. In a tiny batch the calls of PyTorch cost more than their arithmetic, so the fewest calls are the fastest, and
-padding is computed for nothing. Equal to `cpu` and `small_batches` up to rounding; the masks of dropout are others.
+In a tiny batch, calls of PyTorch take more time than their arithmetic, so that the fewest calls are fastest, and the
+computation of padding costs nothing. The results equal those of `cpu` and `small_batches` up to rounding; dropout
+masks differ.
 
-B rows, T tokens of all rows, H heads, K head width, L tokens of the longest row; G = B * H. Formulas keep the letters
-of Dao et al., FlashAttention, NeurIPS 2022, appendix B.4: P, dP, dS.
+Dimensions: `B` rows, `T` tokens of all rows, `H` heads, `K` head width, `L` tokens of the longest row; G = B * H.
+Formulas have the letters of Dao et al., FlashAttention, NeurIPS 2022, appendix B.4: P, dP, dS; N is the matrix of keys.
 """
 
 from dataclasses import dataclass
@@ -20,27 +21,28 @@ from paratune.models.dropout import MaskSource
 STEP = 8
 """L is rounded up to a multiple of it."""
 MOST = 1 << 16
-"""Scores of a dense batch at most, padding included."""
+"""Most scores of a dense batch, padding included."""
 MOST_PADDING = 1 << 15
-"""Of these at most so many more than in blocks of rows of nearly one length: they cost what the blocks' calls cost."""
+"""Most scores more than in blocks of rows of similar length: above it, padding takes more time than the calls for
+blocks."""
 
 
 @dataclass(frozen=True, eq=False)
 class DensePlaces:
-    """Where the tokens of a packed batch lie in a dense one, (G, L), and back."""
+    """Index arrays between a packed batch, (T, H), and a dense one, (G, L)."""
 
     sources: Tensor
-    """(G * L,), int64: which of (T, H) is read; in padding the first token of the same row."""
+    """(G * L,), int64: index into (T, H) of each place; the first token of the same row for padding."""
     targets: Tensor
-    """(T * H,), int64: the place of each head of each token."""
+    """(T * H,), int64: index into (G, L) of each head of each token."""
     bias: Tensor
-    """(G, 1, L), float32: 0, and minus infinity for keys that are padding."""
+    """(G, 1, L), float32: 0, and minus infinity for keys of padding."""
     shape: tuple[int, int]
     """G and L."""
 
 
 def find_places(lengths: tuple[int, ...], num_heads: int, window: int | None) -> DensePlaces | None:
-    """Return the places of a batch that is tiny; None for one that is not, or with a window."""
+    """Return the places of a tiny batch; None for a larger batch, or with a window."""
     rows = [length for length in lengths if length]
     if window is not None or not rows:
         return None
@@ -78,34 +80,22 @@ def _rounded(length: int) -> int:
 def attend(
     query: Tensor, key: Tensor, value: Tensor, places: DensePlaces, *, scale: float, masks: MaskSource | None
 ) -> Tensor:
-    """Return softmax(scale Q K^T) V of each row by itself; half precision is computed in float32.
-
-    Args:
-        query: (T, H, K), floating point, on the CPU.
-        key: As `query`.
-        value: As `query`.
-        places: Of the batch.
-        scale: What scores are multiplied by.
-        masks: Of dropout on the probabilities, if there is any.
-
-    Returns:
-        (T, H, K), contiguous, in the dtype of `query`.
-    """
-    out: Tensor = _Attention.apply(query, key, value, places, scale, masks, False)  # type: ignore[no-untyped-call]
+    """Return the result of `cpu.attend_tiles`, with the `places` of the batch, and `masks` for dropout."""
+    out: Tensor = _DenseAttention.apply(query, key, value, places, scale, masks, False)  # type: ignore[no-untyped-call]
     return out
 
 
 def attend_first(
     query: Tensor, key: Tensor, value: Tensor, places: DensePlaces, *, scale: float, masks: MaskSource | None
 ) -> Tensor:
-    """Return what `attend` does for one query of each row: query and result are (B, H, K), of rows with tokens."""
-    out: Tensor = _Attention.apply(query, key, value, places, scale, masks, True)  # type: ignore[no-untyped-call]
+    """Return the result of `attend` for one query of each row: query and result are (B, H, K); no row is empty."""
+    out: Tensor = _DenseAttention.apply(query, key, value, places, scale, masks, True)  # type: ignore[no-untyped-call]
     return out
 
 
-class _Attention(torch.autograd.Function):
-    """A second derivative is refused by `_softmax_backward_data` with `grad_input`, so it is not marked
-    once_differentiable, which takes 15 us a call."""
+class _DenseAttention(torch.autograd.Function):
+    """Not marked `once_differentiable`, which takes 15 us per call: `_softmax_backward_data` with `grad_input` raises
+    for a second derivative."""
 
     @staticmethod
     def forward(
@@ -120,8 +110,8 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
         G, _ = places.shape
-        N, V = (_placed(x, places, dtype) for x in (key, value))
-        Q = query.to(dtype).reshape(G, 1, -1) if is_first else _placed(query, places, dtype)
+        N, V = (_to_dense(x, places, dtype) for x in (key, value))
+        Q = query.to(dtype).reshape(G, 1, -1) if is_first else _to_dense(query, places, dtype)
         with torch.autocast("cpu", enabled=False):
             P = torch.baddbmm(places.bias.to(dtype), Q, N.mT, alpha=scale).softmax(-1)
             factors = None
@@ -130,7 +120,7 @@ class _Attention(torch.autograd.Function):
             out = torch.bmm(P if factors is None else P * factors, V)
         ctx.save_for_backward(Q, N, V, P, factors)
         ctx.places, ctx.scale, ctx.is_first = places, scale, is_first
-        return (out.view(query.shape) if is_first else _read(out, places, query.shape)).to(query.dtype)
+        return (out.view(query.shape) if is_first else _to_packed(out, places, query.shape)).to(query.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -150,18 +140,18 @@ class _Attention(torch.autograd.Function):
             dQ, dN = torch.bmm(dS, N), torch.bmm(dS.mT, Q)
         shape_of_keys = torch.Size((num_tokens, *grad.shape[1:]))
         gradients = (
-            dQ.view(grad.shape) if ctx.is_first else _read(dQ, places, grad.shape),
-            *(_read(x, places, shape_of_keys) for x in (dN, dV)),
+            dQ.view(grad.shape) if ctx.is_first else _to_packed(dQ, places, grad.shape),
+            *(_to_packed(x, places, shape_of_keys) for x in (dN, dV)),
         )
         return (*(x.to(grad.dtype) for x in gradients), None, None, None, None)
 
 
-def _placed(x: Tensor, places: DensePlaces, dtype: torch.dtype) -> Tensor:
+def _to_dense(x: Tensor, places: DensePlaces, dtype: torch.dtype) -> Tensor:
     """Return (T, H, K) as (G, L, K)."""
     K = x.shape[2]
     return x.reshape(-1, K).to(dtype).index_select(0, places.sources).view(*places.shape, K)
 
 
-def _read(x: Tensor, places: DensePlaces, shape: torch.Size) -> Tensor:
+def _to_packed(x: Tensor, places: DensePlaces, shape: torch.Size) -> Tensor:
     """Return (G, L, K) as (T, H, K)."""
     return x.view(-1, x.shape[2]).index_select(0, places.targets).view(shape)

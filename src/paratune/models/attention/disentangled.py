@@ -1,12 +1,12 @@
 """Disentangled attention of packed rows: DeBERTa-v2 and -v3 without padding, on the CPU.
 
-These models have attention of their own, which transformers' interface does not reach: to a score of contents come one
-of the query's content with the key's place, and one of the key's content with the query's place, both by the distance
-of the two in buckets. Here each row of a packed batch is computed by itself. A score that goes by the distance i - j is
-wanted for 2L - 1 distances; it is computed for these as one product and read in a slanted view, where transformers
-gathers L x L entries by index, and scatters as many in the backward pass.
+These models have their own attention, which transformers' attention interface does not replace. A score is the sum of
+three products: content of query and key, content of the query with the position of the key, and content of the key with
+the position of the query; positions are relative, in buckets of the distance i - j. Here each row of a packed batch is
+computed separately. A product with positions has only 2L - 1 different distances: it is computed for these, and read
+through a slanted view as L x L scores. transformers gathers L x L entries by index, and scatters as many in backward.
 
-Floor 3. T tokens of all rows, H heads, K head width, L tokens of a row, D width, P relative positions.
+Dimensions: `T` tokens of all rows, `H` heads, `K` head width, `L` tokens of a row, `D` width, `P` relative positions.
 
 Source: He et al., DeBERTa, ICLR 2021, equations 2 to 4; scores are those of transformers' DisentangledSelfAttention.
 """
@@ -20,24 +20,24 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 ENCODER, ATTENTION = "DebertaV2Encoder", "DisentangledSelfAttention"
-"""Classes of transformers, the second as DeBERTa-v2 has it."""
+"""Classes of DeBERTa-v2 in transformers."""
 
 
 class PackedRows:
-    """What stands in the place of relative positions where rows are packed.
+    """The lengths of packed rows, which layers receive instead of relative positions.
 
-    No dataclass: torch.compile looks into those, and would compile for each set of lengths.
+    Not a dataclass, because torch.compile guards on fields of dataclasses and would compile for each set of lengths.
     """
 
     def __init__(self, lengths: list[int]) -> None:
-        """Take the tokens of each row, at least 1, in order."""
+        """Store the tokens of each row, at least 1, in order."""
         self.lengths = lengths
 
 
 def attach(hf: nn.Module) -> nn.Module | None:
-    """Make the encoder of a DeBERTa-v2 heed `packed_rows`, and return it; None for other models, which stay the same.
+    """Add `packed_rows` to the encoder of a DeBERTa-v2 and return the encoder; None for other models, without a change.
 
-    Without `packed_rows`, an attribute of the encoder during a forward pass, it computes as before.
+    The attribute `packed_rows` is set during a forward pass of a packed batch; without it, nothing changes.
     """
     encoder: Any = next((module for module in hf.modules() if type(module).__name__ == ENCODER), None)
     layers: list[Any] = [module for module in hf.modules() if type(module).__name__ == ATTENTION]
@@ -48,13 +48,13 @@ def attach(hf: nn.Module) -> nn.Module | None:
     encoder.get_rel_pos = MethodType(_relative_positions, encoder)
     for layer in layers:
         layer.forward = MethodType(_forward, layer)
-    found: nn.Module = encoder
-    return found
+    module: nn.Module = encoder
+    return module
 
 
 def _attention_mask(encoder: Any, attention_mask: Tensor) -> Tensor:
     if encoder.packed_rows is not None:
-        return attention_mask  # not made into (1, 1, T, T): nobody reads it
+        return attention_mask  # not expanded to (1, 1, T, T), because packed attention does not use it
     mask: Tensor = type(encoder).get_attention_mask(encoder, attention_mask)
     return mask
 
@@ -76,9 +76,9 @@ def _forward(
 ) -> tuple[Tensor, Tensor | None]:
     """As `DisentangledSelfAttention.forward`; hidden states of packed rows are (1, T, D)."""
     if not isinstance(relative_pos, PackedRows):
-        given = (hidden_states, attention_mask, output_attentions, query_states, relative_pos, rel_embeddings)
-        found: tuple[Tensor, Tensor | None] = type(layer).forward(layer, *given)
-        return found
+        inputs = (hidden_states, attention_mask, output_attentions, query_states, relative_pos, rel_embeddings)
+        outputs: tuple[Tensor, Tensor | None] = type(layer).forward(layer, *inputs)
+        return outputs
     assert rel_embeddings is not None
     q, k, v = (
         project(hidden_states[0]).unflatten(-1, (layer.num_attention_heads, -1))
@@ -89,15 +89,15 @@ def _forward(
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def attend(layer: Any, query: Tensor, key: Tensor, value: Tensor, rows: PackedRows, rel_embeddings: Tensor) -> Tensor:
-    """Return the attention of each row by itself, with dropout on the probabilities as `layer.dropout` has it.
+    """Return the attention of each row by itself, with dropout on the probabilities by `layer.dropout`.
 
     Args:
-        layer: A DisentangledSelfAttention; gives projections of positions and their kinds (`pos_att_type`).
+        layer: A DisentangledSelfAttention; gives projections of positions and `pos_att_type`.
         query: (T, H, K).
         key: As `query`.
         value: As `query`.
-        rows: Where rows end.
-        rel_embeddings: (P, D), of the encoder.
+        rows: Lengths of the rows.
+        rel_embeddings: (P, D), from the encoder.
 
     Returns:
         (T, H, K).
@@ -119,14 +119,14 @@ def attend(layer: Any, query: Tensor, key: Tensor, value: Tensor, rows: PackedRo
 
 
 def _positions(layer: Any, rel_embeddings: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Return keys and queries of the relative positions, each (P, H, K), or None where the model has none of them."""
+    """Return keys and queries of the relative positions, each (P, H, K), or None where the model does not use them."""
 
     def projected(kind: str, own: str, shared: nn.Module) -> Tensor | None:
         if kind not in layer.pos_att_type:
             return None
         project = shared if layer.share_att_key else getattr(layer, own)
-        found: Tensor = project(rel_embeddings).unflatten(-1, (layer.num_attention_heads, -1))
-        return found
+        positions: Tensor = project(rel_embeddings).unflatten(-1, (layer.num_attention_heads, -1))
+        return positions
 
     return projected("c2p", "pos_key_proj", layer.key_proj), projected("p2c", "pos_query_proj", layer.query_proj)
 
@@ -137,13 +137,13 @@ def _distances(layer: Any, length: int) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=1024)
 def distances(length: int, span: int, buckets: int, max_position: int) -> tuple[Tensor, Tensor]:
-    """Return which relative position belongs to each distance i - j from L - 1 down to 1 - L, (2L - 1,).
+    """Return the index of the relative position of each distance i - j, from L - 1 down to 1 - L, (2L - 1,).
 
     Args:
         length: L.
-        span: Relative positions in either direction.
-        buckets: `position_buckets`: of distances beyond half of it several share one; below 1 each has its own.
-        max_position: Largest distance that has one.
+        span: Relative positions in each direction.
+        buckets: `position_buckets`: larger distances than half of it share positions; below 1, none do.
+        max_position: Largest distance with a position.
 
     Returns:
         For content to position, and for position to content.
@@ -168,7 +168,8 @@ def _slanted(x: Tensor) -> Tensor:
 
 
 class _Slanted(torch.autograd.Function):
-    """A view: entry (i, j) lies W - 1 further for each i, W being 2L - 1. Each entry is read once, or not at all."""
+    """Reads (H, L, L) from (H, L, W), W = 2L - 1, by strides: from one row i to the next, the offset of entry (i, j)
+    grows by W - 1. Each entry is read at most once, so that backward copies through the same view into zeros."""
 
     @staticmethod
     def forward(ctx: Any, by_distance: Tensor) -> Tensor:
@@ -178,6 +179,6 @@ class _Slanted(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        found = gradient.new_zeros(ctx.shape)
-        _slanted(found).copy_(gradient)
-        return found
+        by_distance = gradient.new_zeros(ctx.shape)
+        _slanted(by_distance).copy_(gradient)
+        return by_distance

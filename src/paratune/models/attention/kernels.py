@@ -1,13 +1,14 @@
 """PyTorch's private operators for attention of rows of unequal length on CUDA, forward and backward.
 
-Floor 3. `torch.nn.attention.varlen` has no dropout, so the operators below it are called by name, and their signatures
-are compared with the ones this module was written for. Queries, keys and values are (T, H, K); B rows, T tokens of all
-rows, H heads, K head width.
+`torch.nn.attention.varlen` has no dropout, so the operators under it are called by name, after a comparison of their
+signatures with those for which this module was written. Queries, keys and values are (T, H, K).
 
-Both backward passes add the gradients of queries by atomics, in no fixed order, unless PyTorch is told to be
-deterministic: flash then has a buffer for each block that adds, memory-efficient works on all keys of a row in one
-block. `deterministic` tells it so for one call only. The global switch of PyTorch, on for a whole run, would ask for
-CUBLAS_WORKSPACE_CONFIG and raise in operators that know no other way.
+Both backward passes add the gradients of queries by atomics, in no fixed order, unless PyTorch is set to be
+deterministic: then flash has a buffer for each block that adds, and memory-efficient computes all keys of a row in one
+block. `deterministic` sets it for one call only. Set for a whole run, PyTorch's switch would require
+CUBLAS_WORKSPACE_CONFIG, and raise in operators without a deterministic version.
+
+Dimensions: `B` rows, `T` tokens of all rows, `H` heads, `K` head width.
 
 Source: PyTorch 2.13, aten/src/ATen/native/transformers/cuda/attention_backward.cu; 2.11 has the same signatures.
 """
@@ -44,18 +45,18 @@ SIGNATURES: dict[Kernel, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-"""Operators of each kernel and the arguments we give them, in order; others must have defaults."""
+"""Operators of each kernel with the arguments that we pass, in order; other arguments must have defaults."""
 NO_MASK = 0
 """`custom_mask_type` of attention that is not causal."""
 
 
 @cache
 def has_signature(kernel: Kernel) -> bool:
-    """Return whether this PyTorch has both operators of a kernel with the arguments that we give."""
-    return all(_has(name, arguments) for name, arguments in SIGNATURES[kernel].items())
+    """Return whether this PyTorch has both operators of a kernel with the arguments that we pass."""
+    return all(_has_operator(name, arguments) for name, arguments in SIGNATURES[kernel].items())
 
 
-def _has(name: str, ours: tuple[str, ...]) -> bool:
+def _has_operator(name: str, ours: tuple[str, ...]) -> bool:
     operator = getattr(torch.ops.aten, name, None)
     if operator is None:
         return False
@@ -65,7 +66,7 @@ def _has(name: str, ours: tuple[str, ...]) -> bool:
 
 
 class PackedRowEnds(NamedTuple):
-    """Where the rows of queries and of keys end, and what is computed of them."""
+    """The ends of the rows of queries and of keys, and the options of their attention."""
 
     cu_seqlens_q: Tensor
     """(B + 1,), int32, on the device of the queries, starts at 0, ends with the number of queries."""
@@ -76,48 +77,51 @@ class PackedRowEnds(NamedTuple):
     max_k: int
     """Keys of the longest row, or more."""
     scale: float
-    """What scores are multiplied by."""
+    """Factor of the scores."""
     dropout: float
     """Probability of dropping an attention probability."""
     window: int | None
-    """Query i meets keys j of its row with |i - j| < window; None for all. Flash only."""
+    """Query i attends to keys j of its row with |i - j| < window; None for all keys. Flash only."""
 
     @property
-    def limits(self) -> tuple[int | None, int | None]:
-        """How many keys a query meets to its left and to its right, itself not counted: both ends are inclusive."""
+    def window_options(self) -> dict[str, int | None]:
+        """The window as options of flash: the numbers of keys to the left and right of a query, itself not counted."""
         side = None if self.window is None else self.window - 1
-        return side, side
+        return {"window_size_left": side, "window_size_right": side}
+
+
+def self_attention_rows(
+    cu_seqlens: Tensor, max_seqlen: int, scale: float, dropout: float, window: int | None
+) -> PackedRowEnds:
+    """Return the row ends for attention in which queries and keys have the same rows."""
+    return PackedRowEnds(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
 
 
 def forward(
-    kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds, *, keeps: bool
+    kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds, *, has_backward: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the attention of each row by itself, and what `backward` needs of it.
+    """Return the attention of each row by itself, and the tensors that `backward` needs.
 
     Args:
-        kernel: Which one.
-        query: (T, H, K), of queries.
-        key: (T, H, K), of keys, in the dtype of `query`; nothing checks that.
+        kernel: flash or efficient.
+        query: (T, H, K), T of queries.
+        key: (T, H, K), T of keys, in the dtype of `query`; nothing checks that.
         value: As `key`.
-        rows: See there.
-        keeps: Whether there will be a backward pass.
+        rows: Row ends and options.
+        has_backward: Whether there will be a backward pass.
 
     Returns:
-        (T, H, K); the log-sum-exp of the scores, float32; two tensors that hold the state of the random numbers.
+        (T, H, K); the log-sum-exp of the scores, float32; two tensors with the state of the random numbers.
     """
     ends, longest = (rows.cu_seqlens_q, rows.cu_seqlens_k), (rows.max_q, rows.max_k)
     if kernel == "flash":
-        left, right = rows.limits
         outputs = torch.ops.aten._flash_attention_forward(
-            *(query, key, value, *ends, *longest, rows.dropout, False, False),
-            scale=rows.scale,
-            window_size_left=left,
-            window_size_right=right,
+            *(query, key, value, *ends, *longest, rows.dropout, False, False), scale=rows.scale, **rows.window_options
         )
         return outputs[0], outputs[1], outputs[2], outputs[3]
     inputs = (x.unsqueeze(0) for x in (query, key, value))
     outputs = torch.ops.aten._efficient_attention_forward(
-        *inputs, None, *ends, *longest, rows.dropout, NO_MASK, keeps, scale=rows.scale
+        *inputs, None, *ends, *longest, rows.dropout, NO_MASK, has_backward, scale=rows.scale
     )
     return outputs[0].squeeze(0), outputs[1], outputs[2], outputs[3]
 
@@ -129,25 +133,15 @@ def backward(
     outputs: tuple[Tensor, Tensor, Tensor, Tensor],
     rows: PackedRowEnds,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of queries, keys and values.
-
-    Args:
-        kernel: As in `forward`.
-        grad: Of the attention, (T, H, K).
-        inputs: Queries, keys and values, as given to `forward`.
-        outputs: What `forward` returned.
-        rows: As given to `forward`.
-    """
+    """Return the gradients of queries, keys and values, from inputs and results of `forward` and `grad`, (T, H, K)."""
     out, logsumexp, *state = outputs
     ends, longest = (rows.cu_seqlens_q, rows.cu_seqlens_k), (rows.max_q, rows.max_k)
     gradients: tuple[Tensor, Tensor, Tensor]
     if kernel == "flash":
-        left, right = rows.limits
         gradients = torch.ops.aten._flash_attention_backward(
             *(grad, *inputs, out, logsumexp, *ends, *longest, rows.dropout, False, *state),
             scale=rows.scale,
-            window_size_left=left,
-            window_size_right=right,
+            **rows.window_options,
         )
         return gradients
     tensors = (x.unsqueeze(0) for x in (grad, *inputs))
@@ -160,10 +154,10 @@ def backward(
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """Let PyTorch's kernels add in a fixed order in the block, and put its switches back at the end.
+    """Let PyTorch's kernels add in a fixed order, and restore its switches at the end.
 
-    It would also fill new memory with NaN, for nothing: that is switched off. Inductor's own switch, which
-    `torch.use_deterministic_algorithms` sets too, stays as it is.
+    In this mode PyTorch also fills new memory with NaN, which costs time and is switched off here. Inductor's own
+    switch, which `torch.use_deterministic_algorithms` also sets, does not change.
     """
     switches = torch._C
     is_on, only_warns = switches._get_deterministic_algorithms(), switches._get_deterministic_algorithms_warn_only()

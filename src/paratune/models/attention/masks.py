@@ -1,7 +1,7 @@
-"""Masks of padded batches on a GPU, made without a look at them.
+"""Makes the attention masks of padded batches on a GPU without waiting for the GPU.
 
-Floor 3. Before it makes a mask for PyTorch's attention, transformers asks the device whether anything is padded at all,
-and the host waits for the answer in every pass. The batch was made on the host, which knows.
+Before it makes a mask, transformers reads from the device whether the batch has any padding, and the host waits for it
+in every pass. Here the host provides the answer, because it made the batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,22 +13,15 @@ import torch
 from torch import Tensor
 
 ON_DEVICE = ("cuda",)
-"""Kinds of devices that are not to be waited for."""
+"""Types of devices for which masks are made without a check on the device."""
 NAMES = ("sdpa", "eager")
-"""Transformers' names for PyTorch's attention and for the one that is written out, and for the masks that they take."""
+"""Names in transformers of its attention functions with PyTorch's kernel and in plain operators, and of their masks."""
 MakeMask = Callable[..., Tensor | None]
 
 
 @contextmanager
-def without_waiting(device: torch.device, *, is_full: bool) -> Iterator[None]:
-    """Have transformers make the masks of the forward pass in this block without a look at the device.
-
-    Transformers' own functions are back at the end of the block, and stay in their place on a CPU.
-
-    Args:
-        device: On which the pass runs.
-        is_full: Whether every row is as long as the longest.
-    """
+def masks_without_sync(device: torch.device, *, is_full: bool) -> Iterator[None]:
+    """Replace transformers' mask functions during a forward pass, except on a CPU; `is_full` is for no padding."""
     if device.type not in ON_DEVICE:
         yield
         return
@@ -46,15 +39,15 @@ def without_waiting(device: torch.device, *, is_full: bool) -> Iterator[None]:
 
 
 def make_mask(make: MakeMask, is_full: bool, /, *args: Any, **kwargs: Any) -> Tensor | None:
-    """Return what transformers' function returns, or, of a mask on a GPU, one that says the same; see there.
+    """Return the mask of transformers' function, or an equivalent one for a mask on a GPU.
 
-    Where nothing is padded and no window is set, that is None on a GPU too, and PyTorch may take its flash kernel.
+    Without padding and window it is None on a GPU, too, so that PyTorch can use its flash kernel.
 
     Args:
         make: `sdpa_mask` or `eager_mask` of transformers.
-        is_full: Whether every row is as long as the longest.
-        args: Of `make`.
-        kwargs: Of `make`.
+        is_full: Whether the batch has no padding.
+        args: Arguments of `make`, as `kwargs`.
+        kwargs: Further arguments.
     """
     padding: Tensor | None = kwargs.get("attention_mask")
     if padding is None or padding.device.type not in ON_DEVICE:

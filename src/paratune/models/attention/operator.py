@@ -1,15 +1,17 @@
 """Attention of packed rows as one operator of PyTorch, so that torch.compile keeps a block in one graph.
 
-Floor 3. What is called inside is chosen by device and dtype when the graph runs, and lengths are read there: a compiler
-sees an operator with shapes. Eager blocks do not call it: an operator with gradients written in Python costs tens of
-microseconds a call more than the functions below it.
+The compiler sees only an operator with shapes. When the graph runs, the operator chooses a function by device and dtype
+and reads the lengths of rows. Eager blocks do not call it, because an operator with gradients in Python needs tens of
+microseconds more per call than these functions.
 
-The backward pass of the two kernels for CUDA is given what their forward pass kept. Any other way keeps the state of
-the random numbers instead and computes the attention again: what is kept would have another number of tensors for each
-set of lengths. T tokens of all rows, H heads, K head width.
+An operator must return the same number of tensors for every batch. The two kernels for CUDA do: their backward pass
+uses the saved results of forward. The other functions save a number of tensors that depends on the lengths; so for them
+the operator saves only the state of the random numbers, and its backward pass computes the attention again.
+
+Dimensions: `T` tokens of all rows, `H` heads, `K` head width.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
@@ -18,25 +20,25 @@ import torch
 from torch import Tensor
 
 from paratune.models.attention import cpu, cuda, kernels
-from paratune.models.attention.kernels import PackedRowEnds
+from paratune.models.attention.kernels import PackedRowEnds, self_attention_rows
 from paratune.models.attention.rows import attend_rows
 
 NAMESPACE: Final = "paratune"
-Kept = tuple[Tensor, Tensor, Tensor, Tensor]
+Saved = tuple[Tensor, Tensor, Tensor, Tensor]
 """The attention, and three tensors for the backward pass."""
 _OPTIONS: Final = "Tensor cu_seqlens, SymInt max_seqlen, float scale, float dropout, SymInt? window"
 _FORWARD: Final = f"packed_attention(Tensor query, Tensor key, Tensor value, {_OPTIONS})"
 _BACKWARD: Final = "packed_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, "
 _libraries: list[Any] = []
-"""Kept, for an operator goes with the library that defined it."""
+"""Keeps the library alive, because its operators are deleted with it."""
 
 
 @cache
 def define() -> None:
-    """Make `torch.ops.paratune.packed_attention` known to PyTorch; doing it again changes nothing."""
+    """Define `torch.ops.paratune.packed_attention`; later calls change nothing."""
     library: Any = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
     _libraries.append(library)
-    tags = (torch.Tag.nondeterministic_seeded,)  # dropout: two calls with the same inputs are two
+    tags = (torch.Tag.nondeterministic_seeded,)  # because of dropout, two equal calls must not be merged
     library.define(f"{_FORWARD} -> (Tensor, Tensor, Tensor, Tensor)", tags=tags)
     library.define(f"{_BACKWARD}Tensor a, Tensor b, Tensor c, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
     for key in ("CPU", "CUDA"):
@@ -45,23 +47,12 @@ def define() -> None:
     names = [f"{NAMESPACE}::packed_attention", f"{NAMESPACE}::packed_attention_backward"]
     torch.library.register_fake(names[0], _fake_forward, lib=library)
     torch.library.register_fake(names[1], _fake_backward, lib=library)
-    torch.library.register_autograd(names[0], _gradients, setup_context=_keep, lib=library)
+    torch.library.register_autograd(names[0], _gradients, setup_context=_save, lib=library)
 
 
-def packed_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    scale: float,
-    dropout: float,
-    window: int | None,
-) -> Tensor:
-    """Return softmax(scale Q K^T) V of each row by itself, (T, H, K); arguments as in `cuda.attend`."""
-    out: Tensor = torch.ops.paratune.packed_attention(
-        query, key, value, cu_seqlens, max_seqlen, scale, dropout, window
-    )[0]
+def packed_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, *options: Any) -> Tensor:
+    """Return the result of `cuda.attend`; the options are max_seqlen, scale, dropout and window, in this order."""
+    out: Tensor = torch.ops.paratune.packed_attention(query, key, value, cu_seqlens, *options)[0]
     return out
 
 
@@ -72,27 +63,16 @@ def _kernel(query: Tensor, window: int | None) -> cuda.Kernel:
     return cuda.choose_kernel(query.dtype, query.shape[-1], window, capability)
 
 
-def forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    scale: float,
-    dropout: float,
-    window: int | None,
-) -> Kept:
-    """Compute the operator; of what it keeps there is more than one kind, but shapes are those of `_fake_forward`."""
-    kernel = _kernel(query, window)
+def forward(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, *options: Any) -> Saved:
+    """Compute the operator; shapes and dtypes of the results are those of `_fake_forward`."""
+    rows = self_attention_rows(cu_seqlens, *options)
+    kernel = _kernel(query, rows.window)
     if kernel != "rows":
-        cuda.check_alike(query, key, value, cu_seqlens)
-        rows = PackedRowEnds(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
-        return kernels.forward(kernel, query, key, value, rows, keeps=True)
+        cuda.check_same_dtype_and_device(query, key, value, cu_seqlens)
+        return kernels.forward(kernel, query, key, value, rows, has_backward=True)
     state = _random_state(query.device)
     with torch.no_grad():
-        out = _by_rows(query.device)(
-            query, key, value, cu_seqlens.diff().tolist(), scale=scale, dropout=dropout, window=window
-        )
+        out = _attend_rows(query, key, value, rows)
     return out, state, query.new_empty(0), query.new_empty(0)
 
 
@@ -106,27 +86,26 @@ def backward(
     b: Tensor,
     c: Tensor,
     cu_seqlens: Tensor,
-    max_seqlen: int,
-    scale: float,
-    dropout: float,
-    window: int | None,
+    *options: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the gradients of queries, keys and values; `out`, `a`, `b` and `c` are what `forward` returned."""
-    kernel = _kernel(query, window)
+    """Compute the gradients of queries, keys and values; `out`, `a`, `b` and `c` are the results of `forward`."""
+    rows = self_attention_rows(cu_seqlens, *options)
+    kernel = _kernel(query, rows.window)
     if kernel != "rows":
-        rows = PackedRowEnds(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
         return cuda.gradients(kernel, grad, (query, key, value), (out, a, b, c), rows)
-    inputs = [x.detach().requires_grad_() for x in (query, key, value)]
-    # A backward pass runs without gradients and with the random state of its own moment; the forward pass is repeated
-    # here with the masks that it had.
+    q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
+    # The forward pass is repeated from its saved random state, so that dropout has the same masks, and with
+    # gradients enabled, which are disabled in a backward pass.
     with _random_numbers_from(a, query.device), torch.enable_grad():
-        again = _by_rows(query.device)(*inputs, cu_seqlens.diff().tolist(), scale=scale, dropout=dropout, window=window)
-    dQ, dK, dV = torch.autograd.grad(again, inputs, grad)
+        repeated = _attend_rows(q, k, v, rows)
+    dQ, dK, dV = torch.autograd.grad(repeated, (q, k, v), grad)
     return dQ.contiguous(), dK.contiguous(), dV.contiguous()
 
 
-def _by_rows(device: torch.device) -> Callable[..., Tensor]:
-    return cpu.attend if device.type == "cpu" else attend_rows
+def _attend_rows(query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) -> Tensor:
+    attend = cpu.attend if query.device.type == "cpu" else attend_rows
+    lengths = rows.cu_seqlens_q.diff().tolist()
+    return attend(query, key, value, lengths, scale=rows.scale, dropout=rows.dropout, window=rows.window)
 
 
 def _random_state(device: torch.device) -> Tensor:
@@ -144,21 +123,12 @@ def _random_numbers_from(state: Tensor, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _fake_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    scale: float,
-    dropout: float,
-    window: int | None,
-) -> Kept:
-    kernel = _kernel(query, window)
+def _fake_forward(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, *options: Any) -> Saved:
+    rows = self_attention_rows(cu_seqlens, *options)
+    kernel = _kernel(query, rows.window)
     if kernel != "rows":
-        rows = PackedRowEnds(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale, dropout, window)
-        return kernels.forward(kernel, query, key, value, rows, keeps=True)
-    state = torch.empty(_size_of_state(query.device.type), dtype=torch.uint8, device="cpu")
+        return kernels.forward(kernel, query, key, value, rows, has_backward=True)
+    state = torch.empty(_state_size(query.device.type), dtype=torch.uint8, device="cpu")
     out = torch.empty_like(query, memory_format=torch.contiguous_format)
     return out, state, query.new_empty(0), query.new_empty(0)
 
@@ -169,11 +139,11 @@ def _fake_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *oth
 
 
 @cache
-def _size_of_state(kind: str) -> int:
+def _state_size(kind: str) -> int:
     return _random_state(torch.device(kind)).numel()
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Kept) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Saved) -> None:
     query, key, value, cu_seqlens, *options = inputs
     ctx.save_for_backward(query, key, value, *output, cu_seqlens)
     ctx.options = options
@@ -181,5 +151,5 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Kept) -> None:
 
 def _gradients(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, cu_seqlens = ctx.saved_tensors
-    found = torch.ops.paratune.packed_attention_backward(grad, *tensors, cu_seqlens, *ctx.options)
-    return (*found, None, None, None, None, None)
+    gradients = torch.ops.paratune.packed_attention_backward(grad, *tensors, cu_seqlens, *ctx.options)
+    return (*gradients, None, None, None, None, None)

@@ -1,10 +1,12 @@
-"""The name `paratune_packed` in transformers' attention interface: what a model's layers call on a packed batch.
+"""`paratune_packed`, the function of transformers' attention interface that a model's layers call for a packed batch.
 
-Floor 3. A packed batch is one row (1, T) of all rows' tokens, with `cu_seqlens` (B + 1,) for where rows end. Both it
-and `max_seqlen` are given to the model's forward and reach every layer. B rows, T tokens, H heads, K head width.
+A packed batch is one row (1, T) with the tokens of all rows, and `cu_seqlens` (B + 1,) with the ends of rows. The
+model's forward receives `cu_seqlens` and `max_seqlen` and passes them to every layer.
 
-Source: transformers, AttentionInterface; the definition of `sliding_window` is the one of its
-`sdpa` masks for encoders, as ModernBERT hands it over: |i - j| < sliding_window.
+Dimensions: `B` rows, `T` tokens, `H` heads, `K` head width.
+
+Source: transformers, AttentionInterface; the definition of `sliding_window` is that of its `sdpa` masks for encoders,
+as ModernBERT passes it: |i - j| < sliding_window.
 """
 
 from typing import Any
@@ -16,15 +18,15 @@ from paratune.models.attention import cpu, cuda, operator
 from paratune.models.attention.rows import attend_rows
 
 NAME = "paratune_packed"
-"""Without "flash" in it, for transformers treats such names differently."""
+"""Name of the function; without "flash", because transformers treats such names differently."""
 REFUSED = ("position_bias", "softcap", "s_aux", "head_mask", "layer_head_mask")
-"""What some models give to their attention, changes its result and is not computed here."""
+"""Arguments of some models that change the result of attention and are not supported here."""
 ON_DEVICE = ("cuda",)
-"""Kinds of devices whose kernels read `cu_seqlens` where it lies: the host does not wait for it."""
+"""Types of devices whose kernels read `cu_seqlens` on the device, so that the host does not wait for it."""
 
 
 def register() -> None:
-    """Make `NAME` known to transformers; doing it again changes nothing."""
+    """Register the attention function with transformers; later calls change nothing."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, packed_attention)
@@ -45,34 +47,33 @@ def packed_attention(
     is_causal: bool | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attend within each row of a packed batch; called by the layers of a transformers model.
-
-    Under autocast, rotary positions in float32 make queries and keys float32 beside values in half precision, which
-    kernels do not take: all three are computed in the dtype of `value`.
+    """Compute attention within each row of a packed batch; called by the layers of a transformers model.
 
     Args:
-        module: The layer. Its `is_causal` counts where the argument is None; without either it is causal, as in `sdpa`.
+        module: The layer. Its `is_causal` counts where the argument is None; without both it is causal, as in `sdpa`.
         query: (1, H, T, K).
-        key: (1, H, T, K), or with a divisor of H heads, each for a group of query heads.
+        key: (1, H, T, K), or with fewer heads, a divisor of H, each for a group of query heads.
         value: As `key`.
         attention_mask: None: a packed batch has no padding.
-        scaling: What scores are multiplied by; None for K ** -0.5.
+        scaling: Factor of the scores; None for K ** -0.5.
         dropout: Probability of dropping an attention probability; 0 in evaluation.
-        sliding_window: Query i meets keys j of its row with |i - j| < sliding_window; None for all.
+        sliding_window: Query i attends to keys j of its row with |i - j| < sliding_window; None for all keys.
         cu_seqlens: (B + 1,), int32, starts at 0, ends with T; on the device of `query`.
-        max_seqlen: Tokens of the longest row, or more, as a host number; on CUDA only.
+        max_seqlen: Tokens of the longest row, or more, as a Python number; required on CUDA.
         is_causal: Must not be true.
 
     Returns:
         (1, T, H, K) in the dtype of `value`, and None for the probabilities.
 
     Raises:
-        NotImplementedError: Causal attention, a mask, or something else that is not computed here.
-        ValueError: `cu_seqlens` is missing, or `max_seqlen` where it is needed.
+        NotImplementedError: Causal attention, a mask, or another unsupported argument.
+        ValueError: `cu_seqlens` is missing, or `max_seqlen` where it is required.
     """
     _check(module, attention_mask, is_causal, others)
     if cu_seqlens is None:
-        raise ValueError(f"{NAME}: cu_seqlens did not reach {type(module).__name__}; give it to the model")
+        raise ValueError(f"{NAME}: {type(module).__name__} received no cu_seqlens; pass it to the model's forward")
+    # Under autocast, rotary embeddings in float32 make queries and keys float32, while values have half precision.
+    # Kernels need one dtype: that of the values, which is the dtype of autocast.
     query, key = query.to(value.dtype), key.to(value.dtype)
     group = query.shape[1] // key.shape[1]
     if group > 1:
@@ -81,7 +82,7 @@ def packed_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     is_on_device = query.device.type in ON_DEVICE
     if is_on_device and max_seqlen is None:
-        raise ValueError(f"{NAME}: max_seqlen did not reach {type(module).__name__}; give it to the model")
+        raise ValueError(f"{NAME}: {type(module).__name__} received no max_seqlen; pass it to the model's forward")
     if torch.compiler.is_compiling():
         out = operator.packed_attention(q, k, v, cu_seqlens, max_seqlen or 0, scale, dropout, sliding_window)
     elif is_on_device:
@@ -98,8 +99,6 @@ def _check(module: nn.Module, mask: Tensor | None, is_causal: bool | None, other
     if is_causal or (is_causal is None and getattr(module, "is_causal", True)):
         raise NotImplementedError(f"{NAME}: {name} is causal; packed attention is for encoders")
     if mask is not None:
-        raise NotImplementedError(f"{NAME}: {name} came with an attention mask; packed rows need none")
-    if found := [key for key in REFUSED if others.get(key) is not None]:
-        raise NotImplementedError(
-            f"{NAME}: {name} requires {', '.join(found)}, which this implementation does not compute"
-        )
+        raise NotImplementedError(f"{NAME}: {name} passes an attention mask, which packed rows do not support")
+    if unsupported := [key for key in REFUSED if others.get(key) is not None]:
+        raise NotImplementedError(f"{NAME}: {name} requires {', '.join(unsupported)}, which packed rows do not support")

@@ -1,15 +1,27 @@
-"""Attention of packed rows with PyTorch's public function: on any device, in any dtype.
+"""Attention of packed rows with PyTorch's public function, on any device and in any dtype.
 
-Floor 3. Rows of one length that follow each other share a call: evaluation sorts its rows by length. T tokens of all
-rows, H heads, K head width, L tokens of a row.
+Consecutive rows of equal length share a call; evaluations sort rows by length. Dimensions: `T` tokens of all rows,
+`H` heads, `K` head width, `L` tokens of a row.
 """
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import NotRequired, TypedDict
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+
+
+class AttendOptions(TypedDict):
+    """Options of attention functions."""
+
+    scale: float
+    """Factor of the scores, commonly K ** -0.5."""
+    dropout: NotRequired[float]
+    """Probability of dropping an attention probability."""
+    window: NotRequired[int | None]
+    """Query i attends to keys j of its row with |i - j| < window; None for all keys."""
 
 
 def attend_rows(
@@ -22,20 +34,7 @@ def attend_rows(
     dropout: float = 0.0,
     window: int | None = None,
 ) -> Tensor:
-    """Return softmax(scale Q K^T) V of each row by itself, with dropout on the probabilities.
-
-    Args:
-        query: (T, H, K).
-        key: As `query`.
-        value: As `query`.
-        lengths: Tokens of each row, in order, known on the host; they add up to T.
-        scale: What scores are multiplied by, commonly K ** -0.5.
-        dropout: Probability of dropping an attention probability.
-        window: Query i meets keys j of its row with |i - j| < window; None for all.
-
-    Returns:
-        (T, H, K), in the dtype of `query`.
-    """
+    """Return softmax(scale Q K^T) V of each row by itself, (T, H, K); arguments as in `cpu.attend_tiles`."""
     runs = [(length, len(list(rows))) for length, rows in groupby(length for length in lengths if length)]
     sizes = [length * num_rows for length, num_rows in runs]
     outs = []

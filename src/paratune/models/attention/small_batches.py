@@ -1,11 +1,12 @@
-"""Attention of packed rows on the CPU where a batch is small: what `cpu` does tile by tile, for all blocks at once.
+"""Attention of packed rows on the CPU for small batches: the computation of `cpu` for all blocks at once.
 
-Floor 3. In a small batch a call of PyTorch costs more than its arithmetic. So only products, sums of rows and the
-softmax's gradient are taken block by block, in the shapes that `cpu` has them in; what goes entry by entry is one call.
-Outputs, gradients and masks of dropout are those of `cpu`, to the bit.
+In a small batch, calls of PyTorch take more time than their arithmetic. So element-wise operations are one call for all
+blocks, and only matrix products, row sums and the gradient of the softmax are computed block by block, with the shapes
+of `cpu`. Outputs, gradients and dropout masks have the same bits as those of `cpu`.
 
-T tokens of all rows, H heads, K head width, L tokens of a block's rows with padding; a block is (G, L, K), with G its
-rows times heads. All blocks lie one after another in one tensor (N, K), its places. Scores are in base 2, as in `cpu`.
+Dimensions: `T` tokens of all rows, `H` heads, `K` head width, `L` tokens of a block's rows with padding; a block is
+(G, L, K), where G is its rows times heads. All blocks are in one tensor (N, K), with N places. Scores are in base 2, as
+in `cpu`; the matrix of keys is called N, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,16 +22,16 @@ from paratune.models.dropout import MaskSource
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the tokens of a packed batch lie in its blocks."""
+    """The places of the tokens of a packed batch in its blocks."""
 
-    of_tokens: Tensor
-    """(T * H,), int64: the place of each token's heads."""
+    token_places: Tensor
+    """(T * H,), int64: the place of each head of each token."""
     bias: Tensor
-    """(N,), float64: 0, and in places of padding what keeps them from being met."""
+    """(N,), float64: 0, and a large negative number for padding, which masks it as a key."""
     shapes: tuple[tuple[int, int], ...]
     """G and L of each block; L is a multiple of 8."""
     views: tuple[tuple[int, slice], ...]
-    """Blocks of one row without padding, and its tokens: values and gradients are read where they are, as in `cpu`."""
+    """Blocks of one row without padding, with the tokens of the row; read as views without a copy, as in `cpu`."""
 
     def blocks(self, x: Tensor) -> list[Tensor]:
         """Return the blocks of (N, K), views of (G, L, K)."""
@@ -38,7 +39,7 @@ class Places:
         return [part.view(G, L, -1) for part, (G, L) in zip(parts, self.shapes, strict=True)]
 
     def scores(self, like: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Return room for the scores of all blocks, flat, and its parts, (G, L, L)."""
+        """Return an uninitialized flat tensor for the scores of all blocks, and its parts, (G, L, L)."""
         sizes = [G * L * L for G, L in self.shapes]
         flat = like.new_empty(sum(sizes))
         return flat, [
@@ -47,21 +48,21 @@ class Places:
 
 
 def find_places(rows: Sequence[tuple[int, int, int]], num_heads: int, never: float) -> Places:
-    """Return where tokens lie.
+    """Return the places of a batch.
 
     Args:
-        rows: First token, tokens and L of each row, block by block; rows of a block follow each other.
+        rows: First token, number of tokens and L of each row, block by block.
         num_heads: H.
-        never: The bias of padding.
+        never: Bias of padding.
     """
     starts, lengths, padded = np.array(rows, dtype=np.int64).T
     begins = np.cumsum(padded * num_heads) - padded * num_heads
     order = np.argsort(starts)
     in_row_T = np.arange(lengths.sum()) - np.repeat(starts[order], lengths[order])
     first_T, L_T = (np.repeat(x[order], lengths[order]) for x in (begins, padded))
-    of_tokens = ((first_T + in_row_T)[:, None] + np.arange(num_heads) * L_T[:, None]).ravel()
+    token_places = ((first_T + in_row_T)[:, None] + np.arange(num_heads) * L_T[:, None]).ravel()
     bias = np.full(int((padded * num_heads).sum()), never)
-    bias[of_tokens] = 0.0
+    bias[token_places] = 0.0
     edges = np.flatnonzero(np.diff(padded, prepend=-1)).tolist()
     counts = np.diff([*edges, len(rows)]).tolist()
     shapes = tuple((count * num_heads, int(padded[at])) for at, count in zip(edges, counts, strict=True))
@@ -70,7 +71,7 @@ def find_places(rows: Sequence[tuple[int, int, int]], num_heads: int, never: flo
         for number, (at, count) in enumerate(zip(edges, counts, strict=True))
         if count == 1 and lengths[at] == padded[at]
     )
-    return Places(torch.from_numpy(of_tokens), torch.from_numpy(bias), shapes, views)
+    return Places(torch.from_numpy(token_places), torch.from_numpy(bias), shapes, views)
 
 
 def forward(
@@ -81,18 +82,18 @@ def forward(
     masks: MaskSource | None,
     is_safe: Callable[[Tensor], bool],
 ) -> tuple[Tensor, list[Tensor]] | None:
-    """Return the outputs, (T, H, K), in `dtype`, and what `backward` needs; None where a maximum has to be subtracted.
+    """Return the outputs, (T, H, K), in `dtype`, and the tensors for `backward`; None where a maximum is needed.
 
     Args:
         inputs: Queries, keys and values, (T, H, K).
-        places: Of the batch.
-        factor: Of queries: the scale of scores, in base 2.
-        dtype: To compute in.
-        masks: Of dropout, if there is any; nothing is drawn where None is returned.
-        is_safe: Given sums of exp2(scores): whether no maximum need be subtracted.
+        places: Places of the batch.
+        factor: Factor of queries: the scale of the scores in base 2.
+        dtype: Dtype of the computation.
+        masks: Masks of dropout, or None; no mask is drawn where the result is None.
+        is_safe: From sums of exp2(scores) to whether the softmax needs no subtracted maximum.
     """
     query, key, value = inputs
-    Q, N, V = _placed(query, places, dtype, 2), _placed(key, places, dtype, 2), _placed(value, places, dtype)
+    Q, N, V = _to_places(query, places, dtype, 2), _to_places(key, places, dtype, 2), _to_places(value, places, dtype)
     Q[:, :-2].mul_(factor)
     Q[:, -1], N[:, -2], N[:, -1] = 1.0, 1.0, places.bias
     P, P_blocks = _probabilities(places.blocks(Q), places.blocks(N), places)
@@ -112,33 +113,25 @@ def forward(
     out = torch.empty_like(V)
     for P_GLL, V_GLK, out_GLK in zip(P_blocks, V_blocks, places.blocks(out), strict=True):
         torch.bmm(P_GLL, V_GLK, out=out_GLK)
-    return _read(out.div_(total), places, value.shape), saved
+    return _to_packed(out.div_(total), places, value.shape), saved
 
 
 def backward(
     saved: Sequence[Tensor], places: Places, grad: Tensor, dtype: torch.dtype, factors: Sequence[float]
 ) -> list[Tensor]:
-    """Return the gradients of queries, keys and values, (T, H, K), in `dtype`.
-
-    Args:
-        saved: By `forward`.
-        places: Of the batch.
-        grad: Of the outputs, (T, H, K).
-        dtype: To compute in.
-        factors: Of the three gradients.
-    """
+    """Return the gradients of queries, keys and values, (T, H, K), in `dtype`, each times its constant of `factors`."""
     Q, N, *V_blocks = saved
     bits = V_blocks.pop() if len(V_blocks) > len(places.shapes) else None
     K = grad.shape[2]
     Q_blocks, N_blocks = places.blocks(Q), places.blocks(N)
-    dO_blocks = _with_views(places.blocks(_placed(grad, places, dtype)), grad, places)
+    dO_blocks = _with_views(places.blocks(_to_places(grad, places, dtype)), grad, places)
     P, P_blocks = _probabilities(Q_blocks, N_blocks, places)
     D, D_blocks = places.scores(P)
     M = None if bits is None else _numbers(np.unpackbits(bits.numpy(), count=P.numel()), P)
     if M is not None:
         torch.mul(P, M, out=D)
     dQ, dN, dV = (Q.new_empty(len(Q), K) for _ in range(3))
-    # baddbmm_ with beta=0, as in `cpu`: another function might round in another way.
+    # baddbmm_ with beta=0 as in `cpu`, because another function might round differently.
     for dropped, dO, dV_GLK in zip(P_blocks if M is None else D_blocks, dO_blocks, places.blocks(dV), strict=True):
         dV_GLK.baddbmm_(dropped.mT, dO, beta=0)
     for D_GLL, dO, V_GLK in zip(D_blocks, dO_blocks, V_blocks, strict=True):
@@ -150,24 +143,24 @@ def backward(
         torch._softmax_backward_data(D_GLL, P_GLL, -1, dtype, grad_input=D_GLL)
         torch.bmm(D_GLL, N_GLK[..., :K], out=dQ_GLK)
         dN_GLK.baddbmm_(D_GLL.mT, Q_GLK[..., :K], beta=0)
-    return [_read(x, places, grad.shape).mul_(by) for x, by in zip((dQ, dN, dV), factors, strict=True)]
+    return [_to_packed(x, places, grad.shape).mul_(by) for x, by in zip((dQ, dN, dV), factors, strict=True)]
 
 
-def _placed(x: Tensor, places: Places, dtype: torch.dtype, num_more: int = 0) -> Tensor:
+def _to_places(x: Tensor, places: Places, dtype: torch.dtype, num_more: int = 0) -> Tensor:
     """Return (T, H, K) as (N, K + num_more), with zeros in other places and columns."""
     K = x.shape[2]
     flat = x.new_zeros((len(places.bias), K + num_more), dtype=dtype)
-    flat[:, :K].index_copy_(0, places.of_tokens, x.reshape(-1, K).to(dtype))
+    flat[:, :K].index_copy_(0, places.token_places, x.reshape(-1, K).to(dtype))
     return flat
 
 
-def _read(flat: Tensor, places: Places, shape: torch.Size) -> Tensor:
+def _to_packed(flat: Tensor, places: Places, shape: torch.Size) -> Tensor:
     """Return (N, K) as (T, H, K)."""
-    return flat.index_select(0, places.of_tokens).view(shape)
+    return flat.index_select(0, places.token_places).view(shape)
 
 
 def _with_views(blocks: list[Tensor], x: Tensor, places: Places) -> list[Tensor]:
-    """Return the blocks, those of `places.views` as views of (T, H, K): `cpu` multiplies these with their strides."""
+    """Return the blocks, with views of (T, H, K) for `places.views`: `cpu` multiplies these with the same strides."""
     for number, tokens in places.views:
         blocks[number] = x[tokens].to(blocks[number].dtype).transpose(0, 1)
     return blocks

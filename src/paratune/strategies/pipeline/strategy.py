@@ -1,8 +1,7 @@
 """Pipeline parallelism with torch.distributed.pipelining, alone or with data parallelism between the pipelines.
 
-Rank r works on replica r // stages, as its stage r % stages; with the interleaved schedule also on stages that many
-further on. All ranks of a replica take the same samples, so masks need not travel; hidden states and their gradients
-do.
+Rank r has stage r % stages of replica r // stages; with the interleaved schedule also every stages-th stage after that.
+All ranks of a replica read the same samples, so they send only hidden states and their gradients, and no masks.
 """
 
 import statistics
@@ -22,10 +21,10 @@ from paratune.base.units import MIB
 from paratune.batch import Batch
 from paratune.config.feasibility.rules import stage_reasons
 from paratune.config.feasibility.words import refuse
-from paratune.config.traits import TRAITS, Traits, traits_of
+from paratune.config.traits import TRAITS, Traits, strategy_traits
 from paratune.errors import ConfigError
 from paratune.precision import Precision
-from paratune.stages.balance import as_told, balanced
+from paratune.stages.balance import balance_blocks, spans_of_sizes
 from paratune.stages.cut import BlockSpan, CutModel, probe_batch
 from paratune.strategies import whole
 from paratune.strategies.gradient_watch import GradientWatch
@@ -35,7 +34,7 @@ from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _BUCKET_BYTES = 25 * MIB
-"""Of the messages in which gradients travel, as DDP's."""
+"""The size of the messages in which gradients are sent, as in DDP."""
 _SCHEDULES: dict[str, Any] = {
     "gpipe": ScheduleGPipe,
     "1f1b": Schedule1F1B,
@@ -66,9 +65,9 @@ class PipelineStrategy:
         self._precision = precision
         self._scaler = make_scaler(precision)
         self._width = stages
-        """Ranks of a pipeline; the model is cut into more stages than that by the interleaved schedule."""
+        """Ranks of a pipeline; the interleaved schedule has several stages on each."""
         options = {"stages": stages, "schedule": schedule, "chunks": chunks}
-        self._num_stages = stages * (traits_of("pipeline", options) or self.traits).stages_per_rank
+        self._num_stages = stages * (strategy_traits("pipeline", options) or self.traits).stages_per_rank
         self._mine = range(self._place, self._num_stages, stages)
         self._schedule_kind = schedule
         self._balance = balance
@@ -83,14 +82,14 @@ class PipelineStrategy:
         self._needed: list[set[str]]
         self._owners: dict[str, int]
         self._num_split: int
-        """Trained weights that several stages use, on whichever rank."""
+        """Number of trained weights that several stages use, on the same or on different ranks."""
         self._shared: list[tuple[dist.ProcessGroup, list[nn.Parameter]]]
         self._sent: list[tuple[torch.dtype, int]] = []
-        """Of each stage but the last: dtype and width of the hidden states that it sends."""
+        """Dtype and width of the hidden states that each stage sends, without the last stage."""
         self._batches: Sequence[Batch] = ()
         self._phases: Phases
         self._schedule: tuple[tuple[int, ...], Any] | None = None
-        """The schedule, and the shapes that it was made for: the last ones only, for it holds buffers."""
+        """The last schedule and the shapes for which it was made; only one is kept, as it has buffers."""
 
     @property
     def loss_scale(self) -> Tensor | None:
@@ -106,7 +105,7 @@ class PipelineStrategy:
             for name in parameters
         }
         self._num_split = sum(len(users[name]) > 1 for name, parameter in parameters.items() if parameter.requires_grad)
-        # The owner writes a weight to checkpoints and counts it in the norm; other stages only use it.
+        # Only the owner of a weight writes it to checkpoints and adds it to the gradient norm.
         self._owners = {name: stages[0] % self._width for name, stages in users.items()}
         own = {name for name, stages in users.items() if set(stages) & set(self._mine)}
         needed = set().union(*(self._needed[stage] for stage in self._mine))
@@ -114,14 +113,14 @@ class PipelineStrategy:
         for name, parameter in parameters.items():
             if name not in own:
                 parameter.requires_grad_(False)
-                # Empty, not deleted: names, tied weights and `state_dict` stay those of the whole model.
+                # Emptied and not deleted, so that names, tied weights and `state_dict` are those of the whole model.
                 if name not in needed:
                     parameter.data = parameter.data.new_empty(0)
         self._own = {name: parameter for name, parameter in parameters.items() if name in own}
         self._shapes = shapes
         whole.place(model, self._device)
         self._shared = self._share(users, parameters)
-        self._look_at_what_is_sent()
+        self._find_sent_dtypes()
         self._optimizer = make_optimizer(self._own.items())
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
@@ -129,19 +128,19 @@ class PipelineStrategy:
         self._batches, self._phases = micro_batches, phases
         losses: list[Tensor] = []
         # torch's schedule cuts its inputs into micro-batches along their first dimension. Ours are cut already, so it
-        # gets their numbers, and `_run_one` looks the batch up.
-        which = torch.arange(len(micro_batches))
+        # gets their indices, with which `_run_one` finds the batch.
+        indices = torch.arange(len(micro_batches))
         has_first, has_last = 0 in self._mine, self._num_stages - 1 in self._mine
         with phases("schedule"):
             self._schedule_for(micro_batches).step(
-                *([which] if has_first else []),
-                target=which if has_last else None,
+                *([indices] if has_first else []),
+                target=indices if has_last else None,
                 losses=losses if has_last else None,
                 return_outputs=False,
-                which=which,
+                batch_index=indices,
             )
-            # The last stages are done first. Their wait for the others is bubble too, and would be counted as that
-            # phase of the step in which they happen to meet them.
+            # The last stages finish first. Their wait for the others is a part of the bubble; without this
+            # synchronisation it would be measured in a later phase.
             dist.all_reduce(torch.zeros(1, device=self._device), group=self._group)
         with phases("backward"):
             self._reduce_gradients()
@@ -152,15 +151,15 @@ class PipelineStrategy:
     def watch_gradients(self) -> GradientWatch:
         if self._num_split:
             raise NotImplementedError(
-                f"several stages use the same weights ({self._num_split} of them), each seeing a part of the gradients"
+                f"{self._num_split} of the weights are shared by several stages, which have parts of their gradients"
             )
         return GradientWatch(self._own.values(), scale=scale_of(self._scaler))
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        # A weight that several stages have counts once.
+        # A weight of several stages counts once.
         counted = [p.grad for name, p in self._own.items() if p.grad is not None and self._owners[name] == self._place]
         norm = nn.utils.get_total_norm(counted) if counted else torch.zeros((), device=self._device)
-        square = norm.double().square()  # that of a float32, with a loss scale besides, may be too large for one
+        square = norm.double().square()  # with a loss scale the square may overflow float32
         dist.all_reduce(square, group=self._group)
         norm = square.sqrt()
         return whole.clip_and_step(self._optimizer, self._own.values(), max_grad_norm, self._scaler, norm=norm)
@@ -170,7 +169,7 @@ class PipelineStrategy:
         whole.set_training(self._model, False)
         last = self._num_stages - 1
         waits, outputs = [], []
-        # In as many parts as there are stages, so that all of them have something to do at a time.
+        # As many parts as stages, so that all stages work at the same time.
         for part in _parts(batch, self._width):
             received = None
             for stage in self._mine:
@@ -183,12 +182,12 @@ class PipelineStrategy:
                     outputs.append(result)
                 else:
                     sent = result.contiguous()
-                    # Kept until the send completes: its memory may not change before.
+                    # `sent` is kept because its memory may not change before the send completes.
                     waits.append((dist.isend(sent, dst=self._rank_of(stage + 1), group=self._group), sent))
         for work, _ in waits:
             if work is not None:
                 work.wait()
-        return self._told(torch.cat(outputs) if outputs else None, by=self._rank_of(last))
+        return self._broadcast(torch.cat(outputs) if outputs else None, source=self._rank_of(last))
 
     def state(self) -> "PipelineState":
         return PipelineState(
@@ -200,7 +199,7 @@ class PipelineStrategy:
 
     def close(self) -> None:
         self._schedule = None
-        # A communicator of NCCL takes device memory, which a strategy that is made after a trial would miss.
+        # A communicator of NCCL uses device memory, which the next strategy may need.
         for group in (self._group, self._replicas, *(group for group, _ in self._shared)):
             dist.destroy_process_group(group)
         del self._cut, self._model, self._optimizer, self._own
@@ -209,28 +208,28 @@ class PipelineStrategy:
         return self._first_rank + stage % self._width
 
     def _divide(self) -> None:
-        """Decide which blocks go where, the same on every rank, and find the weights of each stage."""
+        """Assign blocks to stages, in the same way on every rank, and find the weights of each stage."""
         num_blocks, num_stages = self._cut.num_blocks, self._num_stages
         refuse(stage_reasons(self._width, num_stages // self._width, self._balance, num_blocks))
         if isinstance(self._balance, list):
-            self._spans = as_told(self._balance)
-            self._used, self._needed = self._cut.weights_of(self._spans)
+            self._spans = spans_of_sizes(self._balance)
+            self._used, self._needed = self._cut.find_weights(self._spans)
             return
         costs = self._measured_costs() if self._balance == "measured" else [float(cost) for cost in self._cut.costs()]
-        self._spans = balanced(costs, num_stages) or []
+        self._spans = balance_blocks(costs, num_stages) or []
         try:
-            self._used, self._needed = self._cut.weights_of(self._spans)
+            self._used, self._needed = self._cut.find_weights(self._spans)
         except ConfigError:
-            spans = balanced(costs, num_stages, self._cut.possible_cuts())
+            spans = balance_blocks(costs, num_stages, self._cut.possible_cuts())
             if spans is None:
                 raise
             self._spans = spans
-            self._used, self._needed = self._cut.weights_of(spans)
+            self._used, self._needed = self._cut.find_weights(spans)
 
     def _measured_costs(self) -> list[float]:
         """Return the seconds of forward and backward of each block on the first rank's device; medians of three."""
         costs = torch.zeros(self._cut.num_blocks, dtype=torch.float64)
-        self._cut.costs()  # finds what blocks can do without
+        self._cut.costs()  # finds the arguments without which blocks can run
         if self.layout.rank == 0:
             self._model.to(self._device)
             hidden = None
@@ -243,10 +242,10 @@ class PipelineStrategy:
     def _timed(self, span: BlockSpan, received: Tensor | None) -> tuple[float, Tensor]:
         batch, seconds = probe_batch(self._device), []
         for _ in range(4):
-            entered = None if received is None else received.detach().requires_grad_(True)
+            leaf = None if received is None else received.detach().requires_grad_(True)
             begin = time.perf_counter()
             with self._precision.autocast(self._device):
-                result = self._cut.run(span, batch, entered)
+                result = self._cut.run(span, batch, leaf)
             result.float().sum().backward()  # type: ignore[no-untyped-call]
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
@@ -256,46 +255,46 @@ class PipelineStrategy:
     def _share(
         self, users: dict[str, list[int]], parameters: dict[str, nn.Parameter]
     ) -> list[tuple[dist.ProcessGroup, list[nn.Parameter]]]:
-        """Group the weights that several stages have (tied embeddings) by the ranks of this replica that have them."""
+        """Group the weights of several stages (tied embeddings) by the ranks of this replica that have them."""
         together: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
         for name, stages in users.items():
             places = tuple(sorted({stage % self._width for stage in stages}))
             if len(places) > 1:
                 together[places].append(parameters[name])
-        found = []
-        # Sorted: `dist.new_group` is collective over all ranks, which have to make the groups in the same order.
+        groups = []
+        # Sorted, because `dist.new_group` is collective: all ranks must make the groups in the same order.
         for places in sorted(together):
             starts = range(0, self.layout.world_size, self._width)
             group = _my_group([[start + place for place in places] for start in starts], self.layout.rank)
             if group is not None:
-                found.append((group, [p for p in together[places] if p.requires_grad]))
-        return found
+                groups.append((group, [p for p in together[places] if p.requires_grad]))
+        return groups
 
     @torch.no_grad()
-    def _look_at_what_is_sent(self) -> None:
-        """Run a small batch through the stages, one after the other, to learn what comes out under this precision."""
+    def _find_sent_dtypes(self) -> None:
+        """Run a small batch through the stages to learn dtype and width of the hidden states in this precision."""
         batch = probe_batch(self._device)
         whole.set_training(self._model, False)
         for stage in range(self._num_stages - 1):
-            found = torch.zeros(2, dtype=torch.int64, device=self._device)
+            dtype_and_width = torch.zeros(2, dtype=torch.int64, device=self._device)
             if stage in self._mine:
                 received = None
                 if stage > 0:
                     dtype, width = self._sent[stage - 1]
                     received = torch.zeros((*batch.input_ids.shape, width), dtype=dtype, device=self._device)
                 hidden = self._run(stage, batch, received)
-                found[0], found[1] = _DTYPES.index(hidden.dtype), hidden.shape[-1]
-            dist.broadcast(found, src=self._rank_of(stage), group=self._group)
-            self._sent.append((_DTYPES[int(found[0])], int(found[1])))
+                dtype_and_width[0], dtype_and_width[1] = _DTYPES.index(hidden.dtype), hidden.shape[-1]
+            dist.broadcast(dtype_and_width, src=self._rank_of(stage), group=self._group)
+            self._sent.append((_DTYPES[int(dtype_and_width[0])], int(dtype_and_width[1])))
         whole.set_training(self._model, True)
 
     def _run(self, stage: int, batch: Batch, received: Tensor | None) -> Tensor:
         with self._precision.autocast(self._device):
             return self._cut.run(self._spans[stage], batch, received)
 
-    def _run_one(self, stage: int, which: Tensor, received: Tensor | None) -> Tensor:
-        """Run a stage's forward pass of one micro-batch, for the schedule; the last one gives the scaled loss, (1,)."""
-        batch = self._batches[int(which)]
+    def _run_one(self, stage: int, batch_index: Tensor, received: Tensor | None) -> Tensor:
+        """Run a stage's forward pass of a micro-batch for the schedule; the last stage returns the scaled loss (1,)."""
+        batch = self._batches[int(batch_index)]
         with self._phases("forward"):
             result = self._run(stage, batch, received)
             if stage < self._num_stages - 1:
@@ -304,10 +303,10 @@ class PipelineStrategy:
             return loss.reshape(1)
 
     def _schedule_for(self, micro_batches: Sequence[Batch]) -> Any:
-        """Return the schedule for as many micro-batches of this shape; a stage has receive buffers of fixed shapes."""
+        """Return the schedule for the number and shape of these micro-batches: a stage's buffers have fixed shapes."""
         shape = tuple(micro_batches[0].input_ids.shape)
         assert all(tuple(batch.input_ids.shape) == shape for batch in micro_batches), (
-            "traits.equal_shapes is not obeyed"
+            "micro-batches have different shapes, but traits.equal_shapes is set"
         )
         key = (len(micro_batches), *shape)
         if self._schedule is None or self._schedule[0] != key:
@@ -335,7 +334,7 @@ class PipelineStrategy:
             self._num_stages,
             self._device,
             input_args=sent_by(stage - 1) if stage > 0 else torch.zeros(1, dtype=torch.int64),
-            # The last one gives the loss, which nobody receives; PyTorch 2.11 compares it with this all the same.
+            # The last stage returns the loss and sends nothing, but PyTorch 2.11 checks it against this argument.
             output_args=sent_by(stage) if stage < last else self._loss_like(),
             group=self._group,
         )
@@ -347,40 +346,40 @@ class PipelineStrategy:
         return torch.zeros(1, dtype=dtype, device=self._device, requires_grad=True)
 
     def _reduce_gradients(self) -> None:
-        """Add up the gradients of weights that several stages have, then those of all replicas."""
+        """Sum the gradients of shared weights over their stages, then all gradients over the replicas."""
         for group, parameters in self._shared:
             _sum(parameters, group)
         if self.layout.data_world_size > 1:
             _sum(self._own.values(), self._replicas)
 
-    def _told(self, outputs: Tensor | None, *, by: int) -> Tensor:
-        """Give all ranks of the replica what one of them has."""
+    def _broadcast(self, outputs: Tensor | None, *, source: int) -> Tensor:
+        """Return the tensor of rank `source` on all ranks of the replica, which do not know its dtype and shape."""
         header = torch.zeros(9, dtype=torch.int64, device=self._device)
         if outputs is not None:
             header[0], header[1] = _DTYPES.index(outputs.dtype), outputs.ndim
             header[2 : 2 + outputs.ndim] = torch.tensor(outputs.shape)
-        dist.broadcast(header, src=by, group=self._group)
+        dist.broadcast(header, src=source, group=self._group)
         code, ndim, *shape = header.tolist()
         if outputs is None:
             outputs = torch.empty(shape[:ndim], dtype=_DTYPES[code], device=self._device)
         outputs = outputs.contiguous()
-        dist.broadcast(outputs, src=by, group=self._group)
+        dist.broadcast(outputs, src=source, group=self._group)
         return outputs
 
 
 class _Runner(nn.Module):
-    """What torch's stage calls: the part of the model that is this stage, for the micro-batch that is told."""
+    """The module that torch's stage calls: it runs a stage of the model for a micro-batch."""
 
     def __init__(self, strategy: PipelineStrategy, stage: int) -> None:
         super().__init__()
         self._strategy = strategy
         self._stage = stage
 
-    def forward(self, received: Tensor, *, which: Tensor) -> Tensor:
-        return self._strategy._run_one(self._stage, which, received if self._stage > 0 else None)
+    def forward(self, received: Tensor, *, batch_index: Tensor) -> Tensor:
+        return self._strategy._run_one(self._stage, batch_index, received if self._stage > 0 else None)
 
 
-def _scalar(loss: Tensor, which: Tensor) -> Tensor:
+def _scalar(loss: Tensor, batch_index: Tensor) -> Tensor:
     return loss.squeeze(0)
 
 
@@ -395,7 +394,7 @@ class _TimedStage(PipelineStage):
 
 
 class PipelineState:
-    """Each weight and its optimizer states from the rank that owns them (see `protocol.State`)."""
+    """Weights and optimizer states, each from the rank that owns it (see `protocol.State`)."""
 
     def __init__(
         self,
@@ -419,14 +418,14 @@ class PipelineState:
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
         for name, owner in self._owners.items():
             if f"model/{name}".startswith(prefix):
-                yield f"model/{name}", self._brought(self._own.get(name), owner, self._shapes[name])
+                yield f"model/{name}", self._send_to_rank_0(self._own.get(name), owner, self._shapes[name])
         for name, buffer in self._local.buffers.items():
             if f"model/{name}".startswith(prefix):
                 yield f"model/{name}", buffer.detach().cpu() if self._rank == 0 else None
-        held = torch.tensor([float(p in self._optimizer.state) for p in map(self._own.get, self._owners)])
-        held = reduce_over_ranks(held, "max")
-        for (name, owner), is_held in zip(self._owners.items(), held.tolist(), strict=True):
-            for state_name in whole.OPTIMIZER_STATES if is_held else ():
+        has_state = torch.tensor([float(p in self._optimizer.state) for p in map(self._own.get, self._owners)])
+        has_state = reduce_over_ranks(has_state, "max")
+        for (name, owner), owner_has_state in zip(self._owners.items(), has_state.tolist(), strict=True):
+            for state_name in whole.OPTIMIZER_STATES if owner_has_state else ():
                 key = f"optimizer/{name}/{state_name}"
                 if not key.startswith(prefix):
                     continue
@@ -434,7 +433,7 @@ class PipelineState:
                 is_scalar = state_name == "step"
                 shape = torch.Size() if is_scalar else self._shapes[name]
                 dtype = torch.float32 if is_scalar else self._dtype
-                yield key, self._brought(states.get(state_name), owner, shape, dtype)
+                yield key, self._send_to_rank_0(states.get(state_name), owner, shape, dtype)
         yield from self._local.tensors("strategy/") if "strategy/".startswith(prefix) else ()
 
     def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
@@ -446,16 +445,16 @@ class PipelineState:
                 mine.append(key)
         self._local.load(read, mine)
 
-    def _brought(
+    def _send_to_rank_0(
         self, value: Tensor | None, owner: int, shape: torch.Size, dtype: torch.dtype | None = None
     ) -> Tensor | None:
-        return whole.brought_to_rank_0(
+        return whole.send_to_rank_0(
             value, owner=owner, rank=self._rank, shape=shape, dtype=dtype or self._dtype, device=self._device
         )
 
 
 def _my_group(groups: Sequence[Sequence[int]], rank: int) -> Any:
-    """Make process groups, which all ranks do together, and return the one with this rank."""
+    """Make process groups, and return the group of this rank. Collective."""
     mine = None
     for ranks in groups:
         group = dist.new_group(list(ranks))
@@ -465,22 +464,23 @@ def _my_group(groups: Sequence[Sequence[int]], rank: int) -> Any:
 
 
 def _sum(parameters: Iterable[nn.Parameter], group: Any) -> None:
-    """Add up gradients over a group, one bucket after the other; besides them one bucket is in memory."""
+    """Sum gradients over a group, bucket by bucket; this needs memory for one more bucket."""
     for bucket in _buckets([parameter.grad for parameter in parameters if parameter.grad is not None]):
         if len(bucket) == 1 and bucket[0].is_contiguous():
             dist.all_reduce(bucket[0], group=group)
             continue
         flat = torch.cat([gradient.flatten() for gradient in bucket])
         dist.all_reduce(flat, group=group)
-        for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
-            gradient.copy_(part.view_as(gradient))
+        sums = torch.split(flat, [gradient.numel() for gradient in bucket])
+        for gradient, gradient_sum in zip(bucket, sums, strict=True):
+            gradient.copy_(gradient_sum.view_as(gradient))
 
 
 def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield the gradients in lists of at most `_BUCKET_BYTES`; one that is larger by itself, in its own memory."""
+    """Yield the gradients in lists of at most `_BUCKET_BYTES`; a larger gradient has a list of its own."""
     bucket: list[Tensor] = []
     for gradient in gradients:
-        if bucket and sum(each.nbytes for each in bucket) + gradient.nbytes > _BUCKET_BYTES:
+        if bucket and sum(earlier.nbytes for earlier in bucket) + gradient.nbytes > _BUCKET_BYTES:
             yield bucket
             bucket = []
         bucket.append(gradient)
@@ -489,17 +489,17 @@ def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _parts(batch: Batch, num_parts: int) -> list[Batch]:
-    """Return a padded batch in at most so many parts of its rows."""
+    """Divide the rows of a padded batch into at most `num_parts` batches."""
     assert not batch.is_packed
     rows = len(batch.index)
     size = -(-rows // num_parts)
-    of_rows: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    of_rows = {name: value for name, value in of_rows.items() if isinstance(value, Tensor)}
-    places = of_rows.pop("label_places", None)
+    row_values: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    row_values = {name: value for name, value in row_values.items() if isinstance(value, Tensor)}
+    places = row_values.pop("label_places", None)
     length = batch.input_ids.shape[1]
     parts = []
     for start in range(0, rows, size):
-        part = {name: value[start : start + size] for name, value in of_rows.items()}
+        part = {name: value[start : start + size] for name, value in row_values.items()}
         if places is not None:
             begin = start * length
             part["label_places"] = places[(places >= begin) & (places < begin + size * length)] - begin

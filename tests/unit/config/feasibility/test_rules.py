@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from paratune.config.feasibility.rules import why_not
+from paratune.config.feasibility.rules import reasons_against
 from paratune.config.feasibility.target import Ranks, Target
 from paratune.config.feasibility.words import CERTIFY, CODES, PLAN, SWEEP, TRAIN, error, refuse, text
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.strategy_sections import strategy_options
-from paratune.config.traits import TRAITS, Traits, traits_of
+from paratune.config.traits import TRAITS, Traits, strategy_traits
 from paratune.doctor import feasible
 from paratune.doctor.finding import MachineFacts as DoctorMachine
 from paratune.doctor.setup import ModelFacts, QueuedRun, Start
 from paratune.errors import ConfigError, DataError, LaunchError, MissingDependency, ParatuneError
 from paratune.processes.place import global_batch_size
-from paratune.sweep.possible import AvailableMachine, why_not_here, why_nowhere
+from paratune.sweeps.possible import AvailableMachine, why_not_here, why_nowhere
 
 NUM_LAYERS = 4
 CPU = Target(is_cpu=True, description="this run computes on the CPU")
@@ -29,7 +29,7 @@ CAPABILITIES = {"A100": (8, 0), "T4": (7, 5)}
 PIPELINE = "strategy={kind: pipeline, stages: 2}"
 INTERLEAVED = "strategy={kind: pipeline, stages: 2, schedule: interleaved}"
 ALL = frozenset({"start", "sweep", "doctor"})
-"""Commands: `start` is what train and launch ask before processes start; plan's table is in tests/unit/plan."""
+"""Commands: `start` is what train and launch ask before processes start; plan's table is in tests/unit/planning."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def traits_under(loaded: LoadedConfig, rule: Rule) -> Traits:
     strategy = loaded.config.strategy
-    traits = traits_of(strategy.kind, strategy_options(strategy))
+    traits = strategy_traits(strategy.kind, strategy_options(strategy))
     assert traits is not None
     return replace(traits, excludes=rule.excludes) if rule.excludes else traits
 
@@ -250,7 +250,7 @@ def test_every_reason_has_a_row():
 @pytest.mark.parametrize("rule", RULES, ids=IDS)
 def test_rule_gives_its_reason_and_no_other(rule: Rule, load):
     loaded = load(*rule.overrides)
-    reasons = why_not(
+    reasons = reasons_against(
         loaded.config,
         traits_under(loaded, rule),
         rule.target,
@@ -269,7 +269,7 @@ def test_rule_gives_its_reason_and_no_other(rule: Rule, load):
 def test_every_surface_has_words_with_the_values(rule: Rule, load):
     loaded = load(*rule.overrides)
     ranks = Ranks(rule.world_size, rule.num_nodes)
-    (reason,) = why_not(
+    (reason,) = reasons_against(
         loaded.config,
         traits_under(loaded, rule),
         rule.target,
@@ -302,8 +302,8 @@ def test_train_and_launch_refuse_before_processes_start(rule: Rule, load):
 
 
 def reason_of(rule: Rule, config: Any):
-    traits = traits_of(config.strategy.kind, strategy_options(config.strategy))
-    return why_not(config, traits, None, Ranks(rule.world_size, rule.num_nodes), num_blocks=NUM_LAYERS)[0]
+    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
+    return reasons_against(config, traits, None, Ranks(rule.world_size, rule.num_nodes), num_blocks=NUM_LAYERS)[0]
 
 
 def environment_of(rule: Rule) -> dict[str, str | None]:
@@ -318,7 +318,7 @@ def gpu_of(rule: Rule) -> str:
 def test_a_matrix_leaves_the_run_out(rule: Rule, load, monkeypatch: pytest.MonkeyPatch):
     if "sweep" not in rule.surfaces:
         return
-    monkeypatch.setattr("paratune.sweep.possible.is_installed", lambda package: package != rule.missing_package)
+    monkeypatch.setattr("paratune.sweeps.possible.is_installed", lambda package: package != rule.missing_package)
     config = load(*rule.overrides).config
     is_cpu = rule.target is not None and rule.target.is_cpu
     machine = AvailableMachine(None if rule.target is None else () if is_cpu else (CAPABILITIES[gpu_of(rule)],) * 2)
@@ -349,7 +349,7 @@ def test_the_doctor_has_a_finding_with_a_line(rule: Rule, load):
     start = Start(1, rule.world_size)
     setup = QueuedRun(machine, Path("c.yaml"), loaded=loaded, model=model, start=start, data=data)  # type: ignore[arg-type]
     assert [reason.code for reason in feasible.reasons(setup)] == [rule.code]
-    (finding,) = [each for each in feasible.check_feasible(setup) if each.level == "problem"]
+    (finding,) = [item for item in feasible.check_feasible(setup) if item.level == "problem"]
     assert finding.code == feasible.FINDING_CODES.get(rule.code, rule.code)
     assert finding.line or rule.code in ("strategy.balance_mismatch", "batch.too_large")
     key, _, value = finding.line.partition(": ")
@@ -360,35 +360,43 @@ def test_the_doctor_has_a_finding_with_a_line(rule: Rule, load):
 
 def without(overrides: tuple[str, ...], key: str) -> list[str]:
     """Return the overrides that a line for `strategy.kind` does not replace."""
-    return [each for each in overrides if not (key == "strategy.kind" and each.startswith("strategy="))]
+    return [item for item in overrides if not (key == "strategy.kind" and item.startswith("strategy="))]
 
 
 def test_classes_of_errors_are_those_of_their_exit_codes(load):
     config = load("strategy=ddp", "trackers={mlflow: {}}").config
     traits, absent = TRAITS["ddp"], lambda package: False
-    (missing,) = why_not(config, traits, None, None, is_installed=absent)
+    (missing,) = reasons_against(config, traits, None, None, is_installed=absent)
     assert type(error([missing])) is MissingDependency
-    (few,) = why_not(config, traits, None, Ranks(4), num_samples=1)
+    (few,) = reasons_against(config, traits, None, Ranks(4), num_samples=1)
     assert type(error([few])) is DataError
-    (gpus,) = why_not(config, traits, A100, Ranks(4))
+    (gpus,) = reasons_against(config, traits, A100, Ranks(4))
     assert type(error([gpus])) is LaunchError
-    (share,) = why_not(config, traits, None, Ranks(3))
+    (share,) = reasons_against(config, traits, None, Ranks(3))
     with pytest.raises(ConfigError) as caught:
         refuse([share, few], source="c.yaml")
     assert str(caught.value).splitlines() == ["c.yaml: 2 problems", f"  {text(share)}", f"  {text(few)}"]
     refuse([])
 
 
-def test_another_strategy_is_advised_where_none_was_named(load):
-    traits = traits_of("pipeline", {"stages": 4})
+def test_messages_suggest_another_strategy_only_where_the_user_named_none(load):
+    traits = strategy_traits("pipeline", {"stages": 4})
     assert traits is not None
     config = load("strategy={kind: pipeline, stages: 4}").config
     for world_size, kind in ((1, "single"), (2, "ddp")):
-        (reason,) = why_not(config, traits, None, Ranks(world_size))
+        (reason,) = reasons_against(config, traits, None, Ranks(world_size))
         assert text(reason, TRAIN).endswith(f"or set strategy.kind: {kind}")
         assert kind not in text(reason, CERTIFY).replace("pipeline", "")
 
 
 def test_of_a_class_from_outside_only_the_device_is_known(load):
     config = load("strategy={kind: 'own:Strategy'}", "precision=fp16").config
-    assert [reason.code for reason in why_not(config, None, CPU, Ranks(3), num_blocks=1)] == ["precision.needs_gpu"]
+    assert [reason.code for reason in reasons_against(config, None, CPU, Ranks(3), num_blocks=1)] == [
+        "precision.needs_gpu"
+    ]
+
+
+def test_an_adapter_needs_its_extra(load) -> None:
+    config = load("model.adapter={kind: lora}").config
+    (reason,) = reasons_against(config, None, is_installed=lambda package: package != "peft")
+    assert (reason.code, reason.keys, reason.facts["extra"]) == ("dependency.missing", ("model.adapter",), "peft")

@@ -10,8 +10,10 @@ from raised import raises_code
 
 from paratune.config.load import load_config
 from paratune.config.sections import Config
-from paratune.config.trainer import Conversion, check_text, convert, read_settings
+from paratune.config.trainer.conversion import Conversion
+from paratune.config.trainer.convert import check_text, convert
 from paratune.config.trainer.keys import MAPPED, OTHERS, RENAMED
+from paratune.config.trainer.settings import read_settings
 from paratune.errors import ConfigError
 
 OPTIONS = {
@@ -27,17 +29,17 @@ OPTIONS = {
 
 def made(tmp_path: Path, settings: dict[str, Any]) -> tuple[Conversion, Config]:
     """Return the conversion, and the configuration as it is loaded from the text."""
-    found = convert(settings, "args.json", OPTIONS)
+    conversion = convert(settings, "args.json", OPTIONS)
     path = tmp_path / "made.yaml"
-    path.write_text(found.text("args.json"))
+    path.write_text(conversion.text("args.json"))
     check_text(path.read_text(), "args.json")
-    return found, load_config(path).config
+    return conversion, load_config(path).config
 
 
 def test_every_key_of_the_installed_training_arguments_has_a_place():
     from transformers import TrainingArguments
 
-    names = {each.name for each in dataclasses.fields(TrainingArguments)}
+    names = {entry.name for entry in dataclasses.fields(TrainingArguments)}
     assert names - MAPPED.keys() - OTHERS.keys() - RENAMED.keys() == set()
     assert MAPPED.keys() & OTHERS.keys() == set()
     assert RENAMED.keys() & (MAPPED.keys() | OTHERS.keys()) == set()
@@ -46,27 +48,28 @@ def test_every_key_of_the_installed_training_arguments_has_a_place():
 def test_the_defaults_are_those_of_the_installed_training_arguments():
     from transformers import TrainingArguments
 
-    for each in dataclasses.fields(TrainingArguments):
-        default = each.default_factory() if each.default is dataclasses.MISSING else each.default  # type: ignore[misc]
+    for entry in dataclasses.fields(TrainingArguments):
+        default = entry.default_factory() if entry.default is dataclasses.MISSING else entry.default  # type: ignore[misc]
         default = getattr(default, "value", default)
-        if each.name in MAPPED:
-            assert (MAPPED[each.name] or None) == (default or None), each.name
-        elif each.name in OTHERS:
-            assert default in OTHERS[each.name].defaults, each.name
+        if entry.name in MAPPED:
+            assert (MAPPED[entry.name] or None) == (default or None), entry.name
+        elif entry.name in OTHERS:
+            assert default in OTHERS[entry.name].defaults, entry.name
 
 
-def test_what_a_trainer_saves_is_converted_whole(tmp_path: Path):
+def test_all_settings_that_a_trainer_saves_are_converted(tmp_path: Path):
     from transformers import TrainingArguments
 
     arguments = TrainingArguments(
         output_dir="out/x", use_cpu=True, report_to=[], eval_strategy="epoch", disable_tqdm=False
     )
 
-    found, config = made(tmp_path, json.loads(arguments.to_json_string()))
+    conversion, config = made(tmp_path, json.loads(arguments.to_json_string()))
 
-    assert (found.no_equal, found.decide, found.not_known) == ([], [], [])
-    assert len(found.used) + len(found.ignored) == len(json.loads(arguments.to_json_string())) - 2  # two older names
-    assert (config.device, config.evaluate.every, config.run.name, config.run.folder) == ("cpu", "epoch", "x", "out")
+    assert (conversion.no_equal, conversion.decide, conversion.not_known) == ([], [], [])
+    num_keys = len(json.loads(arguments.to_json_string())) - 2  # two older names
+    assert len(conversion.used) + len(conversion.ignored) == num_keys
+    assert (config.device, config.evaluate.every, config.run.name, config.run.folder) == ("cpu", "epoch", "x", "runs")
 
 
 def test_the_settings_of_the_sentiment_study(tmp_path: Path):
@@ -79,15 +82,15 @@ def test_the_settings_of_the_sentiment_study(tmp_path: Path):
         "evaluation_strategy": "epoch",
         "fp16": True,
     }
-    found, config = made(tmp_path, settings)
+    conversion, config = made(tmp_path, settings)
 
     assert (config.batch.per_device, config.batch.grad_accum_steps, config.evaluate.batch_size) == (16, 1, 8)
     assert (config.train.epochs, config.train.learning_rate, config.precision) == (2, 5e-5, "fp16")
     assert config.train.weight_decay == 0.0  # the Trainer's default; 0.01 here
-    assert found.comments["train.weight_decay"] == "default of TrainingArguments (weight_decay)"
-    assert found.comments["evaluate.every"] == "evaluation_strategy"
+    assert conversion.comments["train.weight_decay"] == "default of TrainingArguments (weight_decay)"
+    assert conversion.comments["evaluate.every"] == "evaluation_strategy"
     assert (config.checkpoint.every, config.checkpoint.steps) == ("steps", 500)
-    assert "evaluation_strategy" in found.used
+    assert "evaluation_strategy" in conversion.used
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,18 @@ def test_the_settings_of_the_sentiment_study(tmp_path: Path):
         ({"warmup_ratio": 0.06}, "train.warmup_ratio", 0.06),
         ({"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 5}, "train.warmup_steps", 5),
         ({"lr_scheduler_type": "SchedulerType.COSINE"}, "train.schedule", "cosine"),
+        (
+            {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 2}},
+            "train.schedule_cycles",
+            2,
+        ),
+        # The end of transformers is a rate, 1e-7 by default.
+        ({"lr_scheduler_type": "polynomial", "learning_rate": 1e-5}, "train.schedule_end_ratio", 1e-7 / 1e-5),
+        (
+            {"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"power": 2, "lr_end": 0}},
+            "train.schedule_power",
+            2.0,
+        ),
         ({"max_grad_norm": 0}, "train.max_grad_norm", None),
         ({"adam_beta1": 0.8}, "train.betas", [0.8, 0.999]),
         ({"gradient_checkpointing": True}, "train.activation_checkpointing", 1),
@@ -143,9 +158,9 @@ def test_the_settings_of_the_sentiment_study(tmp_path: Path):
         ({"max_seq_length": 128}, "data.max_length", 128),
     ],
 )
-def test_what_has_an_equal(settings: dict[str, Any], option: str, value: Any, tmp_path: Path):
-    found, _ = made(tmp_path, settings)
-    assert found.values[option] == value
+def test_keys_with_an_equivalent_are_converted(settings: dict[str, Any], option: str, value: Any, tmp_path: Path):
+    conversion, _ = made(tmp_path, settings)
+    assert conversion.values[option] == value
 
 
 @pytest.mark.parametrize(
@@ -156,20 +171,21 @@ def test_what_has_an_equal(settings: dict[str, Any], option: str, value: Any, tm
         ({"stage": 0}, "param_dtype"),
     ],
 )
-def test_what_a_stage_has_no_use_for_is_left_out(zero: dict[str, Any], left_out: str, tmp_path: Path):
-    found, _ = made(tmp_path, {"deepspeed": {"zero_optimization": zero}, "bf16": True})
-    assert f"strategy.{left_out}" not in found.values
-    assert found.values["precision"] == "bf16"
+def test_options_without_effect_at_the_stage_are_left_out(zero: dict[str, Any], left_out: str, tmp_path: Path):
+    conversion, _ = made(tmp_path, {"deepspeed": {"zero_optimization": zero}, "bf16": True})
+    assert f"strategy.{left_out}" not in conversion.values
+    assert conversion.values["precision"] == "bf16"
 
 
 @pytest.mark.parametrize(
     ("settings", "key", "says"),
     [
-        ({"lr_scheduler_type": "polynomial"}, "lr_scheduler_type", "linear is written"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "lr_scheduler_type", "linear is written"),
+        ({"lr_scheduler_kwargs": {"num_cycles": 2}}, "lr_scheduler_kwargs", "linear"),
         ({"optim": "adafactor"}, "optim", "adamw and lamb"),
         ({"lr_scheduler_type": "constant", "warmup_steps": 5}, "warmup_steps", "has no warm-up"),
         ({"eval_strategy": "steps", "eval_steps": 0.1}, "eval_steps", "a share of all steps"),
-        ({"save_strategy": "best"}, "save_strategy", "checkpoints are for going on"),
+        ({"save_strategy": "best"}, "save_strategy", "evaluate.best keeps the best model"),
         (
             {"eval_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "bleu"},
             "metric_for_best_model",
@@ -183,7 +199,7 @@ def test_what_a_stage_has_no_use_for_is_left_out(zero: dict[str, Any], left_out:
                 "greater_is_better": False,
             },
             "greater_is_better",
-            "the larger accuracy is taken for the better",
+            "the larger accuracy",
         ),
         (
             {
@@ -196,46 +212,46 @@ def test_what_a_stage_has_no_use_for_is_left_out(zero: dict[str, Any], left_out:
             "loss is written",
         ),
         ({"_n_gpu": 4}, "_n_gpu", "per_device_train_batch_size on each GPU"),
-        ({"local_rank": 3}, "local_rank", "the global batch was that of all of them"),
+        ({"local_rank": 3}, "local_rank", "--nproc N"),
         ({"max_length": 64, "max_seq_length": 128}, "max_length", "max_seq_length: 128 is written"),
         ({"fsdp": "odd"}, "fsdp", "strategy: single is written"),
         ({"deepspeed": "ds.json"}, "deepspeed", "its stage is in a separate file"),
         ({"log_history": [], "global_step": 3, "train_batch_size": 4}, "log_history", "trainer_state.json"),
     ],
 )
-def test_what_is_to_be_decided(settings: dict[str, Any], key: str, says: str, tmp_path: Path):
-    found, _ = made(tmp_path, settings)
-    (left,) = found.decide
-    assert left.key == key
-    assert says in left.why
-    assert left.said in found.text("x")
-    assert key not in found.used  # a key is in one group
+def test_keys_to_decide_are_listed(settings: dict[str, Any], key: str, says: str, tmp_path: Path):
+    conversion, _ = made(tmp_path, settings)
+    (entry,) = conversion.decide
+    assert entry.key == key
+    assert says in entry.why
+    assert entry.line in conversion.text("x")
+    assert key not in conversion.used  # a key is in one group
 
 
-def test_what_may_change_the_batch_changes_the_experiment():
+def test_keys_that_may_change_the_batch_change_the_experiment():
     assert convert({"_n_gpu": 4}, "x", OPTIONS).decide[0].changes
     for settings in ({"_n_gpu": 1, "local_rank": 0}, {"max_length": 64, "max_seq_length": 64}):
         assert not convert(settings, "x", OPTIONS).decide
 
 
-def test_the_trainer_takes_the_larger_error_for_the_better(tmp_path: Path):
+def test_a_larger_error_that_is_better_in_the_trainer_is_to_be_decided(tmp_path: Path):
     # greater_is_better is true there for every metric whose name does not end in "loss", rmse too.
     settings = {"eval_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "rmse"}
-    found = convert(settings, "x", {**OPTIONS, "task": "regression"})
-    assert [each.key for each in found.decide] == ["greater_is_better"]
-    assert found.decide[0].changes
+    conversion = convert(settings, "x", {**OPTIONS, "task": "regression"})
+    assert [entry.key for entry in conversion.decide] == ["greater_is_better"]
+    assert conversion.decide[0].changes
 
 
-def test_what_has_no_equal_is_named_and_marked(tmp_path: Path):
-    found, _ = made(
+def test_keys_without_an_equivalent_are_listed_and_marked(tmp_path: Path):
+    conversion, _ = made(
         tmp_path, {"label_smoothing_factor": 0.1, "dataloader_in_order": False, "hub_strategy": "every_save"}
     )
-    assert [(each.key, each.changes) for each in found.no_equal] == [
+    assert [(entry.key, entry.changes) for entry in conversion.no_equal] == [
         ("label_smoothing_factor", True),
         ("dataloader_in_order", False),
     ]
-    assert found.ignored == ["hub_strategy"]
-    assert "[changes the experiment] label_smoothing_factor: 0.1" in found.text("x")
+    assert conversion.ignored == ["hub_strategy"]
+    assert "[changes the experiment] label_smoothing_factor: 0.1" in conversion.text("x")
 
 
 def test_workers_of_the_loader_have_an_equal(tmp_path: Path):
@@ -246,15 +262,15 @@ def test_workers_of_the_loader_have_an_equal(tmp_path: Path):
 
 
 def test_unknown_keys_are_named_and_the_others_converted(tmp_path: Path):
-    found, config = made(tmp_path, {"learning_rte": 1e-3, "num_labels": 2, "seed": 7})
+    conversion, config = made(tmp_path, {"learning_rte": 1e-3, "num_labels": 2, "seed": 7})
 
     assert config.run.seed == 7
-    assert [(each.key, each.value, each.changes) for each in found.not_known] == [
+    assert [(entry.key, entry.value, entry.changes) for entry in conversion.not_known] == [
         ("learning_rte", 1e-3, None),
         ("num_labels", 2, None),
     ]
-    assert found.used == ["seed"]
-    assert "learning_rte: 0.001: not a key of TrainingArguments; did you mean learning_rate?" in found.text("x")
+    assert conversion.used == ["seed"]
+    assert "learning_rte: 0.001: not a key of TrainingArguments; did you mean learning_rate?" in conversion.text("x")
 
 
 STOPPING = {"early_stopping_patience": 3, "early_stopping_threshold": 0.01}
@@ -262,18 +278,18 @@ STOPPING = {"early_stopping_patience": 3, "early_stopping_threshold": 0.01}
 
 def test_stopping_early_is_by_the_metric_of_the_best_model(tmp_path: Path):
     settings = {"eval_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "accuracy"}
-    found, config = made(tmp_path, {**settings, "greater_is_better": True, **STOPPING})
+    conversion, config = made(tmp_path, {**settings, "greater_is_better": True, **STOPPING})
 
     assert (config.evaluate.best, config.evaluate.patience, config.evaluate.min_delta) == ("accuracy", 3, 0.01)
-    assert not found.decide
-    assert {*STOPPING} <= {*found.used}
+    assert not conversion.decide
+    assert {*STOPPING} <= {*conversion.used}
 
 
 def test_stopping_early_keeps_the_best_model(tmp_path: Path):
-    found, config = made(tmp_path, {"eval_strategy": "epoch", "metric_for_best_model": "accuracy", **STOPPING})
+    conversion, config = made(tmp_path, {"eval_strategy": "epoch", "metric_for_best_model": "accuracy", **STOPPING})
 
     assert (config.evaluate.best, config.evaluate.patience) == ("accuracy", 3)
-    assert [(each.key, each.changes) for each in found.decide] == [("load_best_model_at_end", True)]
+    assert [(entry.key, entry.changes) for entry in conversion.decide] == [("load_best_model_at_end", True)]
 
 
 @pytest.mark.parametrize(
@@ -284,12 +300,12 @@ def test_stopping_early_keeps_the_best_model(tmp_path: Path):
         ({"eval_strategy": "epoch", "early_stopping_threshold": 0.01}, "the file has no early_stopping_patience"),
     ],
 )
-def test_stopping_early_that_cannot_be_is_to_be_decided(settings: dict[str, Any], says: str, tmp_path: Path):
-    found, config = made(tmp_path, settings)
+def test_impossible_early_stopping_is_to_be_decided(settings: dict[str, Any], says: str, tmp_path: Path):
+    conversion, config = made(tmp_path, settings)
 
     assert config.evaluate.patience is None
-    assert {each.key for each in found.decide} == settings.keys() - {"eval_strategy"}
-    assert all(says in each.why for each in found.decide)
+    assert {entry.key for entry in conversion.decide} == settings.keys() - {"eval_strategy"}
+    assert all(says in entry.why for entry in conversion.decide)
 
 
 @pytest.mark.parametrize(
@@ -308,23 +324,23 @@ def test_stopping_early_that_cannot_be_is_to_be_decided(settings: dict[str, Any]
         ({"eval_strategy": "epoch", "evaluation_strategy": "steps"}, "evaluation_strategy is an older name"),
     ],
 )
-def test_what_is_wrong_is_said(settings: dict[str, Any], says: str):
+def test_wrong_types_of_settings_are_errors(settings: dict[str, Any], says: str):
     with pytest.raises(ConfigError) as caught:
         convert(settings, "args.json", OPTIONS)
     assert says in str(caught.value)
 
 
-def test_all_problems_are_said_at_once():
+def test_all_problems_are_in_one_error():
     with raises_code("trainer.settings", "args.json", "3"):
         convert({"learning_rate": "fast", "fp16": 1, "seed": "x"}, "args.json", OPTIONS)
 
 
-def test_what_the_file_never_says_is_marked(tmp_path: Path):
-    found = convert({"seed": 1}, "args.json", {})
-    text = found.text("args.json")
+def test_values_that_the_file_lacks_are_marked(tmp_path: Path):
+    conversion = convert({"seed": 1}, "args.json", {})
+    text = conversion.text("args.json")
     check_text(text, "args.json")
     for option in ("task.kind", "task.labels", "model.name", "data.train", "data.columns.text", "data.columns.label"):
-        assert found.comments[option].startswith("FILL IN")
+        assert conversion.comments[option].startswith("FILL IN")
 
 
 @pytest.mark.parametrize("task", ["mrpc", "stsb", "regression", "classification"])
@@ -333,15 +349,15 @@ def test_every_task_makes_a_file_that_loads(task: str):
     check_text(text, "args.json")
 
 
-def test_a_task_that_is_none():
+def test_an_unknown_task_is_an_error():
     with raises_code("trainer.settings", "--task", "regresion"):
         convert({"seed": 1}, "args.json", {"task": "regresion"})
 
 
-def test_what_does_not_go_together_is_said(tmp_path: Path):
-    found = convert({"seed": -1}, "args.json", OPTIONS)
+def test_invalid_combinations_of_settings_are_errors(tmp_path: Path):
+    conversion = convert({"seed": -1}, "args.json", OPTIONS)
     with raises_code("trainer.settings", "args", "1"):
-        check_text(found.text("args.json"), "args.json")
+        check_text(conversion.text("args.json"), "args.json")
 
 
 @pytest.mark.parametrize(
@@ -364,8 +380,26 @@ def test_files_that_are_no_settings(name: str, content: bytes, refused: tuple[st
 
 
 def test_hostile_text_stays_text(tmp_path: Path):
-    found, _ = made(tmp_path, {"output_dir": "out/a\nb: 1\x1b[31m", "lr_scheduler_type": "x\nseed: 3"})
-    text = found.text("args\nx.json")
+    conversion, _ = made(tmp_path, {"output_dir": "out/a\nb: 1\x1b[31m", "lr_scheduler_type": "x\nseed: 3"})
+    text = conversion.text("args\nx.json")
     assert "\x1b" not in text
     assert "\nb: 1" not in text
     assert "\nseed: 3" not in text
+
+
+def test_trackers_of_report_to_become_sections(tmp_path: Path):
+    settings = {"report_to": ["wandb", "tensorboard", "comet_ml"], "run_name": "first", "output_dir": "out"}
+    conversion, config = made(tmp_path, settings)
+
+    assert config.trackers.wandb is not None
+    assert (config.trackers.wandb.mode, config.trackers.wandb.name) == ("offline", "first")
+    assert config.trackers.tensorboard is not None
+    assert config.trackers.mlflow is None
+    assert [(entry.key, entry.value) for entry in conversion.no_equal] == [("report_to", ["comet_ml"])]
+
+
+@pytest.mark.parametrize("given", ["none", ["none"], []])
+def test_no_tracker_is_written_without_one(tmp_path: Path, given: Any):
+    conversion, _ = made(tmp_path, {"report_to": given, "num_train_epochs": 1})
+    assert [key for key in conversion.values if key.startswith("trackers")] == []
+    assert conversion.no_equal == []

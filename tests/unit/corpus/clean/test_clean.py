@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from corpus_documents import HOLDS_ON, content, extracted, kept
+from corpus_documents import STOP_AFTER_TWO_SHARDS, content, extracted, kept
 from patience import wait_for
 from raised import raises_code
 
@@ -35,7 +35,7 @@ def make_corpus(work, **options):
     return Corpus(work=str(work), clean=Clean(**{"skip": OFF} | options))
 
 
-def test_the_chain_keeps_what_its_steps_keep(tmp_path):
+def test_the_chain_keeps_the_rows_of_its_last_step(tmp_path):
     extracted(tmp_path, *texts())
     corpus = make_corpus(tmp_path)
     totals = run_clean(corpus, 1, DISPLAY)
@@ -71,7 +71,7 @@ def test_without_any_step_the_documents_are_those_of_the_extraction(tmp_path):
     assert run_clean(corpus, 1, DISPLAY)["kept"] == 12
 
 
-def test_a_changed_setting_remakes_its_step_and_those_behind_it_alone(tmp_path):
+def test_a_changed_setting_repeats_its_step_and_later_ones(tmp_path):
     extracted(tmp_path, *texts())
     run_clean(make_corpus(tmp_path), 1, DISPLAY)
     first = content(tmp_path)
@@ -86,7 +86,7 @@ def test_documents_must_have_been_extracted(tmp_path):
         run_clean(make_corpus(tmp_path), 1, DISPLAY)
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
+def test_a_folder_with_other_files_is_not_changed(tmp_path):
     extracted(tmp_path, *texts())
     (tmp_path / "4_clean").mkdir()
     (tmp_path / "4_clean" / "thesis.txt").write_text("x")
@@ -106,13 +106,13 @@ if __name__ == "__main__":
 """
 
 
-def test_a_chain_that_is_killed_goes_on_and_gives_the_same(tmp_path):
+def test_a_killed_chain_resumes_with_the_same_result(tmp_path):
     shards = texts(12, 30)
     for name in ("whole", "killed"):
         extracted(tmp_path / name, *shards)
     run_clean(make_corpus(tmp_path / "whole"), 1, DISPLAY)
     script = tmp_path / "killed.py"
-    script.write_text(HOLDS_ON + KILLED)
+    script.write_text(STOP_AFTER_TWO_SHARDS + KILLED)
     process = subprocess.Popen([sys.executable, script, tmp_path / "killed", *OFF], start_new_session=True)
     wait_for(lambda: list((tmp_path / "killed" / "4_clean").glob("*/counts-*")))
     os.killpg(process.pid, signal.SIGKILL)

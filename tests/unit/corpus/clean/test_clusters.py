@@ -18,7 +18,7 @@ def roots(folder, num_documents, pairs):
     return read_roots(folder / "roots.bin", 0, num_documents)
 
 
-def test_a_cluster_is_what_pairs_connect_and_its_root_the_first(tmp_path):
+def test_clusters_are_connected_components_with_the_first_as_root(tmp_path):
     assert roots(tmp_path, 7, [(5, 6), (1, 4), (4, 6), (2, 3)]) == [0, 1, 2, 2, 1, 1, 1]
     assert roots(tmp_path, 3, []) == [0, 1, 2]
     assert roots(tmp_path, 0, []) == []
@@ -28,10 +28,10 @@ def test_a_cluster_is_what_pairs_connect_and_its_root_the_first(tmp_path):
 @settings(max_examples=60)
 @given(pairs=st.lists(st.tuples(*[st.integers(0, NUM - 1)] * 2), max_size=15))
 def test_clusters_are_the_connected_components_of_scipy(tmp_path_factory, pairs):
-    found = roots(tmp_path_factory.mktemp("clusters"), NUM, pairs)
-    one, other = ([pair[index] for pair in pairs] for index in range(2))
-    _, labels = connected_components(coo_array((np.ones(len(pairs)), (one, other)), shape=(NUM, NUM)), directed=False)
-    assert found == [labels.tolist().index(label) for label in labels]
+    result = roots(tmp_path_factory.mktemp("clusters"), NUM, pairs)
+    first, other = ([pair[index] for pair in pairs] for index in range(2))
+    _, labels = connected_components(coo_array((np.ones(len(pairs)), (first, other)), shape=(NUM, NUM)), directed=False)
+    assert result == [labels.tolist().index(label) for label in labels]
 
 
 def test_blocks_and_the_order_of_the_pairs_change_nothing(tmp_path, monkeypatch):

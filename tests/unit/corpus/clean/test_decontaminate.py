@@ -5,7 +5,7 @@ from corpus_documents import content, document, dropped, extracted, kept
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus import runs
+from paratune.corpus import sorted_runs
 from paratune.corpus.clean.decontaminate import run_decontaminate
 from paratune.corpus.clean.run import run_clean
 from paratune.corpus.clean.settings import Clean, Decontaminate, EvaluationSet
@@ -49,7 +49,7 @@ def test_documents_that_hold_a_text_are_dropped_and_counted_for_each_set(tmp_pat
     ]
     extracted(tmp_path, texts[:2], texts[2:])
     totals = run(tmp_path, tmp_path, settings_of(tmp_path))
-    assert [(each["id"], each["reason"], each["detail"]) for each in dropped(tmp_path / FOLDER)] == [
+    assert [(item["id"], item["reason"], item["detail"]) for item in dropped(tmp_path / FOLDER)] == [
         ("d1", "text of qa", " ".join(f"longa{n}" for n in range(5, 18))),
         ("d3", "text of qa", "o rato roeu a rolha da garrafa"),
         ("d5", "text of lines", "esta frase de sete palavras é rara"),
@@ -60,22 +60,22 @@ def test_documents_that_hold_a_text_are_dropped_and_counted_for_each_set(tmp_pat
         "qa": {"texts": 4, "sought": 2, "found": 2, "documents": 2},
         "lines": {"texts": 2, "sought": 2, "found": 2, "documents": 2},
     }
-    found = pq.read_table(tmp_path / FOLDER / "found-00001.parquet").to_pylist()
-    assert [(each["id"], each["set"], each["text"]) for each in found] == [
+    result = pq.read_table(tmp_path / FOLDER / "found-00001.parquet").to_pylist()
+    assert [(value["id"], value["set"], value["text"]) for value in result] == [
         ("d3", "qa", 0),
         ("d3", "lines", 1),
         ("d5", "lines", 0),
     ]
 
 
-def test_lines_alone_are_dropped_where_that_is_asked_for(tmp_path):
+def test_drop_lines_removes_only_lines(tmp_path):
     split = "E diz-se que o rato roeu\na rolha da garrafa e fugiu."
     extracted(tmp_path, [f"{OTHER}\n{split}\nFim da história.", split])
     totals = run(tmp_path, tmp_path, settings_of(tmp_path, drop="lines"))
     assert [row["text"] for row in kept(tmp_path / FOLDER)[0]] == [f"{OTHER}\nFim da história."]
     assert totals["dropped"] == {"text of qa": 1}
     cut = pq.read_table(tmp_path / FOLDER / "cut-00000.parquet").to_pylist()
-    assert [(each["id"], each["position"], each["text"]) for each in cut] == [
+    assert [(item["id"], item["position"], item["text"]) for item in cut] == [
         ("d0", 4, "E diz-se que o rato roeu"),
         ("d0", 5, "a rolha da garrafa e fugiu."),
     ]
@@ -123,7 +123,7 @@ def test_workers_and_blocks_change_no_file(tmp_path, monkeypatch):
     section = settings_of(tmp_path)
     for name, workers in (("1", 1), ("2", 2), ("small", 1)):
         if name == "small":
-            monkeypatch.setattr(runs, "BLOCK", 4)
+            monkeypatch.setattr(sorted_runs, "BLOCK", 4)
         extracted(tmp_path / name, rows[:10], rows[10:])
         # 9 to 14 words, of which 13 and 14 are enough: 4, 5, 10, 11, 16 and 17.
         assert run(tmp_path, tmp_path / name, section, workers)["kept"] == 14

@@ -5,7 +5,7 @@ from corpus_documents import content, document, dropped, extracted, kept
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus import runs
+from paratune.corpus import sorted_runs
 from paratune.corpus.clean import duplicates
 from paratune.corpus.clean.duplicates import run_duplicates
 from paratune.corpus.clean.settings import Clean, Duplicates, Near
@@ -19,8 +19,8 @@ def words(number, count=200):
     return [f"palavra{random.Random(number).randrange(10**6)}x{n}" for n in range(count)]
 
 
-def edited(found, places):
-    return [f"outra{place}" if place in places else word for place, word in enumerate(found)]
+def edited(result, places):
+    return [f"outra{place}" if place in places else word for place, word in enumerate(result)]
 
 
 def run(work, workers=1, near=Near()):  # noqa: B008 - frozen
@@ -60,16 +60,16 @@ def test_the_first_of_each_cluster_stays_and_the_others_name_it(tmp_path):
     extracted(tmp_path, texts[:3], [], texts[3:])
     totals = run(tmp_path)
     assert ids(tmp_path) == ["d0", "d2", "d5", "d6", "d8"]
-    found = drops(tmp_path)
-    assert [(each[0], each[1], each[2].split()[0]) for each in found] == [
+    result = drops(tmp_path)
+    assert [(item[0], item[1], item[2].split()[0]) for item in result] == [
         ("d1", "near-duplicate", "d0"),
         ("d3", "duplicate", "d0"),
         ("d4", "near-duplicate", "d0"),
         ("d7", "duplicate", "d6"),
     ]
     # The estimate of 120 hashes has a deviation of sqrt(.815 * .185 / 120) = .035.
-    assert float(found[0][2].split()[1]) == pytest.approx(191 / 201, abs=0.07)
-    assert float(found[2][2].split()[1]) == pytest.approx(176 / 216, abs=0.11)
+    assert float(result[0][2].split()[1]) == pytest.approx(191 / 201, abs=0.07)
+    assert float(result[2][2].split()[1]) == pytest.approx(176 / 216, abs=0.11)
     assert (totals["kept"], totals["dropped"]) == (5, {"duplicate": 2, "near-duplicate": 2})
     # 1 - (1 - 0.7 to the power of 6) to the power of 20; 0.117649, 0.0818.
     assert totals["found_at_threshold"] == 0.9182
@@ -77,7 +77,7 @@ def test_the_first_of_each_cluster_stays_and_the_others_name_it(tmp_path):
 
 
 @pytest.mark.parametrize("near", [Near(), None])
-def test_texts_without_words_are_duplicates_of_equal_ones_alone(tmp_path, near):
+def test_texts_without_words_are_only_exact_duplicates(tmp_path, near):
     extracted(tmp_path, ["* * *", "...", "——", "* * *", "☎ ☎"])
     run(tmp_path, near=near)
     assert ids(tmp_path) == ["d0", "d1", "d2", "d4"]
@@ -87,7 +87,7 @@ def test_texts_without_words_are_duplicates_of_equal_ones_alone(tmp_path, near):
 def test_without_near_duplicates_only_equal_texts_are_dropped(tmp_path):
     extracted(tmp_path, planted())
     totals = run(tmp_path, near=None)
-    assert [each[:2] for each in drops(tmp_path)] == [("d3", "duplicate"), ("d7", "duplicate")]
+    assert [drop[:2] for drop in drops(tmp_path)] == [("d3", "duplicate"), ("d7", "duplicate")]
     assert totals["found_at_threshold"] is None
 
 
@@ -99,15 +99,15 @@ def test_the_threshold_decides(tmp_path):
     assert ids(tmp_path) == ["d0", "d2", "d6", "d8"]
 
 
-def test_what_pairs_connect_is_one_cluster(tmp_path):
+def test_connected_pairs_are_one_cluster(tmp_path):
     # Each has 4 words that the one before has not: 0.815 of neighbours, 136 of 256 of the first and the last.
     text = words(1)
     places = [{20, 60, 100, 140}, {10, 50, 90, 130}, {30, 70, 110, 150}]
     chain = [edited(text, set().union(*places[:n])) for n in range(4)]
-    extracted(tmp_path, [" ".join(each) for each in chain])
+    extracted(tmp_path, [" ".join(item) for item in chain])
     run(tmp_path)
     assert ids(tmp_path) == ["d0"]
-    assert [each[2].split()[0] for each in drops(tmp_path)] == ["d0", "d0", "d0"]
+    assert [drop[2].split()[0] for drop in drops(tmp_path)] == ["d0", "d0", "d0"]
 
 
 def many(num_groups=25):
@@ -125,17 +125,17 @@ def test_workers_shards_blocks_and_spans_change_no_document(tmp_path, monkeypatc
     rows = many()
     cuts = {"1": [rows[:40], rows[40:70], rows[70:]], "3": [rows[:7], [], rows[7:90], rows[90:]], "4": [rows]}
     cuts["2"] = cuts["1"]
-    found = {}
+    result = {}
     for name, shards in sorted(cuts.items()):
         if name == "3":
-            monkeypatch.setattr(runs, "BLOCK", 64)
-            monkeypatch.setattr(runs, "PER_SPAN", 300)
+            monkeypatch.setattr(sorted_runs, "BLOCK", 64)
+            monkeypatch.setattr(sorted_runs, "PER_SPAN", 300)
         extracted(tmp_path / name, *shards)
         run(tmp_path / name, workers=2 if name == "2" else 1)
-        found[name] = ids(tmp_path / name), drops(tmp_path / name)
+        result[name] = ids(tmp_path / name), drops(tmp_path / name)
     assert content(tmp_path / "1" / FOLDER) == content(tmp_path / "2" / FOLDER)
-    assert found["1"] == found["3"] == found["4"]
-    assert len(found["1"][0]) == 25
+    assert result["1"] == result["3"] == result["4"]
+    assert len(result["1"][0]) == 25
 
 
 def test_a_bucket_of_many_documents_is_compared_with_a_few(tmp_path, monkeypatch):

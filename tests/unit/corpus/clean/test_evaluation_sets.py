@@ -81,6 +81,6 @@ def test_json_in_the_layout_of_squad_has_its_texts_once(tmp_path):
 )
 def test_files_that_cannot_be_read_are_named(tmp_path, name, content, columns, refused):
     (tmp_path / name).write_bytes(content)
-    with raises_code(*refused) as found:
+    with raises_code(*refused) as result:
         list(read_texts(tmp_path / name, columns))
-    assert name in str(found.value)
+    assert name in str(result.value)

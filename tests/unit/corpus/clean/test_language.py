@@ -3,7 +3,7 @@ from corpus_documents import dropped, extracted, kept
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.clean.language import language_of, run_language
+from paratune.corpus.clean.language import identify_language, run_language
 from paratune.corpus.clean.settings import Clean, Language
 from paratune.corpus.settings import Corpus
 
@@ -26,8 +26,8 @@ def run(tmp_path, *shards, workers=1, **options):
 
 
 @pytest.mark.parametrize(("text", "language"), [(PORTUGUESE, "pt"), (GALICIAN, "gl"), (SPANISH, "es"), (ENGLISH, "en")])
-def test_the_language_is_told(text, language):
-    assert language_of(text)[0] == language
+def test_the_language_is_identified(text, language):
+    assert identify_language(text)[0] == language
 
 
 def test_documents_in_other_languages_are_dropped_with_theirs(tmp_path):
@@ -35,8 +35,8 @@ def test_documents_in_other_languages_are_dropped_with_theirs(tmp_path):
     assert (totals["kept"], totals["dropped"]) == (1, {"language": 3})
     (row,), second = kept(folder)
     assert (row["language"], row["text"], second) == ("pt", PORTUGUESE, [])
-    assert row["language_score"] == pytest.approx(language_of(PORTUGUESE)[1])
-    assert [(each["id"], each["detail"].split()[0]) for each in dropped(folder)] == [
+    assert row["language_score"] == pytest.approx(identify_language(PORTUGUESE)[1])
+    assert [(item["id"], item["detail"].split()[0]) for item in dropped(folder)] == [
         ("d1", "gl"),
         ("d2", "en"),
         ("d3", "es"),
@@ -49,9 +49,9 @@ def test_more_languages_may_be_kept(tmp_path):
     assert totals["dropped"] == {"language": 1}
 
 
-def test_what_is_too_short_to_tell_is_dropped_as_unsure(tmp_path):
+def test_short_documents_are_dropped_as_unsure(tmp_path):
     _, folder = run(tmp_path, ["Preço 12€", "", PORTUGUESE])
-    assert [(each["id"], each["reason"]) for each in dropped(folder)] == [("d0", "language unsure"), ("d1", "language")]
+    assert [(item["id"], item["reason"]) for item in dropped(folder)] == [("d0", "language unsure"), ("d1", "language")]
     _, folder = run(tmp_path / "b", ["Preço 12€"], min_score=0.1)
     assert len(kept(folder)[0]) == 1
 
@@ -63,4 +63,4 @@ def test_a_language_that_is_not_known_is_refused_by_name(tmp_path):
 
 def test_a_text_without_letters_has_one_of_all_probabilities():
     # 128 columns of py3langid, of which some are the same language in two scripts: at most 1/71 or so each.
-    assert language_of("")[1] < 0.02
+    assert identify_language("")[1] < 0.02

@@ -5,7 +5,7 @@ import pytest
 from corpus_documents import content, document, dropped, extracted, kept
 
 from paratune.console import Display
-from paratune.corpus import runs
+from paratune.corpus import sorted_runs
 from paratune.corpus.clean.lines import host_and_page, is_cookie_notice, line_key, menu_lines, run_lines
 from paratune.corpus.clean.settings import Clean, Lines
 from paratune.corpus.settings import Corpus
@@ -99,7 +99,7 @@ def test_menus_are_short_lines_together_or_short_parts_in_one():
     assert menu_lines(["Sim.", "Não.", "Talvez.", "Hoje?", "Nunca!", "Olá.", "2 ovos", "1 limão", "3 maçãs"] * 2) == []
 
 
-def test_what_is_switched_off_stays(tmp_path):
+def test_disabled_rules_keep_lines(tmp_path):
     rows = [
         page(n, text="Este site utiliza cookies\nUm | Dois | Três | Quatro\nA notícia do dia {} na cidade")
         for n in range(3)
@@ -123,8 +123,8 @@ def test_workers_and_blocks_change_no_file(tmp_path, monkeypatch):
     ]
     for name, workers in (("1", 1), ("2", 2), ("small", 1)):
         if name == "small":
-            monkeypatch.setattr(runs, "BLOCK", 3)
-            monkeypatch.setattr(runs, "PER_SPAN", 5)
+            monkeypatch.setattr(sorted_runs, "BLOCK", 3)
+            monkeypatch.setattr(sorted_runs, "PER_SPAN", 5)
         extracted(tmp_path / name, *shards)
         assert run(tmp_path / name, workers)["lines"] == {"boilerplate": 32}
     first, *others = (content(tmp_path / name / "4_clean") for name in ("1", "2", "small"))

@@ -5,7 +5,7 @@ from corpus_documents import dropped, extracted, kept
 
 from paratune.console import Display
 from paratune.corpus.clean import quality
-from paratune.corpus.clean.quality import MeasuredText, fault, rules_of, run_quality
+from paratune.corpus.clean.quality import MeasuredText, failed_rule, quality_rules, run_quality
 from paratune.corpus.clean.settings import Clean, Quality
 from paratune.corpus.settings import Corpus
 
@@ -21,7 +21,7 @@ def value(figure, text, **more):
 
 
 def found(text, **options):
-    return fault(text, Quality(**options), rules_of(Quality(**options)))
+    return failed_rule(text, Quality(**options), quality_rules(Quality(**options)))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ REASONS = {
 }
 
 
-def test_what_is_dropped_is_what_datatrove_drops(monkeypatch):
+def test_the_same_documents_as_in_datatrove_are_dropped(monkeypatch):
     from datatrove.data import Document
     from datatrove.pipeline.filters import gopher_quality_filter as theirs
 

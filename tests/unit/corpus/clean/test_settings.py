@@ -29,11 +29,11 @@ def test_sections_that_change_nothing_are_refused(tmp_path, clean, refused):
         read(tmp_path, clean)
 
 
-def test_all_of_them_are_named_at_once(tmp_path):
-    with raises_code("config.no_effect", "2 problems") as found:
+def test_all_problems_are_listed(tmp_path):
+    with raises_code("config.no_effect", "2 problems") as result:
         read(tmp_path, "  skip: [personal]\n  variety: {min_score: 0.9}\n  personal: {region: BR}\n")
-    assert "clean.variety" in str(found.value)
-    assert "clean.personal" in str(found.value)
+    assert "clean.variety" in str(result.value)
+    assert "clean.personal" in str(result.value)
 
 
 def test_sections_of_steps_that_take_part_are_read(tmp_path):

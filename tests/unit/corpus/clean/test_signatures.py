@@ -16,12 +16,15 @@ def pair(num_shared, num_own, number=0):
 
 def test_words_have_one_case_and_one_form():
     # The c with a cedilla as one character and as two; the ligature fi; a no-break space.
-    assert minhash.words_of("Pre\u00e7o, PREC\u0327O!\u00a0\ufb01m-3") == ["preço", "preço", "fim", "3"]
+    assert minhash.normalized_words("Pre\u00e7o, PREC\u0327O!\u00a0\ufb01m-3") == ["preço", "preço", "fim", "3"]
 
 
 def test_the_hash_is_that_of_the_words_and_of_the_text_where_there_are_none():
-    assert minhash.sha256_of("Um,  DOIS!", minhash.words_of("Um,  DOIS!")) == hashlib.sha256(b"um dois").digest()
-    assert minhash.sha256_of(" ... ", []) == hashlib.sha256(b"...").digest()
+    assert (
+        minhash.words_sha256("Um,  DOIS!", minhash.normalized_words("Um,  DOIS!"))
+        == hashlib.sha256(b"um dois").digest()
+    )
+    assert minhash.words_sha256(" ... ", []) == hashlib.sha256(b"...").digest()
 
 
 def test_shingles_are_all_sequences_or_the_whole_of_a_short_text():
@@ -35,16 +38,16 @@ def test_shingles_are_all_sequences_or_the_whole_of_a_short_text():
 )
 def test_signatures_estimate_the_jaccard_similarity(num_shared, num_own, similarity):
     # 50 shared of 50 + 25 + 25 are a half. The deviation of 2000 hashes is at most sqrt(.25 / 2000) = .011.
-    one, other = minhash.signatures(pair(num_shared, num_own), 2000, seed=1)
-    assert np.mean(one == other) == pytest.approx(similarity, abs=0.045)
+    first, other = minhash.signatures(pair(num_shared, num_own), 2000, seed=1)
+    assert np.mean(first == other) == pytest.approx(similarity, abs=0.045)
 
 
-def test_a_signature_depends_on_the_set_and_the_seed_alone():
+def test_a_signature_depends_only_on_set_and_seed():
     sets = pair(20, 5)
-    found = minhash.signatures([sets[0], sets[0][::-1] * 2, sets[1]], 60, seed=1)
-    assert found[0].tolist() == found[1].tolist()
-    assert found[2].tolist() == minhash.signatures([sets[1]], 60, seed=1)[0].tolist()
-    assert found[0].tolist() != minhash.signatures([sets[0]], 60, seed=2)[0].tolist()
+    result = minhash.signatures([sets[0], sets[0][::-1] * 2, sets[1]], 60, seed=1)
+    assert result[0].tolist() == result[1].tolist()
+    assert result[2].tolist() == minhash.signatures([sets[1]], 60, seed=1)[0].tolist()
+    assert result[0].tolist() != minhash.signatures([sets[0]], 60, seed=2)[0].tolist()
 
 
 def test_the_s_curve_is_that_of_the_book():
@@ -55,23 +58,23 @@ def test_the_s_curve_is_that_of_the_book():
 
 
 @pytest.mark.parametrize(("num_shared", "num_own", "similarity"), [(50, 25, 0.5), (60, 20, 0.6), (30, 35, 0.3)])
-def test_bands_agree_as_often_as_the_s_curve_says(num_shared, num_own, similarity):
-    sets = [each for number in range(500) for each in pair(num_shared, num_own, number)]
+def test_bands_agree_with_the_probability_of_the_s_curve(num_shared, num_own, similarity):
+    sets = [item for number in range(500) for item in pair(num_shared, num_own, number)]
     keys = minhash.band_keys(minhash.signatures(sets, 100, seed=3), 20, 5)
-    found = np.mean((keys[::2] == keys[1::2]).any(axis=1))
+    result = np.mean((keys[::2] == keys[1::2]).any(axis=1))
     # The deviation of a share of 500 is at most sqrt(.25 / 500) = .022.
-    assert found == pytest.approx(minhash.candidate_probability(similarity, 20, 5), abs=0.075)
+    assert result == pytest.approx(minhash.candidate_probability(similarity, 20, 5), abs=0.075)
 
 
 def test_a_band_agrees_where_all_of_its_rows_do():
     rng = np.random.default_rng(0)
-    one = rng.integers(0, 2**32, 12, np.uint32)
-    other = one.copy()
+    first = rng.integers(0, 2**32, 12, np.uint32)
+    other = first.copy()
     other[[0, 5]] += 1
-    keys = minhash.band_keys(np.stack([one, other]), 4, 3)
+    keys = minhash.band_keys(np.stack([first, other]), 4, 3)
     assert (keys[0] == keys[1]).tolist() == [False, False, True, True]
     # The order of the rows counts.
-    swapped = one[[1, 0, 2, *range(3, 12)]]
+    swapped = first[[1, 0, 2, *range(3, 12)]]
     assert (minhash.band_keys(swapped[None], 4, 3)[0] == keys[0]).tolist() == [False, True, True, True]
 
 
@@ -79,7 +82,7 @@ def test_rows_are_found_by_position_over_many_files(tmp_path, monkeypatch):
     monkeypatch.setattr(minhash, "MAX_OPEN", 2)
     sizes, starts, position = [2, 0, 3, 1, 4], [], 0
     for number, size in enumerate(sizes):
-        rows = np.zeros(size, minhash.layout(3))
+        rows = np.zeros(size, minhash.row_dtype(3))
         rows["id"] = [f"d{position + n}" for n in range(size)]
         rows.tofile(tmp_path / minhash.signature_file(number))
         starts.append(position)

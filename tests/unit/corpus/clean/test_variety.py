@@ -9,12 +9,12 @@ from corpus_documents import content, document, dropped, extracted, kept
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.clean.run import run_clean, steps_of
+from paratune.corpus.clean.run import enabled_steps, run_clean
 from paratune.corpus.clean.settings import Clean, Variety, VarietySource
 from paratune.corpus.clean.variety.features import NUM_BITS, features, simplified
 from paratune.corpus.clean.variety.model import VarietyCalibration, VarietyModel, load, save
 from paratune.corpus.clean.variety.run import run_variety
-from paratune.corpus.clean.variety.texts import files_of, groups_by_source, groups_of
+from paratune.corpus.clean.variety.texts import groups_by_source, line_groups, source_files
 from paratune.corpus.clean.variety.train import train
 from paratune.corpus.settings import Corpus
 from paratune.corpus.store.figures import corpus_figures
@@ -29,37 +29,37 @@ BRAZILIAN = ["está lendo o jornal", "perdeu o ônibus", "me ligou do celular", 
 
 def sentences(phrases, seed, num=160):
     draw = random.Random(seed)
-    found = {}
-    while len(found) < num:
+    result = {}
+    while len(result) < num:
         parts = draw.choice(SUBJECTS), draw.choice(phrases), draw.choice(ENDS), draw.choice(phrases), draw.choice(ENDS)
-        found["{} {} {}, e {} {}.".format(*parts)] = None
-    return list(found)
+        result["{} {} {}, e {} {}.".format(*parts)] = None
+    return list(result)
 
 
 def sources(folder, names=("a", "b")):
     """Return sources of sentences, whose files are made."""
     folder.mkdir(exist_ok=True)
-    found = []
+    result = []
     for seed, name in enumerate(names):
         for variety, phrases in (("european", EUROPEAN), ("brazilian", BRAZILIAN)):
             (folder / f"{name}.{variety}.txt").write_text("\n".join(sentences(phrases, seed)))
         paths = {v: [str(folder / f"{name}.{v}.txt")] for v in ("european", "brazilian")}
-        found.append(VarietySource(name=name, **paths))
-    return found
+        result.append(VarietySource(name=name, **paths))
+    return result
 
 
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory):
     """Sources, and the folder of a classifier that was trained on them."""
-    found = sources(tmp_path_factory.mktemp("sources"))
+    result = sources(tmp_path_factory.mktemp("sources"))
     work = tmp_path_factory.mktemp("ready")
-    run(work, [OURS], sources=found)
-    return found, work / "work" / "4_clean" / "variety"
+    run(work, [OURS], sources=result)
+    return result, work / "work" / "4_clean" / "variety"
 
 
 @pytest.fixture(scope="module")
 def trained(ready):
-    return train(groups_by_source([files_of(source) for source in ready[0]]))
+    return train(groups_by_source([source_files(source) for source in ready[0]]))
 
 
 @pytest.fixture
@@ -127,18 +127,18 @@ def test_a_calibration_grows_with_the_length():
 def test_a_line_of_several_sources_is_that_of_the_first(tmp_path):
     # Source b has half of the lines of a, which must not tell it what a held out line is.
     for name, numbers in (("a", range(160)), ("b", range(80, 240))):
-        for side, said in (("pt", "está a ler o jornal"), ("br", "está lendo o jornal")):
-            lines = [f"A Rita {said} do dia {number}.\n" for number in numbers]
+        for side, message in (("pt", "está a ler o jornal"), ("br", "está lendo o jornal")):
+            lines = [f"A Rita {message} do dia {number}.\n" for number in numbers]
             (tmp_path / f"{name}_{side}.txt").write_text("".join(lines), encoding="utf-8")
     sources = [
-        files_of(
+        source_files(
             VarietySource(name=name, european=[f"{tmp_path}/{name}_pt.txt"], brazilian=[f"{tmp_path}/{name}_br.txt"])
         )
         for name in ("a", "b")
     ]
-    found = groups_by_source(sources)
+    result = groups_by_source(sources)
     for side in (0, 1):
-        first, second = ({line for group in found[name][side] for line in group.lines} for name in ("a", "b"))
+        first, second = ({line for group in result[name][side] for line in group.lines} for name in ("a", "b"))
         assert (len(first), len(second), first & second) == (160, 80, set())
 
 
@@ -158,7 +158,7 @@ def test_a_trained_classifier_tells_the_varieties(trained):
     assert sum(step["num"] for step in evaluation["calibration"]) == 2 * (160 + 20) + 2 * (152 + 19)
 
 
-def test_what_it_says_of_held_out_texts_is_what_it_does(tmp_path):
+def test_the_evaluation_agrees_with_the_model_on_held_out_texts(tmp_path):
     # Labels that mean nothing: both sides are drawn alike, and no classifier can be better than chance by far.
     draw = random.Random(3)
     lines = sorted(set(sentences(EUROPEAN, 1, 700) + sentences(EUROPEAN, 2, 700)))
@@ -166,7 +166,7 @@ def test_what_it_says_of_held_out_texts_is_what_it_does(tmp_path):
     for k, variety in enumerate(("european", "brazilian")):
         (tmp_path / f"{variety}.txt").write_text("\n".join(lines[k::2]))
     paths = {v: [str(tmp_path / f"{v}.txt")] for v in ("european", "brazilian")}
-    _, evaluation = train({"noise": groups_of(files_of(VarietySource(name="noise", **paths)))})
+    _, evaluation = train({"noise": line_groups(source_files(VarietySource(name="noise", **paths)))})
     assert evaluation["unseen"] is None
     # 2 x 80 lines at chance: 0.5, with a standard deviation of 0.04.
     assert evaluation["held_out"]["noise"]["line"]["auc"] == pytest.approx(0.5, abs=0.17)
@@ -184,8 +184,8 @@ def test_a_model_is_read_as_it_was_written(trained, tmp_path):
     again = load(tmp_path)
     assert again.variety_of(OURS) == trained[0].variety_of(OURS)
     assert (again.weights == trained[0].weights).all()
-    found = json.loads((tmp_path / "model.json").read_text()) | {"format": 0}
-    (tmp_path / "model.json").write_text(json.dumps(found))
+    result = json.loads((tmp_path / "model.json").read_text()) | {"format": 0}
+    (tmp_path / "model.json").write_text(json.dumps(result))
     with raises_code("run.other_version"):
         load(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"torn")
@@ -203,7 +203,7 @@ def test_documents_of_the_other_variety_are_dropped(ready, trained_work):
     (row,) = dropped(folder)
     assert (row["id"], row["detail"].split()[0]) == ("d1", "pt-BR")
     shown = corpus_figures(trained_work / "work")["varieties"]
-    assert [(each["texts"], each["source"], each["length"]) for each in shown[:2]] == [
+    assert [(item["texts"], item["source"], item["length"]) for item in shown[:2]] == [
         ("held out", "a", "line"),
         ("held out", "a", "document"),
     ]
@@ -225,8 +225,8 @@ def test_the_classifier_is_trained_anew_when_its_texts_change(ready, trained_wor
     before = content(model)
     run(trained_work, [OURS], sources=ready[0], min_score=0.6)
     assert content(model) == before
-    found = sources(trained_work / "sources", ["a"])
-    run(trained_work, [OURS], sources=found)
+    result = sources(trained_work / "sources", ["a"])
+    run(trained_work, [OURS], sources=result)
     assert content(model) != before
     assert [
         source["name"] for source in json.loads((model / "evaluation.json").read_text())["trained_on"]["sources"]
@@ -236,7 +236,7 @@ def test_the_classifier_is_trained_anew_when_its_texts_change(ready, trained_wor
 def test_the_step_takes_part_when_there_are_sources(ready, trained_work):
     work = trained_work / "work"
     without = Corpus(work=str(work))
-    assert "variety" not in [name for name, _, _ in steps_of(without)]
+    assert "variety" not in [name for name, _, _ in enabled_steps(without)]
     clean = Clean(variety=Variety(sources=ready[0]), skip=["lines", "language", "quality", "duplicates", "personal"])
     run_folder = work / "4_clean"
     extracted(work, [OURS, THEIRS] * 2, [OURS])

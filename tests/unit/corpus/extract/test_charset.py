@@ -68,7 +68,7 @@ def test_an_xml_declaration_counts():
     assert charset == "iso-8859-2"
 
 
-def test_what_cannot_be_told_is_read_in_the_fallback():
+def test_undetected_charsets_use_the_fallback():
     assert decode(b"\xe3\xe3\xf5\xf5", None, fallback="cp850")[1] in ("cp850", "windows-1252", "iso-8859-1")
     assert decode(b"caf\x82", None, fallback="cp850") == ("café", "cp850")
 

@@ -4,9 +4,9 @@ import pytest
 from corpus_files import HEART, docx, odt, pdf, rtf, word_file
 
 from paratune.corpus.extract.document import extract
-from paratune.corpus.extract.found import Document, Extracted, Kept, Refused
+from paratune.corpus.extract.results import Document, ExtractedText, NoText, TextLimits
 
-KEPT = Kept(min_characters=20, max_characters=100_000, charset="windows-1252")
+KEPT = TextLimits(min_characters=20, max_characters=100_000, charset="windows-1252")
 OTHER = "O segundo parágrafo não diz mais nada do que o primeiro, mas diz isso devagar e até ao fim."
 
 
@@ -34,18 +34,18 @@ def page(body, head=""):
     ids=["html", "piece of html", "text", "pdf", "pdf of two pages", "rtf", "docx", "odt", "doc"],
 )
 def test_each_kind_gives_its_paragraphs(payload, extractor):
-    found = read(payload, mime="text/plain")
-    assert isinstance(found, Extracted)
-    assert found.text.split("\n") == [HEART, OTHER]
-    assert found.extractor == extractor
+    result = read(payload, mime="text/plain")
+    assert isinstance(result, ExtractedText)
+    assert result.text.split("\n") == [HEART, OTHER]
+    assert result.extractor == extractor
 
 
 def test_html_gives_title_licence_and_robots():
     head = '<meta name="Robots" content="noindex, nofollow"><link rel="stylesheet" href="a.css">'
     payload = page(f'<p>{HEART}</p><a rel="nofollow license" href="../licenca.html">CC</a>', head).encode()
-    found = read(payload)
-    assert (found.title, found.mime, found.charset) == ("Um título", "text/html", "utf-8")
-    assert (found.licence, found.robots) == ("http://a.pt/licenca.html", "noindex, nofollow")
+    result = read(payload)
+    assert (result.title, result.mime, result.charset) == ("Um título", "text/html", "utf-8")
+    assert (result.licence, result.robots) == ("http://a.pt/licenca.html", "noindex, nofollow")
     without = read(page(f"<p>{HEART}</p>").encode())
     assert without.licence is without.robots is None
 
@@ -86,7 +86,7 @@ def test_pages_of_a_pdf_lose_head_and_foot():
     assert read(pdf([HEART])).title == "Título"
 
 
-def test_a_paragraph_goes_on_over_the_page_where_the_next_page_begins_in_its_middle():
+def test_a_paragraph_continues_on_the_next_page():
     assert read(pdf([OTHER], ["E aqui outro."])).text.split("\n") == [OTHER, "E aqui outro."]
     assert read(pdf([OTHER[:-1]], ["e aqui acaba."])).text.split("\n") == [f"{OTHER[:-1]} e aqui acaba."]
 
@@ -110,17 +110,17 @@ def test_a_title_of_rtf_is_decoded():
         (word_file(HEART)[:2000], None, "unreadable", "DOC"),
     ],
 )
-def test_what_gives_no_text_is_dropped_with_the_reason(payload, mime, reason, detail):
-    found = read(payload, mime=mime)
-    assert isinstance(found, Refused)
-    assert found.reason == reason
-    assert detail in found.detail
+def test_documents_without_text_are_dropped_with_the_reason(payload, mime, reason, detail):
+    result = read(payload, mime=mime)
+    assert isinstance(result, NoText)
+    assert result.reason == reason
+    assert detail in result.detail
 
 
 def test_a_text_that_is_too_long_is_dropped():
     assert read(HEART.encode(), kept=dataclasses.replace(KEPT, max_characters=len(HEART))).text == HEART
-    found = read(HEART.encode(), kept=dataclasses.replace(KEPT, max_characters=len(HEART) - 1))
-    assert (found.reason, found.detail) == ("long", f"{len(HEART)} characters")
+    result = read(HEART.encode(), kept=dataclasses.replace(KEPT, max_characters=len(HEART) - 1))
+    assert (result.reason, result.detail) == ("long", f"{len(HEART)} characters")
 
 
 def test_a_locked_pdf_is_dropped_as_such():
@@ -152,7 +152,7 @@ def test_a_locked_pdf_is_dropped_as_such():
     ],
 )
 def test_hostile_pages_end_as_text_or_with_a_reason(body):
-    found = read(page(f"<p>{HEART}</p>{body}<p>{OTHER}").encode())
-    assert isinstance(found, Refused) or HEART in found.text
-    if isinstance(found, Extracted):
-        assert not {"\x00", "\x1b", "\ud800"} & set(found.text)
+    result = read(page(f"<p>{HEART}</p>{body}<p>{OTHER}").encode())
+    assert isinstance(result, NoText) or HEART in result.text
+    if isinstance(result, ExtractedText):
+        assert not {"\x00", "\x1b", "\ud800"} & set(result.text)

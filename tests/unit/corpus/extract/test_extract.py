@@ -29,7 +29,7 @@ def make_corpus(work, **options):
     return Corpus(work=str(work), extract=Extract(**options))
 
 
-def test_what_was_fetched_becomes_documents_or_is_dropped(tmp_path):
+def test_fetched_captures_become_documents_or_are_dropped(tmp_path):
     rows = [
         page(1),
         fetched_row(2, pdf([HEART]), content_type="application/pdf", digest=None),
@@ -60,12 +60,12 @@ def test_what_was_fetched_becomes_documents_or_is_dropped(tmp_path):
     assert (second["digest"], second["extractor"], second["charset"]) == ("S2", "pypdfium2", None)
     assert second["id"] == hashlib.sha256(b"http://a.pt/2 20050102030405 S2").hexdigest()[:16]
     lost = dropped(tmp_path / "3_extract")
-    assert [(each["url"][-1], each["reason"], each["detail"]) for each in lost] == [
+    assert [(item["url"][-1], item["reason"], item["detail"]) for item in lost] == [
         ("3", "empty", "0 bytes"),
         ("4", "kind", "image/png"),
         ("5", "large", "1000 bytes"),
     ]
-    assert all(len(each["id"]) == 16 for each in lost)
+    assert all(len(value["id"]) == 16 for value in lost)
 
 
 def test_licence_and_robots_of_the_capture_count_before_those_of_the_page(tmp_path):
@@ -73,8 +73,8 @@ def test_licence_and_robots_of_the_capture_count_before_those_of_the_page(tmp_pa
     payload = f"<html><head>{head}</head><body><p>{HEART}</body></html>".encode()
     fetched(tmp_path, [fetched_row(1, payload), fetched_row(2, payload, licence="CC0", robots="all")])
     run_extract(make_corpus(tmp_path), 1, DISPLAY)
-    (found,) = kept(tmp_path / "3_extract")
-    assert [(row["licence"], row["robots"]) for row in found] == [("http://a.pt/cc", "noindex"), ("CC0", "all")]
+    (result,) = kept(tmp_path / "3_extract")
+    assert [(row["licence"], row["robots"]) for row in result] == [("http://a.pt/cc", "noindex"), ("CC0", "all")]
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ DocumentReader.read = held
 
 
 @pytest.mark.slow
-def test_killed_it_goes_on_and_gives_the_same_files(tmp_path):
+def test_a_killed_stage_resumes_to_the_same_files(tmp_path):
     shards = [[page(100 * shard + number) for number in range(40)] for shard in range(4)]
     for name in ("whole", "killed"):
         fetched(tmp_path / name, *shards)
@@ -144,7 +144,7 @@ def test_killed_it_goes_on_and_gives_the_same_files(tmp_path):
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
-def test_a_stage_that_is_not_there_is_said(tmp_path):
+def test_a_missing_stage_is_an_error(tmp_path):
     with raises_code("corpus.not_finished", "2_fetch", "--only fetch", name="fetch"):
         run_extract(make_corpus(tmp_path), 1, DISPLAY)
 
@@ -153,7 +153,7 @@ def test_a_stage_that_is_not_there_is_said(tmp_path):
     ("options", "message"),
     [
         ({"charset": "latin-99"}, "latin-99 is not known"),
-        ({"tika": "localhost:9998"}, "localhost:9998 is no address"),
+        ({"tika": "localhost:9998"}, "localhost:9998"),
         ({"time_s": 0}, "greater than or equal to 1"),
         ({"memory_mib": 16}, "greater than or equal to 128"),
     ],

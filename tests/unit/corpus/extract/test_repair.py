@@ -17,7 +17,7 @@ def test_mojibake_is_undone():
     assert repair("cora\u00c3\u00a7\u00c3\u00a3o") == "coração"
 
 
-def test_what_is_right_stays():
+def test_correct_text_is_not_changed():
     for text in (HEART, "São João à mesa: “pão”, ‘vinho’ – 5 €…", "IRÁ À ÁREA", "ﬁ".replace("ﬁ", "fi")):
         assert repair(text) == text
 
@@ -38,18 +38,18 @@ def test_what_is_right_stays():
         ("", ""),
     ],
 )
-def test_what_does_not_belong_in_a_text_goes(text, expected):
+def test_control_characters_are_removed(text, expected):
     assert repair(text) == expected
 
 
 @given(st.text(st.characters(), max_size=60))
-def test_whatever_comes_in_the_text_is_fit_to_keep(text):
-    found = repair(text)
-    assert unicodedata.is_normalized("NFC", found)
-    assert not any(unicodedata.category(each) in ("Cc", "Cs") for each in found.replace("\n", ""))
-    assert found.encode().decode() == found
+def test_any_text_is_normalised(text):
+    result = repair(text)
+    assert unicodedata.is_normalized("NFC", result)
+    assert not any(unicodedata.category(item) in ("Cc", "Cs") for item in result.replace("\n", ""))
+    assert result.encode().decode() == result
     # Every way to split lines finds the same ones, and none is empty.
-    assert found.splitlines() == [line for line in found.split("\n") if line]
+    assert result.splitlines() == [line for line in result.split("\n") if line]
 
 
 PIECES = st.sampled_from(
@@ -60,7 +60,7 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES | st.text(st.characters(), max_size=5), max_size=8))
 def test_lines_that_ftfy_is_not_asked_for_are_those_of_which_it_makes_nothing(pieces):
     line = "".join(pieces)
-    assert without_mojibake(line) == "\n".join(ftfy.fix_text(each, CONFIG) for each in _ENDS.split(line))
+    assert without_mojibake(line) == "\n".join(ftfy.fix_text(item, CONFIG) for item in _ENDS.split(line))
 
 
 def test_a_title_is_one_line():

@@ -10,18 +10,18 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from paratune.corpus.extract.document import extract
-from paratune.corpus.extract.found import Document, Extracted, Kept
+from paratune.corpus.extract.results import Document, ExtractedText, TextLimits
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder"))
 DOCS, ARCHIVE = SHARED / "pt_docs", SHARED / "webarchive"
-KEPT = Kept(min_characters=1, max_characters=10**7, charset="windows-1252")
+KEPT = TextLimits(min_characters=1, max_characters=10**7, charset="windows-1252")
 pytestmark = [pytest.mark.shared, pytest.mark.skipif(not DOCS.exists(), reason="the data sets are not here")]
 
 
 def read(payload, mime, url="http://a.pt/"):
-    found = extract(Document(payload, url, mime, None), KEPT)
-    assert isinstance(found, Extracted), found
-    return found
+    result = extract(Document(payload, url, mime, None), KEPT)
+    assert isinstance(result, ExtractedText), result
+    return result
 
 
 def pages(name):
@@ -37,25 +37,25 @@ def words(text):
     return Counter(re.findall(r"\w+", text.lower()))
 
 
-def share_found(expected, found):
+def share_found(expected, result):
     """Return the share of the words of one text that the other has, each as often as it stands there."""
     wanted = words(expected)
-    return (wanted & words(found)).total() / wanted.total()
+    return (wanted & words(result)).total() / wanted.total()
 
 
-def test_a_page_whose_meta_lies_about_its_charset_comes_out_right():
+def test_a_wrong_charset_in_meta_is_ignored():
     (page,) = pages("arquivo/problematic_encoding_record.warc.gz")
     assert b"charset=iso-8859-1" in page.payload
-    found = extract(page, KEPT)
-    assert found.charset == "utf-8"
-    assert found.title == "Dicionário Priberam da Língua Portuguesa"
-    assert "perde o acento com o novo Acordo Ortográfico?" in found.text
-    assert "Ã" not in found.text
+    result = extract(page, KEPT)
+    assert result.charset == "utf-8"
+    assert result.title == "Dicionário Priberam da Língua Portuguesa"
+    assert "perde o acento com o novo Acordo Ortográfico?" in result.text
+    assert "Ã" not in result.text
     # The same page as windows-1252, as which it is declared in its `meta`.
     latin = Document(page.payload.decode().encode("cp1252", "ignore"), page.url, None, "text/html; charset=utf-8")
     again = extract(latin, KEPT)
-    assert (again.charset, again.title) == ("windows-1252", found.title)
-    assert share_found(found.text, again.text) > 0.99
+    assert (again.charset, again.title) == ("windows-1252", result.title)
+    assert share_found(result.text, again.text) > 0.99
 
 
 @pytest.mark.parametrize(
@@ -75,38 +75,38 @@ def test_a_page_whose_meta_lies_about_its_charset_comes_out_right():
 )
 def test_pages_of_the_archive(name, title, sentence):
     (page,) = pages(name)
-    found = extract(page, KEPT)
-    assert found.title == title
-    assert sentence in found.text
+    result = extract(page, KEPT)
+    assert result.title == title
+    assert sentence in result.text
 
 
 def test_every_page_of_an_archive_is_read_or_dropped_with_a_reason():
-    found = [(page, extract(page, KEPT)) for page in pages("pywb/warcs/iana.warc.gz")]
-    html = [each for page, each in found if page.payload and each.mime == "text/html"]
+    result = [(page, extract(page, KEPT)) for page in pages("pywb/warcs/iana.warc.gz")]
+    html = [item for page, item in result if page.payload and item.mime == "text/html"]
     assert len(html) == 18
-    assert all(isinstance(each, Extracted) for each in html)
-    assert {each.reason for _, each in found if not isinstance(each, Extracted)} == {"kind", "empty"}
+    assert all(isinstance(value, ExtractedText) for value in html)
+    assert {entry.reason for _, entry in result if not isinstance(entry, ExtractedText)} == {"kind", "empty"}
 
 
 def test_a_pdf_has_the_words_of_its_text():
     # The same manual, set by LaTeX and written as text by Docbook: what differs is numbers of pages and headings.
     text = (DOCS / "debian-faq.pt.txt").read_text(encoding="utf-8")
-    found = read((DOCS / "debian-faq.pt.pdf").read_bytes(), "application/pdf")
-    assert found.title == "The Debian GNU/Linux FAQ"
-    assert share_found(text, found.text) > 0.97
-    lines = found.text.split("\n")
+    result = read((DOCS / "debian-faq.pt.pdf").read_bytes(), "application/pdf")
+    assert result.title == "The Debian GNU/Linux FAQ"
+    assert share_found(text, result.text) > 0.97
+    lines = result.text.split("\n")
     assert sum(len(line) > 300 for line in lines) > 100  # paragraphs, not lines of a page
     assert not any("\ufffe" in line or line.endswith("-") for line in lines if len(line) > 100)
 
 
 def test_a_wrapped_text_keeps_its_words_in_paragraphs():
     payload = (DOCS / "debian-faq.pt.txt").read_bytes()
-    found = read(payload, "text/plain")
-    assert share_found(payload.decode(), found.text) > 0.999
-    assert sum(len(line) > 300 for line in found.text.split("\n")) > 100
+    result = read(payload, "text/plain")
+    assert share_found(payload.decode(), result.text) > 0.999
+    assert sum(len(line) > 300 for line in result.text.split("\n")) > 100
     latin = read(payload.decode().encode("cp1252", "replace"), "text/plain")
     assert latin.charset == "windows-1252"
-    assert share_found(found.text, latin.text) > 0.999
+    assert share_found(result.text, latin.text) > 0.999
 
 
 def test_pages_of_a_manual_have_the_words_of_its_text():
@@ -116,8 +116,8 @@ def test_pages_of_a_manual_have_the_words_of_its_text():
     assert len(long) > len(text) / 3
     with tarfile.open(DOCS / "debian-faq.pt.html.tar.gz") as archive:
         payloads = [archive.extractfile(member).read() for member in archive if member.name.endswith(".html")]
-    found = "\n".join(read(payload, "text/html").text for payload in payloads)
-    assert share_found(long, found) > 0.97
+    result = "\n".join(read(payload, "text/html").text for payload in payloads)
+    assert share_found(long, result) > 0.97
 
 
 def test_a_pdf_and_a_page_of_the_same_manual_agree():

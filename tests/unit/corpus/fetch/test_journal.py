@@ -1,11 +1,11 @@
 import pytest
 
 from paratune.corpus.fetch.journal import Journal
-from paratune.corpus.rows import Lost
+from paratune.corpus.rows import DroppedRow
 
 ROWS = {
     7: {"url": "http://a.pt/á", "payload": b"\n\0{}\n" * 3000},
-    0: Lost("http://a.pt/gone", "status", "404"),
+    0: DroppedRow("http://a.pt/gone", "status", "404"),
     3: {"url": "http://a.pt/3", "payload": b""},
 }
 
@@ -17,7 +17,7 @@ def fill(path):
     return path
 
 
-def test_what_was_kept_is_read_again_in_any_order(tmp_path):
+def test_journal_entries_are_read_in_any_order(tmp_path):
     with Journal(fill(tmp_path / "journal")) as journal:
         assert [position in journal for position in range(8)] == [n in ROWS for n in range(8)]
         assert {position: journal.read(position) for position in (3, 7, 0)} == ROWS
@@ -39,7 +39,7 @@ def test_a_torn_record_is_cut_off_wherever_it_was_torn(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"rubbish", b"{}\n", b"[]\n", b'{"position": 1, "num_bytes": null}\n'])
-def test_what_is_no_journal_is_empty(tmp_path, content):
+def test_a_file_that_is_not_a_journal_counts_as_empty(tmp_path, content):
     path = tmp_path / "journal"
     path.write_bytes(content)
     with Journal(path) as journal:

@@ -4,8 +4,16 @@ import zlib
 
 import pytest
 
-from paratune.corpus.fetch.payload import PayloadChoice, Received, finished, is_sha1, said_of_use, sha1, unpacked
-from paratune.corpus.rows import Lost
+from paratune.corpus.fetch.payload import (
+    PayloadChoice,
+    Received,
+    decode_content,
+    fetched_row,
+    is_sha1,
+    sha1,
+    usage_terms,
+)
+from paratune.corpus.rows import DroppedRow
 
 PAGE = b"<html><body>ol\xc3\xa1</body></html>"
 WANTED = PayloadChoice((200,), 1000, None)
@@ -45,44 +53,44 @@ def test_sha1_is_that_of_an_index():
     ids=["none", "identity", "gzip", "x-gzip", "zlib", "raw deflate", "twice", "in members", "and more", "not packed"],
 )
 def test_content_encodings_are_undone(encodings, body):
-    assert unpacked(body, encodings, 1000) == PAGE
+    assert decode_content(body, encodings, 1000) == PAGE
 
 
 def test_brotli_is_undone():
     brotli = pytest.importorskip("brotli")
-    assert unpacked(brotli.compress(PAGE), "br", 1000) == PAGE
-    assert unpacked(brotli.compress(b"\0" * 10_000_000), "br", 1000) is None
+    assert decode_content(brotli.compress(PAGE), "br", 1000) == PAGE
+    assert decode_content(brotli.compress(b"\0" * 10_000_000), "br", 1000) is None
 
 
-def test_of_a_torn_page_what_is_there_is_kept():
+def test_a_truncated_page_is_decoded_as_far_as_possible():
     body = gzip.compress(bytes(range(256)) * 8)
-    assert bytes(range(256)).startswith(unpacked(body[:150], "gzip", 10_000)[:256])
+    assert bytes(range(256)).startswith(decode_content(body[:150], "gzip", 10_000)[:256])
 
 
 @pytest.mark.parametrize("packed", [gzip.compress(b"\0" * 50_000_000), b"x" * 1001], ids=["packed", "plain"])
-def test_what_unpacks_to_too_much_is_dropped(packed):
-    found = finished(row(), received(packed, content_encoding="gzip"), WANTED)
-    assert (found.reason, found.detail) == ("too large", "unpacks to more than 1000 bytes")
+def test_payloads_that_unpack_to_too_much_are_dropped(packed):
+    result = fetched_row(row(), received(packed, content_encoding="gzip"), WANTED)
+    assert (result.reason, result.detail) == ("too large", "unpacks to more than 1000 bytes")
 
 
 def test_a_bomb_takes_no_memory():
     bomb = gzip.compress(b"\0" * 50_000_000)
     tracemalloc.start()
-    assert unpacked(bomb, "gzip", 1000) is None
+    assert decode_content(bomb, "gzip", 1000) is None
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5_000_000
 
 
 def test_an_unknown_encoding_is_dropped():
-    found = finished(row(), received(content_encoding="sdch"), WANTED)
-    assert (found.reason, found.detail) == ("content encoding", "sdch is not known")
+    result = fetched_row(row(), received(content_encoding="sdch"), WANTED)
+    assert (result.reason, result.detail) == ("content encoding", "sdch is not known")
 
 
-def test_a_row_has_what_is_known():
+def test_a_row_has_all_known_fields():
     headers = {"content_type": "text/html; charset=UTF-8", "x_robots_tag": "noarchive"}
-    found = finished(row(digest=sha1(PAGE)), received(**headers), PayloadChoice((200,), 1000, "CC0-1.0"))
-    assert found == {
+    result = fetched_row(row(digest=sha1(PAGE)), received(**headers), PayloadChoice((200,), 1000, "CC0-1.0"))
+    assert result == {
         "url": "http://a.pt/",
         "timestamp": "20010101000000",
         "digest": sha1(PAGE),
@@ -100,21 +108,21 @@ def test_a_row_has_what_is_known():
 
 @pytest.mark.parametrize("status", [404, None])
 def test_another_status_is_dropped(status):
-    found = finished(row(), received(status=status), WANTED)
-    assert (found.reason, found.detail) == ("status", str(status) if status else "n/a")
+    result = fetched_row(row(), received(status=status), WANTED)
+    assert (result.reason, result.detail) == ("status", str(status) if status else "n/a")
 
 
-def test_an_archived_redirect_says_where_to():
-    found = finished(row(), received(status=302, location="http://live.pt/"), WANTED)
-    assert found.detail == "302 to http://live.pt/"
+def test_an_archived_redirect_has_its_target_as_detail():
+    result = fetched_row(row(), received(status=302, location="http://live.pt/"), WANTED)
+    assert result.detail == "302 to http://live.pt/"
 
 
-def test_what_changed_its_digest_is_dropped():
-    found = finished(row(digest=sha1(b"as it was")), received(b"as it is"), WANTED)
-    assert isinstance(found, Lost)
-    assert found.reason == "digest"
-    assert sha1(b"as it was") in found.detail
-    assert sha1(b"as it is") in found.detail
+def test_a_payload_with_another_digest_is_dropped():
+    result = fetched_row(row(digest=sha1(b"as it was")), received(b"as it is"), WANTED)
+    assert isinstance(result, DroppedRow)
+    assert result.reason == "digest"
+    assert sha1(b"as it was") in result.detail
+    assert sha1(b"as it is") in result.detail
 
 
 @pytest.mark.parametrize(
@@ -129,13 +137,13 @@ def test_what_changed_its_digest_is_dropped():
 )
 def test_digests_that_fit_or_cannot_be_compared(digest, more):
     body = gzip.compress(PAGE, mtime=0)
-    found = finished(row(digest=digest), received(body, content_encoding="gzip", **more), WANTED)
-    assert (found["payload"], found["digest"]) == (PAGE, digest)
+    result = fetched_row(row(digest=digest), received(body, content_encoding="gzip", **more), WANTED)
+    assert (result["payload"], result["digest"]) == (PAGE, digest)
 
 
-def test_a_capture_that_stands_in_has_its_own_time_and_digest():
-    found = finished(row(digest=sha1(b"other")), received(timestamp="20020202020202"), WANTED)
-    assert (found["timestamp"], found["digest"]) == ("20020202020202", sha1(PAGE))
+def test_a_nearest_capture_keeps_its_own_time_and_digest():
+    result = fetched_row(row(digest=sha1(b"other")), received(timestamp="20020202020202"), WANTED)
+    assert (result["timestamp"], result["digest"]) == ("20020202020202", sha1(PAGE))
 
 
 def test_use_is_read_from_headers_and_page():
@@ -145,14 +153,14 @@ def test_use_is_read_from_headers_and_page():
     }
     page = b"""<META NAME=robots CONTENT="nofollow,noarchive"><meta name="author" content="noindex2">
     <a rel="nofollow license" href='http://b.pt/l'>x</a><a href="/other" rel="next">y</a>"""
-    robots, licence = said_of_use(headers, page)
+    robots, licence = usage_terms(headers, page)
     assert robots == "noindex, nofollow, noarchive"
     assert licence == "https://creativecommons.org/licenses/by/4.0/ http://b.pt/l"
-    assert said_of_use({}, b"<p>nothing</p>") == (None, None)
+    assert usage_terms({}, b"<p>nothing</p>") == (None, None)
 
 
 @pytest.mark.parametrize(
     "piece", [b"<meta ", b"<a " + b"a" * 990 + b">", b"<a " + b"name  " * 160 + b">", b"<link rel=" * 9]
 )
 def test_hostile_pages_take_no_time(piece):
-    said_of_use({"link": "<" * 10_000}, piece * (2_000_000 // len(piece)))
+    usage_terms({"link": "<" * 10_000}, piece * (2_000_000 // len(piece)))

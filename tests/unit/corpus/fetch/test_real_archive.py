@@ -16,7 +16,7 @@ from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.run import run_index
 from paratune.corpus.index.settings import CdxServer, TextSearchServer
 from paratune.corpus.settings import Corpus, Index
-from paratune.corpus.stage import parts
+from paratune.corpus.stage import stage_tables
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder"))
 WARCS = [
@@ -36,7 +36,7 @@ def run(tmp_path, work, index, **fetch):
 
 
 def rows(corpus):
-    return [row for path in parts(Path(corpus.work) / "2_fetch") for row in pq.read_table(path).to_pylist()]
+    return [row for path in stage_tables(Path(corpus.work) / "2_fetch") for row in pq.read_table(path).to_pylist()]
 
 
 def by_key(corpus):
@@ -44,7 +44,7 @@ def by_key(corpus):
 
 
 @pytest.mark.skipif(not has_pywb(), reason="needs pywb")
-def test_replay_gives_what_the_files_hold(tmp_path):
+def test_replay_gives_the_same_content_as_files(tmp_path):
     warcs = [str(SHARED / name) for name in WARCS]
     files, totals = run(tmp_path, "files", Index(warcs=warcs))
     assert totals["dropped"] == {}
@@ -56,9 +56,13 @@ def test_replay_gives_what_the_files_hold(tmp_path):
     both = here.keys() & there.keys()
     assert len(both) >= 20
     for key in both:
-        one, other = here[key], there[key]
-        assert (one["payload"], one["sha1"], one["status"]) == (other["payload"], other["sha1"], other["status"]), key
-        assert (one["content_type"], one["robots"], one["licence"]) == (
+        first, other = here[key], there[key]
+        assert (first["payload"], first["sha1"], first["status"]) == (
+            other["payload"],
+            other["sha1"],
+            other["status"],
+        ), key
+        assert (first["content_type"], first["robots"], first["licence"]) == (
             other["content_type"],
             other["robots"],
             other["licence"],
@@ -68,13 +72,13 @@ def test_replay_gives_what_the_files_hold(tmp_path):
 
 
 def test_whatever_a_file_holds_nothing_ends_the_command(tmp_path):
-    found = Counter()
+    result = Counter()
     for number, path in enumerate(sorted(path for path in SHARED.glob("webarchive/*/**/*arc*") if path.is_file())):
         _, totals = run(tmp_path, str(number), Index(warcs=[str(path)], mimes=["text/html", "text/plain"]))
-        found.update(totals["dropped"], kept=totals["kept"])
-    assert found["kept"] >= 35
+        result.update(totals["dropped"], kept=totals["kept"])
+    assert result["kept"] >= 35
     # A record that is cut short on purpose, as its name (trunc) says.
-    assert set(found) == {"kept", "digest"}
+    assert set(result) == {"kept", "digest"}
 
 
 def test_real_items_of_the_text_search_are_read(tmp_path):

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from paratune.corpus.index.cdx import MAX_LINE_BYTES, base32_digest, read_lines
-from paratune.corpus.rows import CaptureRow, Lost
+from paratune.corpus.rows import CaptureRow, DroppedRow
 
 DIGEST = "B2LTWWPUOYAH7UIPQ7ZUPQ4VMBSVC36A"
 ROW = CaptureRow(
@@ -54,13 +54,13 @@ def test_nine_fields_have_no_length():
     assert (row.offset, row.length, row.filename) == (333, None, "example.arc.gz")
 
 
-def test_what_is_not_known_is_none():
+def test_unknown_values_are_none():
     (row,) = read('pt,a)/ 20140103030321 {"url": "http://a.pt/", "status": "-", "length": "0", "offset": "0"}')
     assert row == CaptureRow("http://a.pt/", "20140103030321", None, None, None, 0, None, None, "a.cdx")
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         ("a b c", "line 1: 3 fields, where CDX has 7, 9, 10 or 11"),
         (LINE_11.replace("20140103030321", "2014"), "the timestamp is 2014, not 14 digits"),
@@ -73,12 +73,12 @@ def test_what_is_not_known_is_none():
         (b"\x00\xff" * 40, "fields"),
     ],
 )
-def test_a_bad_line_is_dropped_with_the_reason_and_the_next_is_read(line, said):
+def test_a_bad_line_is_dropped_with_the_reason_and_the_next_is_read(line, expected):
     line = line if isinstance(line, bytes) else line.encode()
     lost, row = read(line + b"\n" + LINE_11.encode())
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, DroppedRow)
     assert lost.reason == "unreadable line"
-    assert said in lost.detail
+    assert expected in lost.detail
     assert row == ROW
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from corpus_documents import HOLDS_ON
+from corpus_documents import STOP_AFTER_TWO_SHARDS
 from patience import PATIENCE_S, wait_for
 from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.index.run import run_index
 from paratune.corpus.settings import Corpus, Index, read_settings
-from paratune.corpus.stage import parts
+from paratune.corpus.stage import stage_tables
 from paratune.errors import ConfigError
 
 DISPLAY = Display(speaks=False)
@@ -28,17 +28,17 @@ def line(number, *, digest=None, mime="text/html", status="200"):
 
 
 def make_corpus(tmp_path, work="work", *, files=None, **options):
-    found = files or {"a.cdx": [line(n) for n in range(5)], "b.cdx": [line(n) for n in range(3, 8)]}
-    for name, lines in found.items():
+    result = files or {"a.cdx": [line(n) for n in range(5)], "b.cdx": [line(n) for n in range(3, 8)]}
+    for name, lines in result.items():
         path = tmp_path / name
         if not path.exists():
             path.write_text("".join(lines))
-    index = Index(files=[str(tmp_path / name) for name in found], **options)
+    index = Index(files=[str(tmp_path / name) for name in result], **options)
     return Corpus(work=str(tmp_path / work), rows_per_shard=3, index=index)
 
 
 def urls(corpus):
-    return [pq.read_table(path)["url"].to_pylist() for path in parts(Path(corpus.work) / "1_index")]
+    return [pq.read_table(path)["url"].to_pylist() for path in stage_tables(Path(corpus.work) / "1_index")]
 
 
 def content(folder):
@@ -49,7 +49,7 @@ def test_each_digest_is_kept_once_in_even_shards(tmp_path):
     corpus = make_corpus(tmp_path)
     totals = run_index(corpus, 1, DISPLAY)
     # 0 to 4 of one file and 3 to 7 of the other: 8 that differ, in shards of 3, and 2 twice.
-    assert urls(corpus) == [[f"http://a.pt/{n}" for n in each] for each in ((0, 1, 2), (3, 4, 5), (6, 7))]
+    assert urls(corpus) == [[f"http://a.pt/{n}" for n in item] for item in ((0, 1, 2), (3, 4, 5), (6, 7))]
     assert (totals["kept"], totals["dropped"]) == (8, {"duplicate": 2})
     assert totals["read"]["kept"] == 10
 
@@ -67,7 +67,7 @@ def test_captures_that_are_not_wanted_are_kept_with_the_reason(tmp_path):
     totals = run_index(corpus, 1, DISPLAY)
     assert totals["read"]["dropped"] == {"mime": 1, "revisit": 1, "status": 1, "unreadable line": 1}
     dropped = pq.read_table(tmp_path / "work/1_index/read/dropped-00000.parquet").to_pylist()
-    assert [(each["reason"], each["detail"]) for each in dropped][:2] == [("mime", "image/png"), ("status", "404")]
+    assert [(item["reason"], item["detail"]) for item in dropped][:2] == [("mime", "image/png"), ("status", "404")]
     assert urls(corpus) == [["http://a.pt/3", "http://a.pt/4"]]
 
 
@@ -80,7 +80,7 @@ def test_addresses_that_are_of_no_document_are_dropped(tmp_path):
     assert run_index(corpus, 1, DISPLAY)["read"]["dropped"] == {"scheme": 3}
     dropped = pq.read_table(tmp_path / "work/1_index/read/dropped-00000.parquet")
     assert dropped["detail"].to_pylist() == ["metadata", "dns", "urn"]
-    assert [url for each in urls(corpus) for url in each] == wanted
+    assert [url for item in urls(corpus) for url in item] == wanted
 
 
 def test_halves_of_surrogate_pairs_are_written_as_question_marks(tmp_path):
@@ -106,14 +106,14 @@ def test_workers_change_no_file(tmp_path):
     assert content(tmp_path / "1") == content(tmp_path / "2")
 
 
-def test_what_was_read_is_used_again_when_only_the_shards_change(tmp_path, caplog):
+def test_read_captures_are_reused_if_only_the_shards_change(tmp_path, caplog):
     corpus = make_corpus(tmp_path)
     run_index(corpus, 1, DISPLAY)
     read = tmp_path / "work/1_index/read/part-00000.parquet"
     before = read.stat().st_mtime_ns
     run_index(corpus.model_copy(update={"rows_per_shard": 5}), 1, DISPLAY)
     assert read.stat().st_mtime_ns == before
-    assert [len(each) for each in urls(corpus)] == [5, 3]
+    assert [len(url) for url in urls(corpus)] == [5, 3]
 
 
 def test_a_changed_file_is_read_again(tmp_path):
@@ -130,13 +130,18 @@ def test_a_missing_file_is_named(tmp_path):
         run_index(corpus, 1, DISPLAY)
 
 
-def test_the_settings_say_what_is_wrong_where(tmp_path):
+def test_invalid_settings_are_refused_with_their_values(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("work: w\nindex:\n  file: [a]\n  statuses: [ok]\nworkers: 0\n")
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as result:
         read_settings(path)
-    for said in ("3 problems", "line 3: index.file is not an option", "line 4: index.statuses", "line 5: workers is 0"):
-        assert said in str(found.value)
+    for message in (
+        "3 problems",
+        "line 3: index.file is not an option",
+        "line 4: index.statuses",
+        "line 5: workers is 0",
+    ):
+        assert message in str(result.value)
 
 
 def test_settings_with_nothing_to_read_are_refused(tmp_path):
@@ -167,24 +172,24 @@ def start(config, workers, code=ALONE):
 
 
 @pytest.mark.slow
-def test_a_killed_command_goes_on_to_the_same_files(tmp_path):
+def test_a_killed_command_resumes_to_the_same_files(tmp_path):
     names = [f"{n}.cdx" for n in range(6)]
     for n, name in enumerate(names):
-        (tmp_path / name).write_text("".join(line(n * 1000 + each) for each in range(6000)))
+        (tmp_path / name).write_text("".join(line(n * 1000 + item) for item in range(6000)))
     for work in ("whole", "killed"):
         config = {"work": str(tmp_path / work), "index": {"files": [str(tmp_path / name) for name in names]}}
         (tmp_path / f"{work}.yaml").write_text(json.dumps(config))
     out, _ = start(tmp_path / "whole.yaml", 1).communicate(timeout=PATIENCE_S)
     assert json.loads(out)["kept"] == 11_000
     read = tmp_path / "killed/1_index/read"
-    process = start(tmp_path / "killed.yaml", 2, HOLDS_ON + ALONE)
+    process = start(tmp_path / "killed.yaml", 2, STOP_AFTER_TWO_SHARDS + ALONE)
     wait_for(lambda: list(read.glob("counts-*")))
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=PATIENCE_S)  # ends when its workers have closed their ends of the pipes
     assert not (tmp_path / "killed/1_index/stage.json").exists()
     again = start(tmp_path / "killed.yaml", 2)
-    _, said = again.communicate(timeout=PATIENCE_S)
-    assert again.returncode == 0, said
+    _, message = again.communicate(timeout=PATIENCE_S)
+    assert again.returncode == 0, message
     assert content(tmp_path / "whole/1_index") == content(tmp_path / "killed/1_index")
 
 
@@ -197,7 +202,7 @@ def test_a_digest_is_the_same_however_it_is_written_and_the_order_is_that_of_the
     run_index(corpus, 1, DISPLAY)
     assert urls(corpus) == [["http://a.pt/9", "http://a.pt/5", "http://a.pt/0"]]
     dropped = pq.read_table(tmp_path / "work/1_index/dropped-00000.parquet").to_pylist()
-    assert [(each["url"], each["reason"]) for each in dropped] == [
+    assert [(item["url"], item["reason"]) for item in dropped] == [
         ("http://a.pt/1", "duplicate"),
         ("http://a.pt/9", "duplicate"),
     ]

@@ -5,7 +5,7 @@ import pytest
 from raised import raises_code
 
 from paratune.corpus.index import inputs
-from paratune.corpus.index.inputs import Source, find_files, open_index, sources_of
+from paratune.corpus.index.inputs import Source, find_files, index_sources, open_index
 
 GIB = 2**30
 
@@ -25,11 +25,11 @@ def make_zip(path, **files):
 def test_patterns_are_in_their_order_and_files_once(tmp_path):
     for name in ("b.cdx", "a.cdx"):
         (tmp_path / name).write_text("")
-    found = find_files([str(tmp_path / "b.cdx"), str(tmp_path / "*.cdx")], "index.files")
-    assert [path.name for path in found] == ["b.cdx", "a.cdx"]
+    result = find_files([str(tmp_path / "b.cdx"), str(tmp_path / "*.cdx")], "index.files")
+    assert [path.name for path in result] == ["b.cdx", "a.cdx"]
 
 
-def test_a_name_that_means_no_file_is_said(tmp_path):
+def test_a_pattern_without_files_is_an_error(tmp_path):
     with raises_code("data.not_found", "index.files", "none.cdx"):
         find_files([str(tmp_path / "none.cdx")], "index.files")
     with raises_code("data.not_found", key="index.files"):
@@ -42,16 +42,16 @@ def test_plain_gzipped_and_zipped_indexes_are_unpacked(tmp_path):
     path = make_zip(tmp_path / "a.zip", **{"x/a.cdxj": b"one\n", "b.cdx.gz": gzip.compress(b"two\n"), "readme": b""})
     assert read(Source(tmp_path / "a.cdx", "cdx")) == b"one\n"
     assert read(Source(tmp_path / "a.cdx.gz", "cdx")) == b"one\ntwo\n"
-    found, ignored = sources_of(path, GIB)
-    assert [each.name for each in found] == ["a.zip/x/a.cdxj", "a.zip/b.cdx.gz"]
-    assert [read(each) for each in found] == [b"one\n", b"two\n"]
+    result, ignored = index_sources(path, GIB)
+    assert [item.name for item in result] == ["a.zip/x/a.cdxj", "a.zip/b.cdx.gz"]
+    assert [read(value) for value in result] == [b"one\n", b"two\n"]
     assert ignored == ["readme"]
 
 
 @pytest.mark.parametrize("name", ["../a.cdx", "/a.cdx", "x\\..\\..\\a.cdx", "C:/a.cdx"])
 def test_names_that_lead_out_are_refused(tmp_path, name):
     with raises_code("corpus.archive_unsafe"):
-        sources_of(make_zip(tmp_path / "a.zip", **{name: b"x"}), GIB)
+        index_sources(make_zip(tmp_path / "a.zip", **{name: b"x"}), GIB)
 
 
 @pytest.mark.parametrize("name", ["", "."])
@@ -59,50 +59,50 @@ def test_a_name_that_is_none_is_refused(tmp_path, name):
     with zipfile.ZipFile(make_zip(tmp_path / "a.zip", **{"a.cdx": b""}), "a") as archive:
         archive.writestr(zipfile.ZipInfo(name), b"x")
     with raises_code("corpus.archive_unsafe"):
-        sources_of(tmp_path / "a.zip", GIB)
+        index_sources(tmp_path / "a.zip", GIB)
 
 
 def test_a_name_in_a_broken_charset_is_refused(tmp_path):
     path = make_zip(tmp_path / "a.zip", **{"é.cdx": b"one\n"})
-    (source,), _ = sources_of(path, GIB)
+    (source,), _ = index_sources(path, GIB)
     whole = path.read_bytes()
     path.write_bytes(whole.replace("é".encode(), b"\xff\xff"))
     with raises_code("corpus.archive_unreadable", "ZIP"):
-        sources_of(path, GIB)
+        index_sources(path, GIB)
     with raises_code("corpus.archive_unreadable"):
         read(source)
 
 
 def test_a_zip_within_a_zip_is_refused(tmp_path):
     with raises_code("corpus.archive_unsafe", "ZIP"):
-        sources_of(make_zip(tmp_path / "a.zip", **{"b.zip": b"x", "a.cdx": b""}), GIB)
+        index_sources(make_zip(tmp_path / "a.zip", **{"b.zip": b"x", "a.cdx": b""}), GIB)
 
 
 def test_a_zip_without_an_index_is_refused(tmp_path):
     with raises_code("corpus.archive_unreadable"):
-        sources_of(make_zip(tmp_path / "a.zip", readme=b"x"), GIB)
+        index_sources(make_zip(tmp_path / "a.zip", readme=b"x"), GIB)
 
 
 def test_a_file_that_is_no_zip_is_refused(tmp_path):
     (tmp_path / "a.zip").write_bytes(b"PK nothing")
     with raises_code("corpus.archive_unreadable", "ZIP"):
-        sources_of(tmp_path / "a.zip", GIB)
+        index_sources(tmp_path / "a.zip", GIB)
 
 
-def test_a_bomb_is_refused_by_what_it_says(tmp_path, monkeypatch):
+def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "FREE_BYTES", 1000)
     with raises_code("corpus.archive_unsafe", "200"):
-        sources_of(make_zip(tmp_path / "a.zip", **{"a.cdx": bytes(1_000_000)}), GIB)
+        index_sources(make_zip(tmp_path / "a.zip", **{"a.cdx": bytes(1_000_000)}), GIB)
 
 
-def test_a_bomb_is_refused_by_what_it_unpacks_to(tmp_path, monkeypatch):
+def test_a_zip_bomb_is_refused_by_its_actual_size(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "FREE_BYTES", 1000)
     (tmp_path / "a.cdx.gz").write_bytes(gzip.compress(bytes(10_000_000)))
     with raises_code("corpus.archive_unsafe", "200"):
         read(Source(tmp_path / "a.cdx.gz", "cdx"))
     # Within a ZIP that tells the truth about it.
     path = make_zip(tmp_path / "a.zip", **{"a.cdx.gz": gzip.compress(bytes(10_000_000))})
-    (source,), _ = sources_of(path, GIB)
+    (source,), _ = index_sources(path, GIB)
     with raises_code("corpus.archive_unsafe", "200"):
         read(source)
 
@@ -114,7 +114,7 @@ def test_the_limit_is_that_of_the_settings(tmp_path):
     assert len(read(Source(tmp_path / "a.cdx.gz", "cdx"), max_bytes=5000)) == 5000
 
 
-def test_a_torn_gzip_is_said(tmp_path):
+def test_a_truncated_gzip_is_an_error(tmp_path):
     (tmp_path / "a.cdx.gz").write_bytes(gzip.compress(b"line\n" * 1000)[:-10])
     with raises_code("corpus.archive_unreadable", name="a.cdx.gz"):
         read(Source(tmp_path / "a.cdx.gz", "cdx"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paratune.corpus.index.warcs import HEAD_BYTES, read_records
-from paratune.corpus.rows import CaptureRow, Lost
+from paratune.corpus.rows import CaptureRow, DroppedRow
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder")) / "webarchive"
 PAGE = b"<p>Uma p\xc3\xa1gina</p>" * 20
@@ -25,7 +25,7 @@ def record(url):
 
 def make_warc(path, *, compressed=True):
     records = [record(url) for url in ("http://a.pt/", "http://b.pt/")]
-    path.write_bytes(b"".join(gzip.compress(each) if compressed else each for each in records))
+    path.write_bytes(b"".join(gzip.compress(item) if compressed else item for item in records))
     return path
 
 
@@ -45,12 +45,12 @@ def test_captures_are_found_where_they_are(tmp_path, compressed):
 
 @pytest.mark.parametrize("compressed", [True, False])
 @pytest.mark.parametrize("num_bytes", [30, 60, 150, 180])
-def test_what_comes_before_a_tear_is_kept(tmp_path, compressed, num_bytes):
+def test_records_before_a_truncation_are_kept(tmp_path, compressed, num_bytes):
     path = make_warc(tmp_path / "a.warc", compressed=compressed)
     path.write_bytes(path.read_bytes()[:-num_bytes])
     first, lost = read_records(path)
     assert first.url == "http://a.pt/"
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, DroppedRow)
     assert lost.reason in ("torn record", "damaged WARC")
 
 
@@ -70,14 +70,14 @@ def test_headers_are_limited_record_by_record(tmp_path):
     assert list(read_records(tmp_path / "a.warc")) == []
 
 
-def test_a_file_of_something_else_is_said(tmp_path):
+def test_a_file_with_other_content_is_an_error(tmp_path):
     (tmp_path / "a.warc").write_bytes(b"<!doctype html>\n" * 50)
     (lost,) = read_records(tmp_path / "a.warc")
     assert lost.reason == "damaged WARC"
     assert "after 0 whole records" in lost.detail
 
 
-def test_an_empty_file_is_said(tmp_path):
+def test_an_empty_file_is_an_error(tmp_path):
     (tmp_path / "a.warc.gz").write_bytes(b"")
     (lost,) = read_records(tmp_path / "a.warc.gz")
     assert (lost.url, lost.reason) == ("a.warc.gz", "damaged WARC")
@@ -86,8 +86,8 @@ def test_an_empty_file_is_said(tmp_path):
 
 def test_nothing_that_a_stranger_wrote_reaches_the_terminal(tmp_path, capfd, caplog):
     (tmp_path / "a.warc").write_bytes(record("http://a.pt/\x1b[2J b"))
-    (found,) = read_records(tmp_path / "a.warc")
-    assert found.url == "http://a.pt/\x1b[2J%20b"
+    (result,) = read_records(tmp_path / "a.warc")
+    assert result.url == "http://a.pt/\x1b[2J%20b"
     assert capfd.readouterr() == ("", "")
     assert not caplog.records
 
@@ -99,14 +99,18 @@ def test_iana_is_found_as_pywb_indexed_it():
     from paratune.corpus.index.cdx import read_lines
 
     with (SHARED / "pywb/cdxj/iana.cdxj").open("rb") as file:
-        known = [each for each in read_lines(file, "x") if each.mime != "warc/revisit"]
-    found = [each for each in read_records(SHARED / "pywb/warcs/iana.warc.gz") if isinstance(each, CaptureRow)]
+        known = [read_line for read_line in read_lines(file, "x") if read_line.mime != "warc/revisit"]
+    result = [
+        read_record
+        for read_record in read_records(SHARED / "pywb/warcs/iana.warc.gz")
+        if isinstance(read_record, CaptureRow)
+    ]
 
     def key(row):
         return row.offset, row.length, row.url, row.timestamp, row.status, row.digest
 
-    assert len(found) > 40
-    assert sorted(map(key, found)) == sorted(map(key, known))
+    assert len(result) > 40
+    assert sorted(map(key, result)) == sorted(map(key, known))
 
 
 @pytest.mark.shared

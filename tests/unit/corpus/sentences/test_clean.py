@@ -4,7 +4,7 @@ import pytest
 from raised import check_logged, raises_code
 from sentence_documents import DISPLAY, make_corpus, name, sentence
 
-from paratune.corpus.sentences.clean import half_of, of_files
+from paratune.corpus.sentences.clean import corpus_half, file_sentences
 from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.sentences.settings import CleanPart, SentenceSettings
 from paratune.records import read_json
@@ -25,7 +25,7 @@ def test_each_half_of_the_corpus_teaches_a_model(tmp_path):
     shards = [[f"A palavra{letter} dorme na cama." for letter in "abcdefgh"]]
     run_sentences(make_corpus(tmp_path, shards), 1, DISPLAY)
     words = [
-        {f"palavra{letter}" for n, letter in enumerate("abcdefgh") if half_of(f"0-{n}") == half} for half in (0, 1)
+        {f"palavra{letter}" for n, letter in enumerate("abcdefgh") if corpus_half(f"0-{n}") == half} for half in (0, 1)
     ]
     assert all(words)
     for half in (0, 1):
@@ -39,7 +39,7 @@ def test_the_best_documents_are_those_whose_language_is_most_certain(tmp_path):
         clean = {"max_words": 72, "pick": pick}
         run_sentences(make_corpus(tmp_path, [texts[:50], texts[50:]], pick, clean=CleanPart(**clean)), 1, DISPLAY)
     for half in (0, 1):
-        numbers = [n for n in range(80) if half_of(f"{n // 50}-{n % 50}") == half]
+        numbers = [n for n in range(80) if corpus_half(f"{n // 50}-{n % 50}") == half]
         best = [n for n in numbers if n in CERTAIN]
         best += [n for n in numbers if n % 2 and n not in CERTAIN][: 6 - len(best)]
         for pick, expected in (("first", numbers[:6]), ("best", sorted(best))):
@@ -47,9 +47,9 @@ def test_the_best_documents_are_those_whose_language_is_most_certain(tmp_path):
             assert [n for n in numbers if f"x{name(n)}" in words] == expected, (half, pick)
 
 
-def test_a_sentence_that_stands_twice_is_learnt_once(tmp_path):
+def test_a_repeated_sentence_is_used_once_in_training(tmp_path):
     run_sentences(make_corpus(tmp_path, [[sentence(n % 40) for n in range(80)]]), 1, DISPLAY)
-    assert sum(each["num_sentences"] for each in learnt(tmp_path)) == 40
+    assert sum(item["num_sentences"] for item in learnt(tmp_path)) == 40
 
 
 def test_files_teach_one_model(tmp_path):
@@ -57,14 +57,14 @@ def test_files_teach_one_model(tmp_path):
     pq.write_table(pa.table({"text": [sentence(3), None], "other": [1, 2]}), tmp_path / "b.parquet")
     files = [str(tmp_path / "a.txt"), str(tmp_path / "*.parquet")]
     run_sentences(make_corpus(tmp_path, [[sentence(7)]], clean=CleanPart(files=files)), 1, DISPLAY)
-    assert [each["num_sentences"] for each in learnt(tmp_path)] == [3]
+    assert [item["num_sentences"] for item in learnt(tmp_path)] == [3]
 
 
 def test_no_more_is_read_of_files_than_wanted(tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(sentence(n) for n in range(50)))
     settings = SentenceSettings(clean=CleanPart(files=["unused"], max_words=20))
-    found = list(of_files([tmp_path / "a.txt"], settings))
-    assert [len(each) for each in found] == [7, 7, 7]
+    result = list(file_sentences([tmp_path / "a.txt"], settings))
+    assert [len(item) for item in result] == [7, 7, 7]
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ def probability(model, context, word):
     state, following = kenlm.State(), kenlm.State()
     begins = context[:1] == ["<s>"]
     (model.BeginSentenceWrite if begins else model.NullContextWrite)(state)
-    for each in context[begins:]:
-        model.BaseScore(state, each, following)
+    for item in context[begins:]:
+        model.BaseScore(state, item, following)
         state, following = following, kenlm.State()
     return 10 ** model.BaseScore(state, word, following)
 
@@ -80,13 +80,13 @@ class Direct:
     """The formulas over dictionaries, each as it is written: p(w | h) = (c - D) / sum c + gamma(h) p(w | shorter h)."""
 
     def __init__(self, sentences, vocabulary):
-        counts = Counter(word for each in sentences for word in each)
+        counts = Counter(word for sentence in sentences for word in sentence)
         known = set(sorted(counts, key=lambda word: (-counts[word], word))[:vocabulary])
         self.left_out = max(1, len(counts) - len(known))
         self.num_types = len(known) + 1 + self.left_out
         raw = [Counter() for _ in range(4)]
-        for each in sentences:
-            words = ["<s>", *(word if word in known else "<unk>" for word in each), "</s>"]
+        for item in sentences:
+            words = ["<s>", *(word if word in known else "<unk>" for word in item), "</s>"]
             for n in (1, 2, 3):
                 raw[n].update(tuple(words[at : at + n]) for at in range(len(words) - n + 1))
         self.counts = {3: raw[3]}
@@ -97,7 +97,7 @@ class Direct:
             self.counts[n] = {
                 gram: raw[n][gram] if gram[0] == "<s>" else len(before[gram]) for gram in raw[n] if gram != ("<s>",)
             }
-        self.discounts = {n: [0, *_discounts(np.array(list(found.values())))] for n, found in self.counts.items()}
+        self.discounts = {n: [0, *_discounts(np.array(list(result.values())))] for n, result in self.counts.items()}
 
     def __call__(self, context, word):
         n = len(context) + 1
@@ -108,7 +108,7 @@ class Direct:
             return lower
         total, discounts = sum(following.values()), self.discounts[n]
         count = following.get((*context, word), 0)
-        taken = sum(discounts[min(each, 3)] for each in following.values())
+        taken = sum(discounts[min(value, 3)] for value in following.values())
         return (count - discounts[min(count, 3)]) / total + taken / total * lower
 
 

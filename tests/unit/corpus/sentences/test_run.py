@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from raised import raises_code
 from sentence_documents import DISPLAY, make_corpus, sentence
 
-from paratune.corpus.sentences.clean import half_of
-from paratune.corpus.sentences.run import Brought, run_sentences
+from paratune.corpus.sentences.clean import corpus_half
+from paratune.corpus.sentences.run import SentenceHooks, run_sentences
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
 from paratune.corpus.sentences.settings import CleanPart, SentenceSettings
 
@@ -32,26 +32,26 @@ def kept(corpus):
 
 
 def dropped(corpus):
-    found = [pq.read_table(path).to_pylist() for path in sorted(folder_of(corpus).glob("dropped-*.parquet"))]
-    return [(each["id"], each["reason"], each["detail"]) for shard in found for each in shard]
+    result = [pq.read_table(path).to_pylist() for path in sorted(folder_of(corpus).glob("dropped-*.parquet"))]
+    return [(item["id"], item["reason"], item["detail"]) for shard in result for item in shard]
 
 
 def content(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_each_sentence_is_kept_once_where_it_stands_first(tmp_path):
+def test_the_first_occurrence_of_a_sentence_is_kept(tmp_path):
     corpus = make_corpus(tmp_path, SHARDS, scorer="none")
     totals = run_sentences(corpus, 1, DISPLAY)
-    found = kept(corpus)
-    assert [(row["document_id"], row["position"], row["text"]) for row in found[0]] == [
+    result = kept(corpus)
+    assert [(row["document_id"], row["position"], row["text"]) for row in result[0]] == [
         ("0-0", 0, sentence(1)),
         ("0-0", 2, sentence(2)),
         ("0-1", 0, sentence(3)),
     ]
-    assert [row["document_id"] for row in found[1]] == [f"1-{n}" for n in range(1, 11)]
-    assert found[2] == []
-    assert {row["perplexity"] for row in found[0]} == {None}
+    assert [row["document_id"] for row in result[1]] == [f"1-{n}" for n in range(1, 11)]
+    assert result[2] == []
+    assert {row["perplexity"] for row in result[0]} == {None}
     assert dropped(corpus) == [
         ("0-0", "few words", "Sem fim"),
         ("0-1", "duplicate", sentence(1)),
@@ -60,16 +60,16 @@ def test_each_sentence_is_kept_once_where_it_stands_first(tmp_path):
     assert (totals["kept"], totals["dropped"]) == (13, {"duplicate": 2, "few words": 1})
 
 
-def test_each_half_is_read_by_what_the_other_has_taught(tmp_path):
+def test_each_half_is_scored_by_the_model_of_the_other(tmp_path):
     corpus = make_corpus(tmp_path, SHARDS)
     run_sentences(corpus, 1, DISPLAY)
     for row in kept(corpus)[1]:
-        path = folder_of(corpus) / f"model/ngram-{1 - half_of(row['document_id'])}.arpa"
+        path = folder_of(corpus) / f"model/ngram-{1 - corpus_half(row['document_id'])}.arpa"
         expected = ngram_perplexity(load_ngram(str(path), str(path)), row["text"])
         assert row["perplexity"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_what_reads_badly_is_dropped_when_asked_for(tmp_path):
+def test_sentences_above_the_threshold_are_dropped(tmp_path):
     odd = "Xpto zzz qwerty foobar baz."
     shards = [[*(sentence(n) for n in range(40)), odd]]
     corpus = make_corpus(tmp_path, shards)
@@ -82,7 +82,7 @@ def test_what_reads_badly_is_dropped_when_asked_for(tmp_path):
     assert dropped(limited) == [("0-40", "perplexity", f"{worst['perplexity']:.1f} {odd}")]
 
 
-def test_a_changed_threshold_asks_for_the_last_step_alone(tmp_path):
+def test_a_changed_threshold_repeats_only_the_last_step(tmp_path):
     corpus = make_corpus(tmp_path, SHARDS)
     run_sentences(corpus, 1, DISPLAY)
     steps = [path for path in folder_of(corpus).rglob("*") if path.is_file() and path.parent != folder_of(corpus)]
@@ -95,30 +95,30 @@ def test_a_changed_threshold_asks_for_the_last_step_alone(tmp_path):
 
 def test_other_files_to_learn_from_make_other_perplexities(tmp_path):
     path = tmp_path / "a.txt"
-    found = []
+    result = []
     for text in (sentence(1), "Hoje chove muito em Lisboa."):
         path.write_text(text)
         corpus = make_corpus(tmp_path, SHARDS, clean=CleanPart(files=[str(path)]))
         run_sentences(corpus, 1, DISPLAY)
-        found.append(kept(corpus)[0][0]["perplexity"])
-    assert found[1] > 2 * found[0]
+        result.append(kept(corpus)[0][0]["perplexity"])
+    assert result[1] > 2 * result[0]
 
 
 def lengths(model, device):
     """Make a scorer of lengths; in this module so that other processes find it."""
     assert (model, device) == ("some/model", "cpu")
-    return lambda sentences: [float(len(each)) if len(each) < 26 else None for each in sentences]
+    return lambda sentences: [float(len(item)) if len(item) < 26 else None for item in sentences]
 
 
 def test_a_scorer_that_is_brought_scores(tmp_path):
     corpus = make_corpus(tmp_path, [[sentence(1), sentence(123)]], scorer="mlm", model="some/model", device="cpu")
-    run_sentences(corpus, 1, DISPLAY, Brought(load_masked_lm=lengths))
+    run_sentences(corpus, 1, DISPLAY, SentenceHooks(load_masked_lm=lengths))
     assert [row["perplexity"] for row in kept(corpus)[0]] == [24.0, None]
 
 
-def test_the_page_is_made_of_what_the_json_says(tmp_path):
+def test_the_page_is_made_from_the_json(tmp_path):
     corpus = make_corpus(tmp_path, SHARDS)
-    run_sentences(corpus, 1, DISPLAY, Brought(page=lambda found: f"<p>{found['num_sentences']}"))
+    run_sentences(corpus, 1, DISPLAY, SentenceHooks(page=lambda result: f"<p>{result['num_sentences']}"))
     assert (folder_of(corpus) / "perplexity.html").read_text() == "<p>13"
 
 
@@ -130,7 +130,7 @@ def test_workers_change_no_file(tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_it_goes_on_to_the_same_files(tmp_path):
+def test_repeated_kills_do_not_change_the_files(tmp_path):
     whole, killed = (make_corpus(tmp_path, SHARDS, name) for name in ("whole", "killed"))
     run_sentences(whole, 1, DISPLAY)
     (tmp_path / "killed.json").write_text(killed.model_dump_json())
@@ -142,7 +142,7 @@ def test_killed_again_and_again_it_goes_on_to_the_same_files(tmp_path):
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         assert len(codes) < 20
     assert len(codes) > 4
-    left = {name: found for name, found in content(tmp_path / "killed/5_sentences").items() if ".tmp" not in name}
+    left = {name: result for name, result in content(tmp_path / "killed/5_sentences").items() if ".tmp" not in name}
     assert left == content(tmp_path / "whole/5_sentences")
 
 
@@ -154,7 +154,7 @@ def test_without_documents_the_stage_before_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ({"min_words": 5, "max_words": 4}, "min_words 5 is above max_words 4"),
         ({"scorer": "mlm"}, "give both, or neither"),
@@ -164,6 +164,6 @@ def test_without_documents_the_stage_before_is_named(tmp_path):
         ({"device": "cpu"}, "device has no effect with scorer ngram"),
     ],
 )
-def test_settings_without_effect_are_refused(options, said):
-    with pytest.raises(ValidationError, match=said):
+def test_settings_without_effect_are_refused(options, expected):
+    with pytest.raises(ValidationError, match=expected):
         SentenceSettings(**options)

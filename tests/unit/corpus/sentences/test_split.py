@@ -1,7 +1,7 @@
 import pytest
 
 from paratune.corpus.sentences.settings import SentenceSettings
-from paratune.corpus.sentences.split import reason_against, sentences_of
+from paratune.corpus.sentences.split import rejection_reason, split_sentences
 
 WHOLE = [
     "O Sr. Silva e a Sra. Costa chegaram com o Dr. Sousa.",
@@ -29,30 +29,30 @@ WHOLE = [
 
 
 def test_a_hard_sample_in_portuguese():
-    assert list(sentences_of(" ".join(WHOLE))) == WHOLE
+    assert list(split_sentences(" ".join(WHOLE))) == WHOLE
 
 
 @pytest.mark.parametrize("sentence", WHOLE)
 def test_each_sentence_stays_whole_before_another(sentence):
-    assert list(sentences_of(f"{sentence} Depois choveu.")) == [sentence, "Depois choveu."]
+    assert list(split_sentences(f"{sentence} Depois choveu.")) == [sentence, "Depois choveu."]
 
 
 def test_no_sentence_goes_over_a_line_and_spaces_are_single():
-    assert list(sentences_of("Um título\n\n  O  gato\tdorme. O cão \u00a0 não.\r\n")) == [
+    assert list(split_sentences("Um título\n\n  O  gato\tdorme. O cão \u00a0 não.\r\n")) == [
         "Um título",
         "O gato dorme.",
         "O cão não.",
     ]
 
 
-def test_what_goes_on_with_a_small_letter_is_the_same_sentence():
-    assert list(sentences_of('Disse: "Como estás?" e sorriu.')) == ['Disse: "Como estás?" e sorriu.']
+def test_a_lower_case_continuation_is_the_same_sentence():
+    assert list(split_sentences('Disse: "Como estás?" e sorriu.')) == ['Disse: "Como estás?" e sorriu.']
 
 
 def test_odd_characters_end_nothing():
-    found = list(sentences_of("Um \U0001f600 gato. Um \x00 cão.\nUma \ufeff ave."))
-    assert len(found) == 3
-    assert list(sentences_of("")) == []
+    result = list(split_sentences("Um \U0001f600 gato. Um \x00 cão.\nUma \ufeff ave."))
+    assert len(result) == 3
+    assert list(split_sentences("")) == []
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_odd_characters_end_nothing():
         ("Élio dorme na cama.", None),
     ],
 )
-def test_what_looks_like_a_sentence(sentence, reason):
-    assert reason_against(sentence, SentenceSettings()) == reason
+def test_rejection_reasons_of_sentences(sentence, reason):
+    assert rejection_reason(sentence, SentenceSettings()) == reason
 
 
 def test_the_rule_follows_the_settings():
-    assert reason_against("o gato dorme", SentenceSettings(min_words=3, whole=False)) is None
-    assert reason_against("O gato dorme na cama.", SentenceSettings(max_words=4)) == "many words"
-    assert reason_against("O gato 12345678 dorme na cama.", SentenceSettings(min_letters=0.7)) == "few letters"
-    assert reason_against("A UE e os EUA.", SentenceSettings(max_capitals=0.9)) is None
+    assert rejection_reason("o gato dorme", SentenceSettings(min_words=3, whole=False)) is None
+    assert rejection_reason("O gato dorme na cama.", SentenceSettings(max_words=4)) == "many words"
+    assert rejection_reason("O gato 12345678 dorme na cama.", SentenceSettings(min_letters=0.7)) == "few letters"
+    assert rejection_reason("A UE e os EUA.", SentenceSettings(max_capitals=0.9)) is None

@@ -14,12 +14,12 @@ from corpus_documents import content, document, dropped, extracted, kept
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.rows import SENTENCE_SCHEMA, STORED_DOCUMENT_SCHEMA, Lost
+from paratune.corpus.rows import SENTENCE_SCHEMA, STORED_DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
-from paratune.corpus.stage import Stage, begin, finish, output_of
+from paratune.corpus.stage import Stage, begin, finish, stage_output
 from paratune.corpus.store import database, run
-from paratune.corpus.store.tables import host_of, split_of
+from paratune.corpus.store.tables import text_split, url_host
 from paratune.data.read import read_table
 from paratune.data.texts import iterate_texts
 
@@ -34,7 +34,7 @@ def corpus(work, **store):
 def sentences(work, *shards):
     """Write a finished stage of sentences, pairs of document and text; the first shard also drops one."""
     folder = work / "5_sentences"
-    stage = Stage("sentences", folder, SENTENCE_SCHEMA, list, {}, output_of(work / "3_extract"))
+    stage = Stage("sentences", folder, SENTENCE_SCHEMA, list, {}, stage_output(work / "3_extract"))
     begin(stage)
     for position, shard in enumerate(shards):
         rows = [
@@ -42,7 +42,10 @@ def sentences(work, *shards):
             for at, (name, text) in enumerate(shard)
         ]
         write_shard(
-            folder, position, SENTENCE_SCHEMA, [*rows, *([] if position else [Lost("u", "short", "2 words", "d0")])]
+            folder,
+            position,
+            SENTENCE_SCHEMA,
+            [*rows, *([] if position else [DroppedRow("u", "short", "2 words", "d0")])],
         )
     finish(stage, len(shards))
 
@@ -62,16 +65,16 @@ def made(work, *, workers=1, **store):
     ],
 )
 def test_hosts(url, host):
-    assert host_of(url) == host
+    assert url_host(url) == host
 
 
 def test_the_split_is_the_share_of_the_first_52_bits():
     # 0.8000... of 16**13 in hexadecimal is 0.5 exactly.
-    assert split_of("8" + "0" * 63, 0.5) == "train"
-    assert split_of("7" + "f" * 63, 0.5) == "validation"
-    assert split_of("0" * 64, 0.0) == "train"
+    assert text_split("8" + "0" * 63, 0.5) == "train"
+    assert text_split("7" + "f" * 63, 0.5) == "validation"
+    assert text_split("0" * 64, 0.0) == "train"
     hashes = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(4000)]
-    share = sum(split_of(each, 0.1) == "validation" for each in hashes) / 4000
+    share = sum(text_split(hashe, 0.1) == "validation" for hashe in hashes) / 4000
     assert share == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / 4000) ** 0.5)  # four standard deviations
 
 
@@ -112,7 +115,7 @@ def test_sentences_of_other_documents_are_refused(tmp_path):
     with raises_code("corpus.not_finished"):
         made(tmp_path)
     shutil.rmtree(tmp_path / "5_sentences")
-    with raises_code("config.conflict", "store.unit: sentences"):
+    with raises_code("config.conflict", "store.unit", "sentences"):
         made(tmp_path, unit="sentences")
 
 
@@ -127,7 +130,7 @@ def test_sentences_of_an_earlier_cleaning_are_refused(tmp_path):
         made(tmp_path)
 
 
-def test_what_duckdb_cannot_do_is_said(tmp_path, monkeypatch):
+def test_duckdb_errors_become_data_errors(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "FIRST_MEMORY", "1MiB")
     monkeypatch.setattr(database, "MEMORY", "1MiB")
     extracted(tmp_path, [f"{number} " + "palavra " * 5000 for number in range(200)])
@@ -145,7 +148,7 @@ def test_documents_that_take_more_memory_get_it(tmp_path, monkeypatch):
     assert not list((tmp_path / "6_store").glob(".*"))
 
 
-def test_processes_do_not_delete_what_others_have_put_aside(tmp_path):
+def test_processes_keep_the_temporary_folders_of_others(tmp_path):
     scratch = tmp_path / "scratch"
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
     alive, dead = (tmp_path / f"scratch.{platform.node()}-{pid}" for pid in (os.getppid(), ended.stdout.strip()))
@@ -156,15 +159,15 @@ def test_processes_do_not_delete_what_others_have_put_aside(tmp_path):
     assert list(tmp_path.iterdir()) == [alive]
 
 
-def test_what_does_not_fit_in_memory_goes_through_files(tmp_path):
+def test_data_larger_than_memory_uses_files(tmp_path):
     # 600,000 texts of 200 letters are 120 MB, ordered by something else than their order.
     with database.connection(tmp_path / "scratch", memory="64MiB") as db:
         db.execute("CREATE TABLE texts AS SELECT i, repeat('x', 200) AS text FROM range(600000) numbers(i)")
         (own,) = tmp_path.iterdir()
         assert own.name == f"scratch.{platform.node()}-{os.getpid()}"
         assert sum(path.stat().st_size for path in own.iterdir()) > 2**20
-        found = db.execute("SELECT count(*), sum(i), sum(length(text)) FROM (FROM texts ORDER BY hash(i))").fetchone()
-    assert found == (600_000, 600_000 * 599_999 // 2, 120_000_000)
+        result = db.execute("SELECT count(*), sum(i), sum(length(text)) FROM (FROM texts ORDER BY hash(i))").fetchone()
+    assert result == (600_000, 600_000 * 599_999 // 2, 120_000_000)
     assert not list(tmp_path.iterdir())
 
 
@@ -199,10 +202,10 @@ def test_each_split_has_a_file(tmp_path):
     assert sum(counts.values()) == 40
     assert min(counts.values()) > 5
     for split, count in counts.items():
-        found = pq.read_table(tmp_path / f"6_store/texts/{split}.parquet")
+        result = pq.read_table(tmp_path / f"6_store/texts/{split}.parquet")
         expected = [row for row in kept(tmp_path / "6_store/documents")[0] if row["split"] == split]
-        assert found.num_rows == count
-        assert found.to_pylist() == [{"id": row["id"], "text": row["text"]} for row in expected]
+        assert result.num_rows == count
+        assert result.to_pylist() == [{"id": row["id"], "text": row["text"]} for row in expected]
 
 
 def test_sentences_can_be_exported(tmp_path):
@@ -217,13 +220,13 @@ def test_any_number_of_workers_gives_the_same_files(tmp_path):
         work = tmp_path / str(workers)
         extracted(work, *([f"texto {shard} {number}" for number in range(30)] for shard in range(4)))
         made(work, workers=workers, validation=0.3, exports=["parquet", "jsonl", "text"])
-    one, three = (content(tmp_path / name / "6_store") for name in ("1", "3"))
+    first, three = (content(tmp_path / name / "6_store") for name in ("1", "3"))
     # The database is no table of bytes: DuckDB decides where its blocks go.
-    del one["corpus.duckdb"], three["corpus.duckdb"]
-    assert one == three
+    del first["corpus.duckdb"], three["corpus.duckdb"]
+    assert first == three
 
 
-def test_what_is_done_is_not_done_again_and_what_changed_is(tmp_path):
+def test_finished_work_is_not_repeated_and_changed_work_is(tmp_path):
     extracted(tmp_path, TEXTS)
     first = made(tmp_path, validation=0.0)
     mark = tmp_path / "6_store/texts/mark"

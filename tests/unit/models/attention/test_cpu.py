@@ -1,4 +1,4 @@
-"""Packed attention on the CPU against softmax(scale Q K^T) V written out row by row, and its dropout."""
+"""Packed attention on the CPU, compared with the definition row by row, and its dropout."""
 
 import random
 from itertools import islice
@@ -33,7 +33,7 @@ def inputs(num_tokens, *, dtype, num_heads=3, size=1.0, seed=0):
     ]
 
 
-def written_out(query, key, value, lengths, *, window=None, masks=None, keep_scale=1.0):
+def reference_attention(query, key, value, lengths, *, window=None, masks=None, keep_scale=1.0):
     """Eager attention of each row; `masks` has one (H, L, L) for each."""
     outs = []
     for row, (q, k, v) in enumerate(zip(*(x.split(list(lengths)) for x in (query, key, value)), strict=True)):
@@ -52,7 +52,7 @@ def both(lengths, *, dtype, size=1.0, **kwargs):
     """Return outputs and gradients of ours and of the reference, which is computed in float64."""
     ours = inputs(sum(lengths), dtype=dtype, size=size)
     exact = [x.detach().double().requires_grad_() for x in ours]
-    got, want = cpu.attend_tiles(*ours, lengths, scale=SCALE, **kwargs), written_out(*exact, lengths, **kwargs)
+    got, want = cpu.attend_tiles(*ours, lengths, scale=SCALE, **kwargs), reference_attention(*exact, lengths, **kwargs)
     weights = torch.randn(got.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     got_grads = torch.autograd.grad(got, ours, weights.to(dtype))
     return [got, *got_grads], [want, *torch.autograd.grad(want, exact, weights)]
@@ -80,7 +80,7 @@ def test_outputs_and_gradients_in_float32(lengths):
 
 @pytest.mark.parametrize("window", [None, 20])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_scores_far_beyond_what_exp_can_hold(dtype, window):
+def test_scores_beyond_the_range_of_exp(dtype, window):
     # Scores of thousands: exp(90) overflows in float32. The softmax is nearly one-hot, and its gradients are large.
     for got, want in zip(*both((50, 300, 1, 13), dtype=dtype, size=50.0, window=window), strict=True):
         assert got.isfinite().all()
@@ -95,14 +95,14 @@ def test_half_precision_is_computed_in_float32():
     exact = [x.detach().double().requires_grad_() for x in ours]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = cpu.attend_tiles(*ours, lengths, scale=SCALE)
-    want = written_out(*exact, lengths)
+    want = reference_attention(*exact, lengths)
     assert got.dtype == torch.bfloat16
     # One rounding, of the result: 8 bits of mantissa.
     torch.testing.assert_close(got.double(), want, rtol=2**-8, atol=1e-6)
     grads = torch.autograd.grad(got, ours, torch.ones_like(got))
-    for one, other in zip(grads, torch.autograd.grad(want, exact, torch.ones_like(want)), strict=True):
-        assert one.dtype == torch.bfloat16
-        torch.testing.assert_close(one.double(), other, rtol=2**-8, atol=1e-5)
+    for single, other in zip(grads, torch.autograd.grad(want, exact, torch.ones_like(want)), strict=True):
+        assert single.dtype == torch.bfloat16
+        torch.testing.assert_close(single.double(), other, rtol=2**-8, atol=1e-5)
 
 
 @pytest.fixture
@@ -114,20 +114,20 @@ def never_dense(monkeypatch):
 @pytest.fixture
 def drawn(monkeypatch, never_dense):
     """The masks that are drawn, in turn."""
-    found = []
+    actual = []
 
     class Kept(MaskSource):
         def draw(self, num_entries):
-            found.append(super().draw(num_entries))
-            return found[-1]
+            actual.append(super().draw(num_entries))
+            return actual[-1]
 
     monkeypatch.setattr(cpu, "MaskSource", Kept)
-    return found
+    return actual
 
 
 def by_row(lengths, num_heads, window, drawn):
     """Return the masks of all tiles as one (H, L, L) for each row."""
-    found = {}
+    actual = {}
     entries = iter(np.concatenate(drawn).tolist())  # one tile after another, however many are drawn at a time
     starts = np.cumsum([0, *lengths]).tolist()
     for block, its_tiles in cpu.plan(tuple(lengths), num_heads, window):
@@ -136,8 +136,8 @@ def by_row(lengths, num_heads, window, drawn):
             mask = torch.tensor(list(islice(entries, int(np.prod(tile.shape)))))
             whole[tile.g, tile.i, tile.j] = mask.view(tile.shape)
         for masks, span, length in zip(whole.unflatten(0, (-1, num_heads)), block.spans, block.lengths, strict=True):
-            found[starts.index(span.start)] = masks[:, :length, :length]
-    return [found[row] for row in range(len(lengths))]
+            actual[starts.index(span.start)] = masks[:, :length, :length]
+    return [actual[row] for row in range(len(lengths))]
 
 
 @pytest.mark.parametrize("window", [None, 65])
@@ -148,12 +148,12 @@ def test_dropout_with_fixed_masks(drawn, lengths, window):
     exact = [x.detach().requires_grad_() for x in ours]
     got = cpu.attend_tiles(*ours, lengths, scale=SCALE, dropout=0.1, window=window)
     masks = by_row(lengths, H, window, drawn)
-    want = written_out(*exact, lengths, window=window, masks=masks, keep_scale=65536 / (65536 - 6554))
+    want = reference_attention(*exact, lengths, window=window, masks=masks, keep_scale=65536 / (65536 - 6554))
     weights = torch.randn_like(want)
     torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
     grads = zip(torch.autograd.grad(got, ours, weights), torch.autograd.grad(want, exact, weights), strict=True)
-    for one, other in grads:
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    for single, other in grads:
+        torch.testing.assert_close(single, other, rtol=0, atol=1e-12)
 
 
 @pytest.mark.usefixtures("never_dense")
@@ -174,8 +174,8 @@ def test_small_batches_have_the_bits_of_tiles(lengths, dtype, dropout, size, mon
 
     together = result()
     monkeypatch.setattr(cpu, "small_batch", lambda *batch: None)
-    for one, other in zip(together, result(), strict=True):
-        assert torch.equal(one, other)
+    for single, other in zip(together, result(), strict=True):
+        assert torch.equal(single, other)
 
 
 def test_long_rows_windows_and_many_scores_are_not_small():
@@ -199,7 +199,7 @@ def test_gradcheck(dropout, window):
     assert torch.autograd.gradcheck(attend, inputs(8, dtype=torch.float64, num_heads=2))
 
 
-def test_seed_decides_and_every_call_row_and_head_differs(drawn):
+def test_masks_depend_on_the_seed_and_differ_between_calls_rows_and_heads(drawn):
     lengths, H = (300, 64, 64), 2
     xs = inputs(sum(lengths), dtype=torch.float32, num_heads=H)
 
@@ -215,10 +215,10 @@ def test_seed_decides_and_every_call_row_and_head_differs(drawn):
     rows = [by_row(lengths, H, None, drawn[at : at + size]) for at in (0, size)]
     masks = [head[:64, :64].flatten() for call in rows for row in call for head in row]
     assert len(masks) == 2 * 3 * H
-    for at, one in enumerate(masks):
+    for at, single in enumerate(masks):
         for other in masks[:at]:
             # Independent masks agree in half of 4096 entries, sigma 32; 66 pairs.
-            assert abs((one == other).sum().item() - 2048) < 6 * 32
+            assert abs((single == other).sum().item() - 2048) < 6 * 32
 
 
 def test_checkpointing_draws_the_same_masks_again():
@@ -227,39 +227,39 @@ def test_checkpointing_draws_the_same_masks_again():
     def attend(*ours):
         return cpu.attend_tiles(*ours, (20, 50), scale=SCALE, dropout=0.3)
 
-    found = []
+    actual = []
     for twice in (False, True):
         torch.manual_seed(2)
         out = checkpoint(attend, *xs, use_reentrant=False) if twice else attend(*xs)
-        found.append(torch.autograd.grad(out.square().sum(), xs))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        actual.append(torch.autograd.grad(out.square().sum(), xs))
+    for single, other in zip(*actual, strict=True):
+        torch.testing.assert_close(single, other, rtol=0, atol=0)
 
 
-def test_strided_inputs_as_a_fused_projection_gives_them():
+def test_strided_inputs_of_a_fused_projection():
     qkv = torch.randn(30, 3, 3, K, dtype=torch.float64, requires_grad=True)
     got = cpu.attend_tiles(*qkv.unbind(1), (10, 20), scale=SCALE)
-    want = written_out(*qkv.unbind(1), (10, 20))
+    want = reference_attention(*qkv.unbind(1), (10, 20))
     torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
     # A gradient that is expanded, as that of a sum.
-    one, other = (torch.autograd.grad(x.sum(), qkv)[0] for x in (got, want))
-    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    single, other = (torch.autograd.grad(x.sum(), qkv)[0] for x in (got, want))
+    torch.testing.assert_close(single, other, rtol=0, atol=1e-12)
 
 
-def test_rows_of_no_tokens_are_skipped():
+def test_empty_rows_are_skipped():
     xs = inputs(30, dtype=torch.float64)
     got = cpu.attend_tiles(*xs, (10, 0, 20, 0), scale=SCALE)
     torch.testing.assert_close(got, cpu.attend_tiles(*xs, (10, 20), scale=SCALE), rtol=0, atol=0)
 
 
-def test_lengths_must_add_up():
-    with pytest.raises(ValueError, match="add up to 29, but there are 30"):
+def test_lengths_must_sum_to_the_number_of_tokens():
+    with pytest.raises(ValueError, match="sum to 29, but there are 30"):
         cpu.attend_tiles(*inputs(30, dtype=torch.float64), (10, 19), scale=SCALE)
 
 
 @pytest.mark.parametrize("window", [None, 1, 65, 600])
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_tiles_cover_what_the_window_lets_meet_once(lengths, window):
+def test_tiles_cover_each_pair_of_a_window_once(lengths, window):
     H = 12
     for block, its_tiles in cpu.plan(tuple(lengths), H, window):
         count = torch.zeros(len(block.lengths) * H, block.padded, block.padded, dtype=torch.int32)
@@ -272,7 +272,7 @@ def test_tiles_cover_what_the_window_lets_meet_once(lengths, window):
         assert (count[:, meets] == 1).all()
 
 
-def test_what_is_outside_of_a_window_is_made_once():
+def test_the_mask_of_a_window_is_cached():
     lengths, window = tuple(range(200, 264, 2)), 65
     xs = inputs(sum(lengths), dtype=torch.float32)
     cpu._band.cache_clear()
@@ -286,7 +286,7 @@ def test_what_is_outside_of_a_window_is_made_once():
 
 
 @pytest.mark.parametrize("window", [1, 5, 65, 200])
-def test_what_is_outside_of_a_window_for_every_tile(window):
+def test_the_mask_of_a_window_for_every_tile(window):
     for _, its_tiles in cpu.plan((130, 300, 3000), 2, window):
         for tile in its_tiles:
             i, j = torch.arange(tile.i.start, tile.i.stop), torch.arange(tile.j.start, tile.j.stop)
@@ -295,7 +295,7 @@ def test_what_is_outside_of_a_window_for_every_tile(window):
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"dropout": 0.1}, {"window": 5}])
-def test_rows_of_their_own_only_where_no_tiles_are_needed(monkeypatch, kwargs):
+def test_attend_rows_is_used_only_without_dropout_and_window(monkeypatch, kwargs):
     monkeypatch.setattr(cpu, "attend_tiles", lambda *args, **kwargs: "tiles")
     monkeypatch.setattr(cpu, "attend_rows", lambda *args, **kwargs: "rows")
     assert cpu.attend(*inputs(3, dtype=torch.float32), (3,), scale=SCALE, **kwargs) == ("tiles" if kwargs else "rows")

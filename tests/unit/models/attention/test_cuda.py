@@ -1,4 +1,4 @@
-"""What can be said of the CUDA kernels without a GPU: how one is chosen, what it is given, and the way without."""
+"""CUDA kernels without a GPU: their choice, their arguments, and the way without them."""
 
 from types import SimpleNamespace
 
@@ -41,18 +41,18 @@ def both(monkeypatch):
     ],
 )
 @pytest.mark.usefixtures("both")
-def test_the_kernel_of_each_case(dtype, head_width, window, capability, kernel):
+def test_the_kernel_by_dtype_width_window_and_device(dtype, head_width, window, capability, kernel):
     assert cuda.choose_kernel(dtype, head_width, window, capability) == kernel
 
 
-def test_an_operator_that_is_missing_or_different_is_not_called(monkeypatch):
+def test_missing_or_different_operators_are_not_called(monkeypatch):
     monkeypatch.setattr(cuda, "has_signature", lambda kernel: kernel == "efficient")
     assert cuda.choose_kernel(BF16, 64, None, AMPERE) == "efficient"
     monkeypatch.setattr(cuda, "has_signature", lambda kernel: False)
     assert cuda.choose_kernel(BF16, 64, None, AMPERE) == "rows"
 
 
-def test_the_installed_torch_has_the_signatures_that_were_written_for():
+def test_the_installed_torch_has_the_expected_signatures():
     assert cuda.has_signature("flash")
     assert cuda.has_signature("efficient")
 
@@ -87,7 +87,7 @@ def packed(dtype, **kwargs):
 @pytest.mark.usefixtures("both")
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("dtype", [F32, BF16])
-def test_a_kernel_that_refuses_is_left_and_said_once(monkeypatch, caplog, dtype, window):
+def test_a_kernel_whose_first_call_fails_is_not_used_again_and_is_logged_once(monkeypatch, caplog, dtype, window):
     # CPU tensors: both operators do refuse them.
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: AMPERE)
     for _ in range(2):
@@ -97,12 +97,12 @@ def test_a_kernel_that_refuses_is_left_and_said_once(monkeypatch, caplog, dtype,
             got, want, rtol=2e-2 if dtype == BF16 else 1e-5, atol=1e-2 if dtype == BF16 else 1e-6
         )
     expected = {(F32, None): 1, (F32, 3): 0, (BF16, None): 2, (BF16, 3): 1}
-    assert len([line for line in caplog.messages if "kernel refused" in line]) == expected[dtype, window]
+    assert len([line for line in caplog.messages if "kernel failed" in line]) == expected[dtype, window]
 
 
 @pytest.mark.usefixtures("both")
 @pytest.mark.parametrize("kind", [torch.OutOfMemoryError, torch.AcceleratorError])
-def test_a_device_that_fails_is_not_taken_for_a_refusal(monkeypatch, kind):
+def test_errors_of_the_device_are_raised(monkeypatch, kind):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: AMPERE)
 
     def full(*args):
@@ -115,7 +115,7 @@ def test_a_device_that_fails_is_not_taken_for_a_refusal(monkeypatch, kind):
 
 
 @pytest.mark.usefixtures("both")
-def test_a_kernel_that_has_worked_may_not_refuse_later(monkeypatch):
+def test_later_errors_of_a_working_kernel_are_raised(monkeypatch):
     # One rank would go on with another kernel than the others.
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: AMPERE)
     calls = []
@@ -159,14 +159,14 @@ def tried(monkeypatch):
     def call(kernel, window=None, deterministic=True):
         forward, backward = kernels.SIGNATURES[kernel]
         shape = (46, 2, 8) if kernel == "flash" else (1, 46, 2, 8)
-        kept = tuple(torch.full((1,), float(number)) for number in range(1, 4))
+        has_backward = tuple(torch.full((1,), float(number)) for number in range(1, 4))
         returned = tuple(torch.full(shape, float(x), dtype=BF16) for x in (1, 2, 3, 4))
         calls = [
-            named(monkeypatch, forward, (torch.zeros(shape, dtype=BF16), *kept, None)),
+            named(monkeypatch, forward, (torch.zeros(shape, dtype=BF16), *has_backward, None)),
             named(monkeypatch, backward, returned[:3] if kernel == "flash" else returned),
         ]
         xs = [torch.randn(46, 2, 8, dtype=BF16, requires_grad=True) for _ in range(3)]
-        with cuda.switched(deterministic=deterministic):
+        with cuda.attention_settings(deterministic=deterministic):
             out = cuda._by_kernel(kernel, *xs, PackedRowEnds(CU_SEQLENS, CU_SEQLENS, 40, 40, 0.3, 0.1, window))
             gradients = torch.autograd.grad(out, xs, torch.ones(46, 2, 8, dtype=BF16)) if deterministic else ()
         return xs, out, gradients, [call for (call,) in calls[: 1 + deterministic]]
@@ -175,7 +175,7 @@ def tried(monkeypatch):
 
 
 @pytest.mark.parametrize(("kernel", "window"), [("flash", None), ("flash", 65), ("efficient", None)])
-def test_what_a_kernel_is_given_fits_its_schema(tried, kernel, window):
+def test_the_arguments_of_a_kernel_fit_its_schema(tried, kernel, window):
     _, out, gradients, calls = tried(kernel, window)
     assert out.shape == (46, 2, 8)
     assert [float(gradient.mean()) for gradient in gradients] == [1.0, 2.0, 3.0]
@@ -204,7 +204,7 @@ def test_what_a_kernel_is_given_fits_its_schema(tried, kernel, window):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("before", [(False, False), (True, True), (True, False)])
-def test_the_backward_pass_alone_is_deterministic(tried, kernel, before):
+def test_only_the_backward_pass_is_deterministic(tried, kernel, before):
     torch.use_deterministic_algorithms(before[0], warn_only=before[1])
     try:
         forward, backward = tried(kernel)[3]
@@ -218,7 +218,7 @@ def test_the_backward_pass_alone_is_deterministic(tried, kernel, before):
     assert torch.utils.deterministic.fill_uninitialized_memory
 
 
-def test_switches_are_put_back_when_a_kernel_fails():
+def test_switches_are_restored_when_a_kernel_fails():
     with pytest.raises(RuntimeError, match="out of sorts"), kernels.deterministic():
         raise RuntimeError("out of sorts")
     assert not torch.are_deterministic_algorithms_enabled()
@@ -226,7 +226,7 @@ def test_switches_are_put_back_when_a_kernel_fails():
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_atomics_are_allowed_where_the_run_says_so(tried, kernel):
+def test_atomics_are_allowed_where_the_run_allows_them(tried, kernel):
     """The operators' own backward pass is taken then, without Python."""
     _, out, _, (forward,) = tried(kernel, deterministic=False)
     assert out.grad_fn is None  # the operator was replaced by one without gradients

@@ -1,4 +1,4 @@
-"""Attention of a tiny batch, padded to one length, against softmax(scale Q K^T) V written out row by row."""
+"""Attention of a tiny batch, padded to one length, compared with the definition row by row."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def inputs(num_tokens, num_heads=3, dtype=torch.float64, size=1.0):
     ]
 
 
-def written_out(query, key, value, lengths, masks=None, keep_scale=1.0):
+def reference_attention(query, key, value, lengths, masks=None, keep_scale=1.0):
     """Eager attention of each row; `masks` is (rows with tokens, H, L, L)."""
     outs, number = [], 0
     for q, k, v in zip(*(x.split(list(lengths)) for x in (query, key, value)), strict=True):
@@ -45,20 +45,20 @@ def with_gradients(out, xs):
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_outputs_and_gradients_in_float64(lengths):
     xs = inputs(sum(lengths))
-    got, want = with_gradients(attended(xs, lengths), xs), with_gradients(written_out(*xs, lengths), xs)
+    got, want = with_gradients(attended(xs, lengths), xs), with_gradients(reference_attention(*xs, lengths), xs)
     for tensor, other in zip(got, want, strict=True):
         torch.testing.assert_close(tensor, other, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_dropout_with_the_masks_that_are_drawn(lengths):
+def test_dropout_applies_the_drawn_masks(lengths):
     xs, H, L = inputs(sum(lengths)), 3, -(-max(lengths) // 8) * 8
     torch.manual_seed(4)
     got = attended(xs, lengths, dropout=0.1)
     torch.manual_seed(4)
     source, rows = MaskSource(0.1), sum(length > 0 for length in lengths)
     masks = torch.from_numpy(source.draw(rows * H * L * L)).view(rows, H, L, L)
-    want = written_out(*xs, lengths, masks, source.keep_scale)
+    want = reference_attention(*xs, lengths, masks, source.keep_scale)
     for tensor, other in zip(with_gradients(got, xs), with_gradients(want, xs), strict=True):
         torch.testing.assert_close(tensor, other, rtol=0, atol=1e-12)
 
@@ -78,7 +78,7 @@ def test_one_query_of_each_row(dropout):
         torch.manual_seed(4)
         drawn = torch.from_numpy(MaskSource(dropout).draw(3 * H * L)).view(3, H, 1, L)
         masks, keep_scale = drawn.expand(-1, -1, L, -1), source.keep_scale
-    want = written_out(whole, key, value, lengths, masks, keep_scale)[starts]
+    want = reference_attention(whole, key, value, lengths, masks, keep_scale)[starts]
     for tensor, other in zip(with_gradients(got, xs), with_gradients(want, xs), strict=True):
         torch.testing.assert_close(tensor, other, rtol=0, atol=1e-12)
 
@@ -89,13 +89,15 @@ def test_half_precision_is_computed_in_float32():
     exact = [x.detach().double().requires_grad_() for x in xs]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = attended(xs, lengths)
-    for tensor, other in zip(with_gradients(got, xs), with_gradients(written_out(*exact, lengths), exact), strict=True):
+    for tensor, other in zip(
+        with_gradients(got, xs), with_gradients(reference_attention(*exact, lengths), exact), strict=True
+    ):
         assert tensor.dtype == torch.bfloat16
         # One rounding, of the result: 8 bits of mantissa.
         torch.testing.assert_close(tensor.double(), other, rtol=2**-8, atol=1e-5)
 
 
-def test_large_scores_and_a_row_that_is_not_finite_stay_in_their_row():
+def test_large_scores_and_infinite_rows_do_not_affect_other_rows():
     xs = inputs(12, dtype=torch.float32, size=50.0)
     assert attended(xs, (4, 8)).isfinite().all()
     with torch.no_grad():
@@ -106,13 +108,13 @@ def test_large_scores_and_a_row_that_is_not_finite_stay_in_their_row():
     assert all(tensor[4:].isfinite().all() for tensor in tensors[1:])
 
 
-def test_a_second_derivative_is_refused():
+def test_a_second_derivative_raises():
     xs = inputs(5)
     with pytest.raises(RuntimeError, match="out="):
         torch.autograd.grad(attended(xs, (2, 3)).square().sum(), xs, create_graph=True)
 
 
-def test_what_is_tiny():
+def test_the_limits_of_tiny_batches():
     find = dense_batches.find_places
     assert find((8,), 3, 4) is None  # a window
     assert find((0, 0), 3, None) is None
@@ -128,7 +130,7 @@ def test_what_is_tiny():
     assert find((56, *[8] * 7), 2, None) is None
 
 
-def test_places_bring_tokens_back():
+def test_places_restore_the_order_of_tokens():
     lengths, H = (3, 0, 9, 1), 2
     places = dense_batches.find_places(lengths, H, None)
     tokens = torch.arange(13 * H)

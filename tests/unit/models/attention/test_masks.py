@@ -1,4 +1,4 @@
-"""Masks that are made without a look at the device, beside those of transformers."""
+"""Masks without waiting for the device, compared with those of transformers."""
 
 from types import SimpleNamespace
 
@@ -33,7 +33,7 @@ def made(make, padding, window=None):
     return make(**size, **options, mask_function=function, attention_mask=padding)
 
 
-def written_out(padding, window=None):
+def reference_mask(padding, window=None):
     i = torch.arange(4)
     meets = (i[:, None] - i).abs() < 100 if window is None else (i[:, None] - i).abs() <= window
     return (meets & padding[:, None, None, :]).expand(2, 1, 4, 4)
@@ -56,57 +56,57 @@ def ours(name="sdpa"):
 
 
 def block(is_full):
-    return masks.without_waiting(torch.device("cpu"), is_full=is_full)
+    return masks.masks_without_sync(torch.device("cpu"), is_full=is_full)
 
 
 @pytest.mark.parametrize("window", [None, 1])
 @pytest.mark.usefixtures("on_a_gpu")
-def test_what_is_padded_is_masked(window):
+def test_padding_is_masked(window):
     with block(False):
-        torch.testing.assert_close(made(ours(), PADDED, window), written_out(PADDED, window))
+        torch.testing.assert_close(made(ours(), PADDED, window), reference_mask(PADDED, window))
 
 
 @pytest.mark.usefixtures("on_a_gpu")
-def test_no_mask_where_the_host_knows_that_nothing_is_padded():
+def test_no_mask_without_padding():
     with block(True):
         assert made(ours(), FULL) is None
         # A window is needed all the same.
-        found = made(ours(), FULL, 1)
-    torch.testing.assert_close(found.expand(2, 1, 4, 4), written_out(FULL, 1))
+        actual = made(ours(), FULL, 1)
+    torch.testing.assert_close(actual.expand(2, 1, 4, 4), reference_mask(FULL, 1))
 
 
 @pytest.mark.usefixtures("on_a_gpu")
-def test_a_batch_within_another_is_masked_by_what_is_known_of_it():
+def test_nested_forward_passes_have_their_own_masks():
     with block(False), block(True):
         assert made(ours(), FULL) is None
     with block(False):
-        torch.testing.assert_close(made(ours(), FULL), written_out(FULL))
+        torch.testing.assert_close(made(ours(), FULL), reference_mask(FULL))
 
 
 @pytest.mark.usefixtures("on_a_gpu")
-def test_a_causal_model_sees_neither_padding_nor_what_follows():
+def test_causal_models_mask_padding_and_later_tokens():
     size = {"batch_size": 2, "q_length": 4, "kv_length": 4, "device": torch.device("cpu")}
     options = {"mask_function": causal_mask_function, "allow_is_causal_skip": True, "local_size": None}
     before = torch.ones(4, 4, dtype=torch.bool).tril()
     with block(False):
-        found = ours()(**size, **options, attention_mask=PADDED)
-    torch.testing.assert_close(found, before & PADDED[:, None, None, :])
+        actual = ours()(**size, **options, attention_mask=PADDED)
+    torch.testing.assert_close(actual, before & PADDED[:, None, None, :])
     with block(True):  # None: PyTorch's attention is told that it is causal
         assert ours()(**size, **options, attention_mask=FULL) is None
 
 
 @pytest.mark.usefixtures("on_a_gpu")
-def test_eager_attention_gets_the_same_in_numbers():
+def test_eager_attention_gets_the_same_mask_as_numbers():
     least = torch.finfo(torch.float32).min
     with block(False):
-        found = made(ours("eager"), PADDED)
-    torch.testing.assert_close(found, torch.where(written_out(PADDED), 0.0, least))
+        actual = made(ours("eager"), PADDED)
+    torch.testing.assert_close(actual, torch.where(reference_mask(PADDED), 0.0, least))
     with block(True):
         assert made(ours("eager"), FULL) is None
 
 
 @pytest.mark.usefixtures("on_a_gpu")
-def test_transformers_has_its_own_functions_again_after_the_block():
+def test_transformers_functions_are_restored():
     own = {name: ours(name) for name in masks.NAMES}
     assert own == {"sdpa": sdpa_mask, "eager": eager_mask}
 
@@ -120,7 +120,7 @@ def test_transformers_has_its_own_functions_again_after_the_block():
     assert {name: ours(name) for name in masks.NAMES} == own
 
 
-def test_on_the_cpu_it_is_transformers_own():
+def test_on_the_cpu_masks_are_those_of_transformers():
     with block(True):
         assert ours() is sdpa_mask
     seen = []

@@ -1,4 +1,4 @@
-"""What attention is given under autocast on a GPU, by every architecture: traced on tensors without data."""
+"""The inputs of attention under autocast on a GPU, for every architecture, on tensors without data."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from torch import nn
 from paratune.batch.packing import pack
 from paratune.models.attention import cuda
 from paratune.models.attention.register import packed_attention
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 
 NOT_ON_A_GPU = ("deberta-v2", "deberta-v3")
 """Their batches are bucketed there."""
@@ -21,12 +21,12 @@ def test_attention_gets_one_dtype_on_one_device(monkeypatch, name, dtype):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     kind = "classification"
     model = model_of(CONFIGS[name](), kind)
-    find_entry(model)
+    enable_packed_batches(model)
     assert model.entry is not None
-    given, real = [], cuda._by_kernel
+    received, real = [], cuda._by_kernel
 
     def seen(kernel, query, key, value, rows):
-        given.append({(x.dtype, str(x.device)) for x in (query, key, value)})
+        received.append({(x.dtype, str(x.device)) for x in (query, key, value)})
         assert {str(rows.cu_seqlens_q.device), str(rows.cu_seqlens_k.device)} == {"cuda:0"}
         out = real(kernel, query, key, value, rows)
         assert (out.dtype, out.device, out.shape) == (value.dtype, value.device, query.shape)
@@ -38,7 +38,7 @@ def test_attention_gets_one_dtype_on_one_device(monkeypatch, name, dtype):
     with on_fake_cuda(dtype):
         outputs = moved(model)(moved(batch))
     assert outputs.device.type == "cuda"
-    assert given == [{(dtype or torch.float32, "cuda:0")}] * 2
+    assert received == [{(dtype or torch.float32, "cuda:0")}] * 2
 
 
 class Encoder(nn.Module):
@@ -46,7 +46,7 @@ class Encoder(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_queries_and_keys_come_to_the_dtype_of_values_on_the_cpu_too(dtype):
+def test_queries_and_keys_are_cast_to_the_dtype_of_values_on_the_cpu(dtype):
     query, key, value = (torch.randn(1, 2, 9, 8) for _ in range(3))
     ends = torch.tensor([0, 4, 9], dtype=torch.int32)
     out, _ = packed_attention(Encoder(), query, key, value.to(dtype), None, cu_seqlens=ends)
@@ -57,8 +57,8 @@ def test_queries_and_keys_come_to_the_dtype_of_values_on_the_cpu_too(dtype):
 
 
 @pytest.mark.parametrize(("which", "dtype"), [(0, torch.float32), (1, torch.float32), (2, torch.float32)])
-def test_unequal_dtypes_are_refused_before_a_kernel_is_called(monkeypatch, which, dtype):
-    monkeypatch.setattr(cuda, "_by_kernel", lambda *given: pytest.fail("the kernel was called"))
+def test_unequal_dtypes_raise_before_a_kernel_is_called(monkeypatch, which, dtype):
+    monkeypatch.setattr(cuda, "_by_kernel", lambda *received: pytest.fail("the kernel was called"))
     tensors = [torch.randn(9, 2, 8, dtype=torch.bfloat16) for _ in range(3)]
     tensors[which] = tensors[which].to(dtype)
     with pytest.raises(ValueError, match=r"torch\.float32 on cpu"):
@@ -66,8 +66,8 @@ def test_unequal_dtypes_are_refused_before_a_kernel_is_called(monkeypatch, which
 
 
 @pytest.mark.parametrize("ends", [torch.tensor([0, 4, 9]), torch.empty(3, dtype=torch.int32, device="meta")])
-def test_ends_of_rows_of_another_dtype_or_device_are_refused(monkeypatch, ends):
-    monkeypatch.setattr(cuda, "_by_kernel", lambda *given: pytest.fail("the kernel was called"))
+def test_row_ends_of_another_dtype_or_device_raise(monkeypatch, ends):
+    monkeypatch.setattr(cuda, "_by_kernel", lambda *received: pytest.fail("the kernel was called"))
     query = torch.randn(9, 2, 8, dtype=torch.bfloat16)
     with pytest.raises(ValueError, match=f"{ends.dtype} on {ends.device}"):
         cuda.attend(query, query, query, ends, 5, scale=1.0)

@@ -1,4 +1,4 @@
-"""Attention of packed rows as an operator of PyTorch: what it computes, and that a compiled block is one graph."""
+"""Attention of packed rows as an operator of PyTorch: its results, and one graph for a compiled block."""
 
 from dataclasses import replace
 from types import MethodType
@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from paratune.batch.packing import pack
 from paratune.models.attention import cpu, cuda, kernels, operator
 from paratune.models.attention.kernels import PackedRowEnds
-from paratune.models.packed import find_entry
+from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import find_blocks
 
 operator.define()
@@ -26,8 +26,8 @@ def tensors(dtype=torch.float64):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("window", [None, 4])
-def test_outputs_and_gradients_are_those_of_the_function_below(dropout, window):
-    found = []
+def test_outputs_and_gradients_equal_those_of_the_inner_function(dropout, window):
+    actual = []
     for attend in (
         lambda xs: cpu.attend(*xs, LENGTHS, scale=0.3, dropout=dropout, window=window),
         lambda xs: operator.packed_attention(*xs, ENDS, 40, 0.3, dropout, window),
@@ -37,13 +37,13 @@ def test_outputs_and_gradients_are_those_of_the_function_below(dropout, window):
         out = attend(xs)
         after = torch.rand(3)
         gradients = torch.autograd.grad(out, xs, torch.ones_like(out).cumsum(0))
-        found.append([out, after, *gradients, torch.rand(3)])
-    for expected, tensor in zip(*found, strict=True):
+        actual.append([out, after, *gradients, torch.rand(3)])
+    for expected, tensor in zip(*actual, strict=True):
         assert torch.equal(tensor, expected)
 
 
 @pytest.mark.filterwarnings("ignore")  # of what checks an operator
-def test_pytorch_finds_nothing_wrong_with_the_operators():
+def test_the_operators_pass_opcheck():
     op = torch.ops.paratune.packed_attention.default
     checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
     torch.library.opcheck(op, (*tensors(), ENDS, 40, 0.3, 0.0, None), test_utils=checks)
@@ -59,7 +59,9 @@ def test_shapes_on_a_gpu(monkeypatch, dtype):
         options = (ends, 40, 0.3, 0.1, None)
         outputs = torch.ops.paratune.packed_attention(q, k, v, *options)
         kernel = "flash" if dtype == torch.bfloat16 else "efficient"
-        expected = kernels.forward(kernel, q, k, v, PackedRowEnds(ends, ends, 40, 40, 0.3, 0.1, None), keeps=True)
+        expected = kernels.forward(
+            kernel, q, k, v, PackedRowEnds(ends, ends, 40, 40, 0.3, 0.1, None), has_backward=True
+        )
         gradients = torch.ops.paratune.packed_attention_backward(outputs[0], q, k, v, *outputs, *options)
     assert [(x.shape, x.dtype) for x in outputs] == [(x.shape, x.dtype) for x in expected]
     strides = (8, 464, 1) if kernel == "flash" else (16, 8, 1)
@@ -67,24 +69,26 @@ def test_shapes_on_a_gpu(monkeypatch, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_gpu_gets_its_kernels_forward_and_backward(monkeypatch, dtype):
+def test_a_gpu_uses_its_kernels_in_forward_and_backward(monkeypatch, dtype):
     monkeypatch.setattr(operator, "_kernel", lambda query, window: "flash" if dtype == torch.bfloat16 else "efficient")
-    monkeypatch.setattr(kernels, "forward", lambda kernel, q, *_, keeps: (q + 1, *(q.new_empty(n) for n in (1, 2, 3))))
-    given = []
+    monkeypatch.setattr(
+        kernels, "forward", lambda kernel, q, *_, has_backward: (q + 1, *(q.new_empty(n) for n in (1, 2, 3)))
+    )
+    received = []
 
     def backward(kernel, grad, inputs, outputs, rows):
-        given.append((kernel, [len(x) for x in outputs], rows.max_q, torch.are_deterministic_algorithms_enabled()))
+        received.append((kernel, [len(x) for x in outputs], rows.max_q, torch.are_deterministic_algorithms_enabled()))
         return tuple(torch.full_like(x, number) for number, x in enumerate(inputs))
 
     monkeypatch.setattr(kernels, "backward", backward)
     xs = tensors(dtype)
     for is_deterministic in (True, False):
-        with cuda.switched(deterministic=is_deterministic):
+        with cuda.attention_settings(deterministic=is_deterministic):
             out = operator.packed_attention(*xs, ENDS, 40, 0.3, 0.1, None)
             gradients = torch.autograd.grad(out, xs, torch.ones_like(out))
         assert [float(x.mean()) for x in gradients] == [0, 1, 2]
     kernel = "flash" if dtype == torch.bfloat16 else "efficient"
-    assert given == [(kernel, [58, 1, 2, 3], 40, True), (kernel, [58, 1, 2, 3], 40, False)]
+    assert received == [(kernel, [58, 1, 2, 3], 40, True), (kernel, [58, 1, 2, 3], 40, False)]
 
 
 FAST = ("bert", "distilbert", "eurobert")
@@ -98,8 +102,8 @@ def test_a_block_is_one_graph(name):
     """With `fullgraph` a second graph is an error; graphs are for the first number of tokens, and for any."""
     torch._dynamo.reset()
     model, kind = model_of(CONFIGS[name](), "classification"), "classification"
-    find_entry(model)
-    if model.row_readers:
+    enable_packed_batches(model)
+    if model.packed_readers:
         pytest.skip("it has attention of its own, which is not compiled")
     model.entry = replace(model.entry, shortens=False)
     batches = [pack(rows(lengths, kind, pad=model.hf.config.pad_token_id)) for lengths in ([5, 1, 40], [6, 30])]

@@ -1,4 +1,4 @@
-"""`paratune_packed` inside of transformers' models: packed rows give what padded rows give."""
+"""`paratune_packed` in transformers' models: packed and padded rows give equal results."""
 
 import pytest
 import torch
@@ -61,12 +61,12 @@ def test_packed_equals_padded(kind):
         torch.testing.assert_close(grad, want_grads[name], rtol=10 * tolerance, atol=10 * tolerance, msg=name)
 
 
-def test_training_drops_probabilities_and_evaluation_does_not():
+def test_dropout_is_active_only_in_training():
     register()
     model = model_of("bert", NAME, attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.0)
     with torch.no_grad():
-        one, other = (hidden(model.train()) for _ in range(2))
-        assert not torch.equal(one, other)
+        first, other = (hidden(model.train()) for _ in range(2))
+        assert not torch.equal(first, other)
         assert torch.equal(hidden(model.eval()), hidden(model))
 
 
@@ -95,7 +95,7 @@ def test_shape_and_no_probabilities():
     assert probabilities is None
 
 
-def test_the_scale_is_by_the_head_width_unless_said():
+def test_the_default_scale_depends_on_the_head_width():
     x = torch.randn(1, 2, 9, 8)
     args = (Encoder(), x, x, x, None)
     cu_seqlens = torch.tensor([0, 4, 9])
@@ -114,13 +114,13 @@ def test_the_scale_is_by_the_head_width_unless_said():
         (Encoder(), {"softcap": 30.0, "head_mask": torch.ones(2)}, "softcap, head_mask"),
     ],
 )
-def test_what_is_not_computed_is_refused(module, kwargs, match):
+def test_unsupported_arguments_raise(module, kwargs, match):
     with pytest.raises(NotImplementedError, match=match):
         call(module, **kwargs)
 
 
-def test_lengths_that_did_not_arrive_are_missed():
-    with pytest.raises(ValueError, match="cu_seqlens did not reach Encoder"):
+def test_missing_lengths_are_an_error():
+    with pytest.raises(ValueError, match="Encoder received no cu_seqlens"):
         call(cu_seqlens=None)
 
 

@@ -1,4 +1,4 @@
-"""Rows by PyTorch's own function: the same as in tiles, with as few calls as there are runs of equal lengths."""
+"""Rows by PyTorch's function: the results of tiles, with one call for consecutive rows of equal length."""
 
 import pytest
 import torch
@@ -15,11 +15,11 @@ def test_rows_equal_the_tiles(lengths, window):
     got = attend_rows(*qkv.unbind(1), lengths, scale=0.3, window=window)
     want = cpu.attend_tiles(*qkv.unbind(1), lengths, scale=0.3, window=window)
     torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
-    one, other = (torch.autograd.grad(x.square().sum(), qkv) for x in (got, want))
-    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    first, other = (torch.autograd.grad(x.square().sum(), qkv) for x in (got, want))
+    torch.testing.assert_close(first, other, rtol=0, atol=1e-12)
 
 
-def test_a_call_for_each_run_of_equal_lengths(monkeypatch):
+def test_one_call_for_consecutive_rows_of_equal_length(monkeypatch):
     shapes = []
 
     def attend(query, key, value, **kwargs):
@@ -32,6 +32,6 @@ def test_a_call_for_each_run_of_equal_lengths(monkeypatch):
     assert shapes == [(4, 2, 7, 8), (2, 2, 5, 8), (3, 2, 1, 8)]
 
 
-def test_rows_have_dropout():
+def test_attend_rows_applies_dropout():
     xs = [torch.ones(20, 2, 8) for _ in range(3)]
     assert not torch.equal(attend_rows(*xs, (5, 15), scale=1.0, dropout=0.5), torch.ones(20, 2, 8))

@@ -33,7 +33,7 @@ def test_gradients_are_summed_in_buckets_of_bounded_size(monkeypatch: pytest.Mon
     assert torch.equal(parameters[5].grad, 2 * torch.arange(20.0).view(4, 5).t())
 
 
-def test_a_large_gradient_that_is_not_contiguous_is_summed_all_the_same(monkeypatch: pytest.MonkeyPatch):
+def test_a_large_gradient_that_is_not_contiguous_is_summed_too(monkeypatch: pytest.MonkeyPatch):
     def whole_memory_only(tensor: Tensor, group: None) -> None:
         assert tensor.is_contiguous()  # as gloo and NCCL ask for
         tensor.add_(1)
@@ -46,7 +46,7 @@ def test_a_large_gradient_that_is_not_contiguous_is_summed_all_the_same(monkeypa
     assert torch.equal(parameter.grad, torch.ones(3, 2))
 
 
-def test_a_batch_is_cut_with_all_that_it_has_of_its_rows():
+def test_a_batch_is_divided_with_all_values_of_its_rows():
     collate = tiny_windows(5)
     batch = collate(np.arange(5), 5.0)
     parts = strategy._parts(batch, 2)

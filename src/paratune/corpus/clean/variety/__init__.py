@@ -1,1 +1,1 @@
-"""European or Brazilian Portuguese: a classifier that is trained on texts which the settings name."""
+"""The step `variety`: a classifier of European and Brazilian Portuguese, trained on configured texts."""

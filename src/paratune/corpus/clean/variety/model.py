@@ -1,4 +1,4 @@
-"""The classifier: a weight for each feature, and how sure it may be of its scores. Plain numbers in two files.
+"""The classifier of varieties: weights of features, and a calibration of the scores.
 
 model.safetensors   weights, (2 ** NUM_BITS,), float32
 model.json          bias, calibration, and the format of the features
@@ -16,12 +16,11 @@ from paratune.corpus.clean.variety.features import NUM_BITS, features
 from paratune.errors import CheckpointError
 from paratune.records import read_json, write_json
 
-FORMAT = 1
-"""Of the features and the files: raised when the same text gives others than before."""
+FORMAT = 1  # version of features and files; increased when the same text gives other features
 WEIGHTS_FILE, MODEL_FILE = "model.safetensors", "model.json"
 EUROPEAN, BRAZILIAN = "pt-PT", "pt-BR"
 NUM_DIGITS = 4
-"""Of a probability, behind the point."""
+"""Decimal places of a probability."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class VarietyCalibration:
     bias: float
 
     def probability(self, score: float, num_characters: int) -> float:
-        """Return how probable it is that a text of this score is European, from 0 to 1."""
+        """Return the probability that a text with this score is European, from 0 to 1."""
         odds = (self.slope + self.length_slope * math.log(max(1, num_characters))) * score + self.bias
         return 1 / (1 + math.exp(-max(-700.0, min(700.0, odds))))
 
@@ -48,9 +47,9 @@ class VarietyModel:
     calibration: VarietyCalibration
 
     def score(self, text: str) -> float:
-        """Return the score of a text; above 0 it is rather pt-PT."""
+        """Return the score of a text; scores above 0 are for pt-PT."""
         indices, values = features(text)
-        # Not a product of matrices: the order of that sum depends on the number of threads.
+        # Not a matrix product: the order of its sum depends on the number of threads.
         return float(np.sum(self.weights[indices].astype(np.float64) * values)) + self.bias
 
     def variety_of(self, text: str) -> tuple[str, float]:
@@ -60,7 +59,7 @@ class VarietyModel:
 
 
 def save(model: VarietyModel, folder: Path) -> None:
-    """Write a model into a folder that is there; the file that names the rest comes last."""
+    """Write a model to an existing folder, model.json last."""
     from safetensors.numpy import save_file
 
     with replace_file(folder / WEIGHTS_FILE) as temporary:
@@ -75,20 +74,20 @@ def load(folder: Path) -> VarietyModel:
     """Read a model.
 
     Raises:
-        CheckpointError: There is none, or it is of another format.
+        CheckpointError: There is no model, or it has another format.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     try:
-        found = read_json(folder / MODEL_FILE)
+        record = read_json(folder / MODEL_FILE)
         weights = load_file(folder / WEIGHTS_FILE)["weights"]
-        if (found["format"], weights.shape) == (FORMAT, (2**NUM_BITS,)):
-            return VarietyModel(weights, found["bias"], VarietyCalibration(**found["calibration"]))
+        if (record["format"], weights.shape) == (FORMAT, (2**NUM_BITS,)):
+            return VarietyModel(weights, record["bias"], VarietyCalibration(**record["calibration"]))
     except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{folder} holds no classifier of varieties ({error}); delete it", code="corpus.damaged", folder=folder
+            f"{folder} has no classifier of varieties ({error}); delete it", code="corpus.damaged", folder=folder
         ) from error
     raise CheckpointError(
-        f"{folder} holds a classifier of another format; delete it", code="run.other_version", folder=folder
+        f"{folder} has a classifier of another format; delete it", code="run.other_version", folder=folder
     )

@@ -1,6 +1,6 @@
-"""The step: documents with their variety of Portuguese, without those of the other.
+"""The step `variety`: identifies the variety of Portuguese documents and drops those in other varieties.
 
-WORK/4_clean/variety/   the classifier, with evaluation.json: what it was trained on, and how well it does
+WORK/4_clean/variety/   classifier, with evaluation.json: training texts and evaluation
 """
 
 import hashlib
@@ -12,13 +12,13 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.settings import Variety
-from paratune.corpus.clean.step import Document, Shard, lost, read_documents, run_documents
+from paratune.corpus.clean.step import Document, drop, run_documents
 from paratune.corpus.clean.variety.model import FORMAT, MODEL_FILE, WEIGHTS_FILE, load, save
-from paratune.corpus.clean.variety.texts import files_of, groups_by_source
+from paratune.corpus.clean.variety.texts import groups_by_source, source_files
 from paratune.corpus.clean.variety.train import train
-from paratune.corpus.rows import Lost
+from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import writing
+from paratune.corpus.shard import read_rows, writing
 from paratune.corpus.stage import read_record
 from paratune.errors import ConfigError
 from paratune.records import write_json
@@ -31,14 +31,14 @@ LANGUAGE = "pt"
 
 
 def run_variety(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
-    """Train the classifier if that is not done, and run the step.
+    """Train the classifier if necessary, and run the step.
 
     Returns:
-        The totals of the step, and `evaluation`, see `paratune.corpus.clean.variety.train`.
+        Totals; `evaluation`: see `paratune.corpus.clean.variety.train`.
 
     Raises:
-        ConfigError: Two sources have one name.
-        DataError: A file that is trained on is missing, cannot be read, or is of both varieties.
+        ConfigError: Two sources have the same name.
+        DataError: A training file is missing or unreadable, or has too little text.
         CheckpointError: The classifier cannot be written or read.
     """
     options = corpus.clean.variety
@@ -51,20 +51,19 @@ def run_variety(corpus: Corpus, before: Path, folder: Path, workers: int, displa
     return {**totals, "evaluation": evaluation}
 
 
-def keep_varieties(shard: Shard) -> Iterator[Document | Lost]:
-    """Yield the documents of a shard in one of the varieties, or not in Portuguese, and why others are not."""
-    options: Variety
-    options, folder = shard.options
+def keep_varieties(chosen: tuple[Variety, Path], path: Path) -> Iterator[Document | DroppedRow]:
+    """Yield the documents of a table that are in one of the varieties or not in Portuguese, and drop the others."""
+    options, folder = chosen
     model = _model(folder)
-    for document in read_documents(shard.path):
+    for document in read_rows(path):
         if document["language"] not in (LANGUAGE, None):
             yield document
             continue
         variety, score = model.variety_of(document["text"])
         if variety not in options.keep:
-            yield lost(document, "variety", f"{variety} {score}")
+            yield drop(document, "variety", f"{variety} {score}")
         elif score < options.min_score:
-            yield lost(document, "variety unsure", f"{variety} {score}")
+            yield drop(document, "variety unsure", f"{variety} {score}")
         else:
             yield {**document, "variety": variety, "variety_score": score}
 
@@ -75,20 +74,20 @@ def _model(folder: Path) -> Any:
 
 
 def _trained(options: Variety, folder: Path) -> dict[str, Any]:
-    """Return the evaluation of the classifier, which is trained if there is none of these texts."""
+    """Return the evaluation of the classifier; train it if there is none for these texts."""
     names = [source.name for source in options.sources]
     if len(set(names)) < len(names):
         raise ConfigError(
-            f"clean.variety.sources: {', '.join(names)}; each must have a name of its own",
+            f"clean.variety.sources: {', '.join(names)}; each source needs its own name",
             code="config.named_twice",
             key="clean.variety.sources",
         )
-    sources = [files_of(source) for source in options.sources]
+    sources = [source_files(source) for source in options.sources]
     seen = {"format": FORMAT, "sources": [source.identity() for source in sources]}
     path = folder / EVALUATION_FILE
-    if path.exists() and (found := read_record(path, "trained_on"))["trained_on"] == seen:
-        return dict(found["evaluation"])
-    log.info("variety: the classifier is trained, on %d sources", len(names))
+    if path.exists() and (record := read_record(path, "trained_on"))["trained_on"] == seen:
+        return dict(record["evaluation"])
+    log.info("variety: training the classifier on %d sources", len(names))
     model, evaluation = train(groups_by_source(sources))
     with writing(folder=folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The texts that the classifier is trained on, in groups of lines that follow each other."""
+"""Reads the training texts of the classifier, in groups of successive lines."""
 
 import hashlib
 from collections.abc import Iterator, Sequence, Set
@@ -15,18 +15,18 @@ from paratune.errors import DataError
 from paratune.records import file_sha256
 
 MIN_WORDS = 4
-"""Of a line: shorter ones tell nothing."""
+"""Minimum number of words of a line."""
 GROUP = 8
-"""Lines of a group; joined they are a document."""
+"""Lines of a group; a group is also used as a document."""
 MIN_GROUPS, MAX_GROUPS = 10, 200
-"""Of one variety of a source; of more those with the smallest hashes are taken."""
+"""Groups of each variety of a source; of more groups, those with the smallest hashes are used."""
 HELD_OUT = 10
-"""Of so many groups one is held out."""
+"""One of so many groups is held out."""
 
 
 @dataclass(frozen=True)
 class LineGroup:
-    """Lines that follow each other."""
+    """Successive lines of a text."""
 
     lines: tuple[str, ...]
     is_held_out: bool
@@ -37,8 +37,8 @@ class LineGroup:
 
 
 @dataclass(frozen=True)
-class Files:
-    """Where the texts of a source are."""
+class SourceFiles:
+    """The files of a source."""
 
     name: str
     brazilian: list[Path]
@@ -46,47 +46,45 @@ class Files:
     columns: list[str]
 
     def identity(self) -> dict[str, Any]:
-        """Return what tells whether the texts are still the same, as JSON has it."""
+        """Return a JSON value that changes when the texts change."""
         sides = {"brazilian": self.brazilian, "european": self.european}
         hashes = {side: [[path.as_posix(), file_sha256(path)] for path in paths] for side, paths in sides.items()}
         return {"name": self.name, "columns": self.columns, **hashes}
 
 
-def files_of(source: VarietySource) -> Files:
+def source_files(source: VarietySource) -> SourceFiles:
     """Find the files of a source.
 
     Raises:
-        DataError: A name or a pattern means none.
+        DataError: A path or pattern matches no file.
     """
     called = f"clean.variety.sources: {source.name}"
-    return Files(source.name, find_files(source.brazilian, called), find_files(source.european, called), source.columns)
+    return SourceFiles(
+        source.name, find_files(source.brazilian, called), find_files(source.european, called), source.columns
+    )
 
 
-def groups_by_source(sources: Sequence[Files]) -> dict[str, tuple[list[LineGroup], list[LineGroup]]]:
-    """Return the groups of each source, see `groups_of`; a line that several have is that of the first.
+def groups_by_source(sources: Sequence[SourceFiles]) -> dict[str, tuple[list[LineGroup], list[LineGroup]]]:
+    """Return the groups of each source, see `line_groups`.
 
-    So no line on which a classifier is tested stands in another source that it was trained on.
+    A line of several sources counts for the first only, so that no test line of a source is in a training source.
 
     Raises:
-        DataError: A file cannot be read or has none of the columns, or there is too little text.
+        DataError: A file is unreadable or has none of the columns, or there is too little text.
     """
-    found: dict[str, tuple[list[LineGroup], list[LineGroup]]] = {}
+    groups: dict[str, tuple[list[LineGroup], list[LineGroup]]] = {}
     seen: set[str] = set()
     for source in sources:
-        found[source.name] = groups_of(source, seen)
-        seen.update(line for side in found[source.name] for group in side for line in group.lines)
-    return found
+        groups[source.name] = line_groups(source, seen)
+        seen.update(line for side in groups[source.name] for group in side for line in group.lines)
+    return groups
 
 
-def groups_of(files: Files, seen: Set[str] = frozenset()) -> tuple[list[LineGroup], list[LineGroup]]:
-    """Return the groups of a source, the Brazilian and the European ones; lines that both have tell nothing.
-
-    Args:
-        files: Those of the source.
-        seen: Lines to leave out.
+def line_groups(files: SourceFiles, seen: Set[str] = frozenset()) -> tuple[list[LineGroup], list[LineGroup]]:
+    """Return the Brazilian and the European groups of a source, without lines in both or in `seen`.
 
     Raises:
-        DataError: A file cannot be read or has none of the columns, or there is too little text.
+        DataError: A file is unreadable or has none of the columns, or there is too little text.
     """
     sides = [
         list(dict.fromkeys(line for path in paths for line in _lines(path, files.columns)))
@@ -94,8 +92,8 @@ def groups_of(files: Files, seen: Set[str] = frozenset()) -> tuple[list[LineGrou
     ]
     left_out = seen | (set(sides[0]) & set(sides[1]))
     groups = [_groups([line for line in lines if line not in left_out]) for lines in sides]
-    for variety, found in zip(("brazilian", "european"), groups, strict=True):
-        if len(found) < MIN_GROUPS:
+    for variety, variety_groups in zip(("brazilian", "european"), groups, strict=True):
+        if len(variety_groups) < MIN_GROUPS:
             raise DataError(
                 f"clean.variety.sources: {files.name}, {variety} has fewer than {MIN_GROUPS * GROUP} lines "
                 f"of {MIN_WORDS} words that neither the other variety nor a source before has; name more files",
@@ -108,12 +106,12 @@ def groups_of(files: Files, seen: Set[str] = frozenset()) -> tuple[list[LineGrou
 
 
 def _groups(lines: Sequence[str]) -> list[LineGroup]:
-    """Cut lines into groups; which of them are taken and held out depends on their hashes alone."""
+    """Return groups of lines; only their hashes decide which are used and which are held out."""
     cut = [tuple(lines[start : start + GROUP]) for start in range(0, len(lines) - GROUP + 1, GROUP)]
     order = sorted(cut, key=lambda group: hashlib.sha256(" ".join(group).encode("utf-8", "replace")).digest())
     taken = order[:MAX_GROUPS]
     held_out, wanted = set(taken[::HELD_OUT]), set(taken)
-    return [LineGroup(each, each in held_out) for each in cut if each in wanted]
+    return [LineGroup(lines, lines in held_out) for lines in cut if lines in wanted]
 
 
 def _lines(path: Path, columns: Sequence[str]) -> Iterator[str]:
@@ -132,7 +130,7 @@ def _texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
             wanted = [name for name in columns if name in table.schema_arrow.names]
             if not wanted:
                 raise DataError(
-                    f"{path} has the columns {', '.join(table.schema_arrow.names)}; name one in columns",
+                    f"{path} has the columns {', '.join(table.schema_arrow.names)}; put one of them in columns",
                     code="data.columns_unfit",
                     path=path,
                 )

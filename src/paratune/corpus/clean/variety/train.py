@@ -1,6 +1,6 @@
-"""Trains the classifier, and says how well it does: on texts held out, and on sources that it has not seen.
+"""Trains the classifier of varieties and evaluates it on held-out texts and on unseen sources.
 
-Each source, each variety and each length (a line, a document of some lines) weighs the same, however much there is.
+Each source, variety and length (line, document) has the same weight, independent of its number of texts.
 """
 
 import warnings
@@ -16,20 +16,20 @@ from paratune.corpus.clean.variety.model import VarietyCalibration, VarietyModel
 from paratune.corpus.clean.variety.texts import LineGroup
 
 C = 10.0
-"""Inverse strength of the regularisation, as scikit-learn has it."""
+"""Inverse strength of the regularisation, as in scikit-learn."""
 MAX_STEPS = 50
-"""Of L-BFGS; more change the figures in the third digit."""
+"""Maximum iterations of L-BFGS; more change the scores in the third digit."""
 NUM_BINS = 10
 LENGTHS = ("line", "document")
 
 Array = npt.NDArray[np.float64]
 Texts = Mapping[str, tuple[Sequence[LineGroup], Sequence[LineGroup]]]
-"""Of each source the groups in Brazilian, and those in European Portuguese."""
+"""Brazilian and European groups of each source."""
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Texts of one source, one variety and one length."""
+    """Texts of one source, variety and length."""
 
     source: str
     is_european: bool
@@ -44,7 +44,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Scored:
-    """Scores of the texts of a block, by a model that has not seen them."""
+    """Scores of the texts of a block, by a model that was not trained on them."""
 
     block: _Block
     scores: Array
@@ -52,20 +52,21 @@ class _Scored:
 
 
 def train(texts: Texts) -> tuple[VarietyModel, dict[str, Any]]:
-    """Return a classifier that has seen all texts, and what was found of ones that had not.
+    """Train a classifier on all texts, and evaluate classifiers that were trained on a part of them.
 
     Returns:
-        The model; and `held_out`, by source and length, of a model that was trained on nine tenths of all sources;
-        `unseen`, of models that were trained on the other sources, or None if there is one only; `calibration`, the
-        probabilities of the latter (or of the former) in ten steps, with the share that was European.
+        The classifier, and its evaluation: `held_out`, scores by source and length of a model that was trained on nine
+        tenths of each source; `unseen`, scores on each source of a model that was trained on the other sources, None
+        for a single source; `calibration`, predicted probabilities of the latter (or the former) in ten bins, with the
+        share of European texts.
     """
     from threadpoolctl import threadpool_limits
 
-    # With one thread sums are taken in the same order, whatever the number of threads of this machine.
+    # With one thread the order of sums does not depend on the machine.
     with threadpool_limits(limits=1):
         blocks = _blocks(texts)
         held_out = _scored(blocks, fit_without=lambda block: block.is_held_out, test=lambda block: block.is_held_out)
-        unseen = [each for source in texts for each in _unseen(blocks, source)] if len(texts) > 1 else []
+        unseen = [scores for source in texts for scores in _unseen(blocks, source)] if len(texts) > 1 else []
         calibration = _calibrate(unseen or held_out)
         weights, bias = _fit(blocks, [np.ones(len(block.is_held_out), np.bool_) for block in blocks])
     evaluation = {
@@ -77,7 +78,7 @@ def train(texts: Texts) -> tuple[VarietyModel, dict[str, Any]]:
 
 
 def _blocks(texts: Texts) -> list[_Block]:
-    found = []
+    blocks = []
     for source, varieties in texts.items():
         for is_european, groups in enumerate(varieties):
             lines = [(line, group.is_held_out) for group in groups for line in group.lines]
@@ -86,8 +87,8 @@ def _blocks(texts: Texts) -> list[_Block]:
                 sizes = np.array([len(text) for text, _ in rows], np.float64)
                 is_held_out = np.array([held_out for _, held_out in rows], np.bool_)
                 matrix = _matrix([text for text, _ in rows])
-                found.append(_Block(source, bool(is_european), length, matrix, sizes, is_held_out))
-    return found
+                blocks.append(_Block(source, bool(is_european), length, matrix, sizes, is_held_out))
+    return blocks
 
 
 def _matrix(texts: Sequence[str]) -> Any:
@@ -100,12 +101,12 @@ def _matrix(texts: Sequence[str]) -> Any:
 
 
 def _unseen(blocks: Sequence[_Block], source: str) -> list[_Scored]:
-    """Return scores of one source, by a model of the others."""
+    """Return the scores of one source, by a model that was trained on the others."""
 
-    def is_it(block: _Block) -> npt.NDArray[np.bool_]:
+    def is_source(block: _Block) -> npt.NDArray[np.bool_]:
         return np.full(len(block.is_held_out), block.source == source)
 
-    return _scored(blocks, fit_without=is_it, test=is_it)
+    return _scored(blocks, fit_without=is_source, test=is_source)
 
 
 Choice = Callable[[_Block], npt.NDArray[np.bool_]]
@@ -113,13 +114,13 @@ Choice = Callable[[_Block], npt.NDArray[np.bool_]]
 
 def _scored(blocks: Sequence[_Block], *, fit_without: Choice, test: Choice) -> list[_Scored]:
     weights, bias = _fit(blocks, [~fit_without(block) for block in blocks])
-    found = []
+    scored = []
     for block in blocks:
         chosen = test(block)
         if chosen.any():
             scores = np.asarray(block.matrix[chosen] @ weights, np.float64) + bias
-            found.append(_Scored(block, scores, block.num_characters[chosen]))
-    return found
+            scored.append(_Scored(block, scores, block.num_characters[chosen]))
+    return scored
 
 
 def _fit(blocks: Sequence[_Block], chosen: Sequence[npt.NDArray[np.bool_]]) -> tuple[Array, float]:
@@ -131,13 +132,13 @@ def _fit(blocks: Sequence[_Block], chosen: Sequence[npt.NDArray[np.bool_]]) -> t
     used = [(block, rows) for block, rows in zip(blocks, chosen, strict=True) if rows.any()]
     sizes = [int(rows.sum()) for _, rows in used]
     labels = np.concatenate([np.full(n, block.is_european) for n, (block, _) in zip(sizes, used, strict=True)])
-    each = sum(sizes) / len(sizes)
-    row_weights = np.concatenate([np.full(n, each / n) for n in sizes])
+    mean_size = sum(sizes) / len(sizes)
+    row_weights = np.concatenate([np.full(n, mean_size / n) for n in sizes])
     matrix = vstack([block.matrix[rows] for block, rows in used]).tocsr()
-    columns = np.unique(matrix.indices)  # of few texts most features are never there
+    columns = np.unique(matrix.indices)  # few texts lack most features
     model = LogisticRegression(C=C, max_iter=MAX_STEPS)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it may stop before it is at the very best
+        warnings.simplefilter("ignore", ConvergenceWarning)  # may stop early
         model.fit(matrix[:, columns], labels, sample_weight=row_weights)
     weights = np.zeros(2**NUM_BITS)
     weights[columns] = model.coef_[0]
@@ -145,60 +146,65 @@ def _fit(blocks: Sequence[_Block], chosen: Sequence[npt.NDArray[np.bool_]]) -> t
 
 
 def _calibrate(scored: Sequence[_Scored]) -> VarietyCalibration:
-    """Return what makes probabilities of scores (Platt, 1999), with a slope that grows with the length of a text."""
+    """Fit probabilities to scores (Platt, 1999), with a slope that grows with the length of a text."""
     from sklearn.linear_model import LogisticRegression
 
-    scores = np.concatenate([each.scores for each in scored])
-    lengths = np.log(np.concatenate([each.num_characters for each in scored]))
-    labels = np.concatenate([np.full(len(each.scores), each.block.is_european) for each in scored])
-    row_weights = np.concatenate([np.full(len(each.scores), 1000 / len(each.scores)) for each in scored])
+    scores = np.concatenate([block.scores for block in scored])
+    lengths = np.log(np.concatenate([block.num_characters for block in scored]))
+    labels, row_weights = _labels_and_weights(scored, block_weight=1000)
     model = LogisticRegression(C=1e3, max_iter=MAX_STEPS)
     model.fit(np.stack([scores, scores * lengths], axis=1), labels, sample_weight=row_weights)
     return VarietyCalibration(float(model.coef_[0][0]), float(model.coef_[0][1]), float(model.intercept_[0]))
 
 
-def _probabilities(each: _Scored, calibration: VarietyCalibration) -> Array:
-    pairs = zip(each.scores, each.num_characters, strict=True)
+def _labels_and_weights(scored: Sequence[_Scored], *, block_weight: float) -> tuple[Any, Array]:
+    """Return for each text whether it is European, and its weight; the weights of a block sum to `block_weight`."""
+    sizes = [len(block.scores) for block in scored]
+    labels = np.repeat([block.block.is_european for block in scored], sizes)
+    return labels, np.repeat(block_weight / np.array(sizes), sizes)
+
+
+def _probabilities(scores: _Scored, calibration: VarietyCalibration) -> Array:
+    pairs = zip(scores.scores, scores.num_characters, strict=True)
     return np.array([calibration.probability(float(score), int(size)) for score, size in pairs])
 
 
 def _figures(scored: Sequence[_Scored], calibration: VarietyCalibration) -> dict[str, dict[str, Any]]:
-    """Return by source and length: texts, share of each variety that was told, their mean, area under the curve."""
+    """Return by source and length: numbers of texts, recall of each variety, their mean, area under the ROC curve."""
     from sklearn.metrics import roc_auc_score
 
-    found: dict[str, dict[str, Any]] = {}
-    for source in dict.fromkeys(each.block.source for each in scored):
+    figures: dict[str, dict[str, Any]] = {}
+    for source in dict.fromkeys(scores.block.source for scores in scored):
         for length in LENGTHS:
-            chosen = [each for each in scored if (each.block.source, each.block.length) == (source, length)]
-            by_variety = {each.block.is_european: _probabilities(each, calibration) for each in chosen}
+            chosen = [scores for scores in scored if (scores.block.source, scores.block.length) == (source, length)]
+            by_variety = {scores.block.is_european: _probabilities(scores, calibration) for scores in chosen}
             if len(by_variety) < 2:
                 continue
             brazilian, european = by_variety[False], by_variety[True]
-            told = float((european >= 0.5).mean()), float((brazilian < 0.5).mean())
+            recalls = float((european >= 0.5).mean()), float((brazilian < 0.5).mean())
             labels = [0] * len(brazilian) + [1] * len(european)
-            found.setdefault(source, {})[length] = {
+            figures.setdefault(source, {})[length] = {
                 "num_european": len(european),
                 "num_brazilian": len(brazilian),
-                "european": round(told[0], 4),
-                "brazilian": round(told[1], 4),
-                "balanced_accuracy": round(sum(told) / 2, 4),
+                "european": round(recalls[0], 4),
+                "brazilian": round(recalls[1], 4),
+                "balanced_accuracy": round(sum(recalls) / 2, 4),
                 "auc": round(float(roc_auc_score(labels, np.concatenate([brazilian, european]))), 4),
             }
-    return found
+    return figures
 
 
 def _bins(scored: Sequence[_Scored], calibration: VarietyCalibration) -> list[dict[str, Any]]:
-    """Return what was said and what was true, in steps of the probability that was said; blocks weigh the same."""
-    said = np.concatenate([_probabilities(each, calibration) for each in scored])
-    labels = np.concatenate([np.full(len(each.scores), each.block.is_european) for each in scored])
-    weights = np.concatenate([np.full(len(each.scores), 1 / len(each.scores)) for each in scored])
-    steps = np.minimum((said * NUM_BINS).astype(int), NUM_BINS - 1)
-    found = []
+    """Return mean predicted probability and true share in bins of the probability; blocks have equal weights."""
+    probabilities = np.concatenate([_probabilities(scores, calibration) for scores in scored])
+    labels, weights = _labels_and_weights(scored, block_weight=1)
+    steps = np.minimum((probabilities * NUM_BINS).astype(int), NUM_BINS - 1)
+    bins = []
     for step in range(NUM_BINS):
         chosen = steps == step
         mean = [
             round(float(np.average(x[chosen], weights=weights[chosen])), 4) if chosen.any() else None
-            for x in (said, labels)
+            for x in (probabilities, labels)
         ]
-        found.append({"from": step / NUM_BINS, "num": int(chosen.sum()), "said": mean[0], "european": mean[1]})
-    return found
+        bins.append({"from": step / NUM_BINS, "num": int(chosen.sum()), "said": mean[0], "european": mean[1]})
+    return bins

@@ -1,0 +1,251 @@
+"""How near plans come to published times and memory of BERT-family training (benchmarks/published.yaml).
+
+    OMP_NUM_THREADS=1 python benchmarks/plan_published.py            # no network, no GPU, no data, no weights
+
+Each cell is planned from its configuration alone: the published shape of the model, rows of one length, eager
+attention, padded batches. Cells with `use: fit` may be used to choose assumed constants, cells with `use: score` not.
+"""
+
+import argparse
+import json
+import logging
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from machine import machine_lines
+
+from paratune.commands.plan import PlanArguments, make_job, outside_traits
+from paratune.config.load import LoadedConfig, load_config
+from paratune.planning.constants import Constants
+from paratune.planning.enumerate import JobOption, PlanRequest, list_options
+from paratune.planning.machine import Machine, find_machine
+from paratune.planning.predict import JobPredictor
+from paratune.planning.profiles import Profiles
+from paratune.planning.refit import MeasuredStep, refit
+from paratune.planning.time import StepCase, step_time
+
+FILE = Path(__file__).with_name("published.yaml")
+CONFIGS = Path(__file__).parent.parent / "configs"
+CONFIG_FILES = {
+    "mlm": "pretrain/bert_base.yaml",
+    "qa": "finetune/squad_v2.yaml",
+    "classification": "finetune/imdb.yaml",
+}
+CLOSE = 0.35
+"""Goal of a plan without measured figures, as a share of the measured time."""
+CLOSE_WITH_ANCHOR = 0.15
+MIB = 2**20
+TIMED_BY_AUTOTUNER = ("forward", "backward", "optimizer", "communication_exposed", "offload")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A published cell and its plan."""
+
+    cell: Mapping[str, Any]
+    machine: Machine
+    case: StepCase
+    num_samples: int
+    """Of one optimizer step, on all devices."""
+    memory_bytes: int
+    memory_high: int
+    is_approximate: bool
+
+    @property
+    def is_timed(self) -> bool:
+        return "samples_per_s" in self.cell
+
+    @property
+    def measured_s(self) -> float:
+        """Return the measured seconds of a step."""
+        return self.num_samples / float(self.cell["samples_per_s"])
+
+    def times(self, constants: Constants | None = None) -> tuple[float, float, float]:
+        """Return the planned seconds of a step with their lower and upper bound."""
+        machine = self.machine if constants is None else replace(self.machine, constants=constants)
+        case = replace(self.case, machine=machine)
+        time = step_time(case.profile, case.setup, machine, case.figures)
+        assert time is not None, self.name
+        share = sum(time.terms[term] for term in TIMED_BY_AUTOTUNER) / time.total_s if "autotuner" in self.cell else 1.0
+        return time.total_s * share, time.low_s * share, time.high_s * share
+
+    @property
+    def name(self) -> str:
+        cell = self.cell
+        nodes = f" of {cell['nodes']} nodes" if cell.get("nodes", 1) > 1 else ""
+        more = [name for name in ("autotuner", "checkpointing") if name in cell]
+        steps = f" x {cell['accumulation']}" if "accumulation" in cell else ""
+        model = cell["model"].rsplit("/", 1)[-1]
+        parts = [f"{model} {cell['task']} {cell['length']}", f"{cell['devices']} x {cell['device']}{nodes}"]
+        return ", ".join([*parts, cell.get("strategy", ""), cell["precision"], f"{cell['micro_batch']}{steps}", *more])
+
+
+def plan_cells(cells: Sequence[Mapping[str, Any]]) -> Iterator[Planned]:
+    """Plan each cell; models and micro-batches that several cells share are traced once."""
+    jobs: dict[str, tuple[LoadedConfig, Any, Profiles]] = {}
+    for number, cell in enumerate(cells, start=1):
+        print(f"\r{number} of {len(cells)}", end="", file=sys.stderr, flush=True)
+        settings = {
+            "model.name": cell["model"],
+            "batch.layout": "padded",
+            "train.optimizer": cell.get("optimizer", "adamw"),
+            "train.activation_checkpointing": cell.get("checkpointing"),
+        }
+        config = CONFIGS / CONFIG_FILES[cell["task"]]
+        key = f"{config} {cell['length']} {settings}"
+        overrides = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
+        loaded = load_config(config, overrides)
+        if key not in jobs:
+            job = make_job(loaded, PlanArguments(max_length=cell["length"]))
+            jobs[key] = loaded, job, Profiles(job, is_cuda=True)
+        loaded, job, profiles = jobs[key]
+        machine = find_machine(cell["device"])
+        num_samples = cell["micro_batch"] * cell.get("accumulation", 1) * cell["devices"]
+        request = PlanRequest(
+            num_ranks=(cell["devices"],),
+            strategies=(cell.get("strategy", "ddp" if cell["devices"] > 1 else "single"),),
+            precisions=(cell["precision"],),
+            micro_batch_sizes=(cell["micro_batch"],),
+            nodes=(cell.get("nodes", 1),),
+        )
+        loaded = load_config(config, [*overrides, f"batch.global={num_samples}"])
+        job = replace(job, config=loaded.config)
+        options, impossible = list_options(job, loaded, machine, request, outside_traits)
+        assert options, (cell, [reason.reason for reason in impossible])
+        option: JobOption = replace(options[0], setup=replace(options[0].setup, attention="eager"))
+        predictor = JobPredictor(job, machine, profiles.of, searches=False)
+        prediction = predictor.predict(option)
+        yield Planned(
+            cell,
+            machine,
+            predictor.step_case(option),
+            num_samples,
+            prediction.memory.total,
+            prediction.memory.high,
+            any("formula" in note for note in prediction.notes),
+        )
+    print(file=sys.stderr)
+
+
+def main() -> None:
+    """Plan all cells and print tables and medians as Markdown."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", nargs="+", default=[], help="sources whose cells are planned; all when not given")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    cells = yaml.safe_load(FILE.read_text(encoding="utf-8"))["cells"]
+    cells = [cell for cell in cells if not options.only or cell["source"] in options.only]
+    planned = list(plan_cells(cells))
+    timed = [each for each in planned if each.is_timed]
+    print("\n".join([*machine_lines(), "", *summary_lines(timed), "", *anchor_lines(timed), "", *time_table(timed)]))
+    print("\n".join(["", *memory_table([each for each in planned if "memory_mib" in each.cell])]))
+
+
+def summary_lines(timed: Sequence[Planned]) -> list[str]:
+    """Return the accuracy of times without measured figures: of all cells, of each half, and of each source."""
+    lines = [
+        "| cells | number | median planned / measured time | median error | within 35% | in the interval | "
+        "high / low, median (largest on one node) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    groups = {f"use: {use}": [one for one in timed if one.cell["use"] == use] for use in ("fit", "score")}
+    for source in dict.fromkeys(one.cell["source"] for one in timed):
+        for use in ("fit", "score"):
+            both = [one for one in timed if (one.cell["source"], one.cell["use"]) == (source, use)]
+            groups[f"{source}, {use}"] = both
+    for name, group in groups.items():
+        if group:
+            lines.append(f"| {name} | {_accuracy(group)} |")
+    return lines
+
+
+def _accuracy(group: Sequence[Planned]) -> str:
+    times = [planned.times() for planned in group]
+    ratios = [value / planned.measured_s for planned, (value, _, _) in zip(group, times, strict=True)]
+    inside = [low <= planned.measured_s <= high for planned, (_, low, high) in zip(group, times, strict=True)]
+    widths = [high / low for _, low, high in times]
+    on_one = [width for planned, width in zip(group, widths, strict=True) if planned.cell.get("nodes", 1) == 1]
+    close = statistics.fmean(abs(ratio - 1) <= CLOSE for ratio in ratios)
+    return " | ".join(
+        [
+            str(len(group)),
+            f"{statistics.median(ratios):.2f}",
+            f"{statistics.median(abs(ratio - 1) for ratio in ratios):.0%}",
+            f"{close:.0%}",
+            f"{statistics.fmean(inside):.0%}",
+            f"{statistics.median(widths):.2f} ({max(on_one, default=float('nan')):.2f})",
+        ]
+    )
+
+
+def anchor_lines(timed: Sequence[Planned]) -> list[str]:
+    """Return the accuracy of times with one anchor: the first cell of a table, with which the others are planned."""
+    errors: dict[str, list[tuple[float, bool, float]]] = {"fit": [], "score": []}
+    by_table: dict[tuple[str, ...], list[Planned]] = {}
+    for planned in timed:
+        cell = planned.cell
+        key = cell["source"], cell.get("table", ""), cell["device"], cell["use"]
+        by_table.setdefault(key, []).append(planned)
+    for (*_, use), (anchor, *others) in by_table.items():
+        assert anchor.machine.constants is not None
+        step = MeasuredStep(anchor.case, anchor.measured_s)
+        if not others or "autotuner" in anchor.cell:
+            continue
+        constants = refit(anchor.machine.constants, [step]).constants
+        for planned in others:
+            value, low, high = planned.times(constants)
+            errors[use].append((value / planned.measured_s - 1, low <= planned.measured_s <= high, high / low))
+    lines = [
+        "| with one anchor | number | median error | within 15% | in the interval | high / low, median |",
+        "|---|---|---|---|---|---|",
+    ]
+    for use, found in errors.items():
+        if found:
+            close = statistics.fmean(abs(error) <= CLOSE_WITH_ANCHOR for error, _, _ in found)
+            middle = statistics.median(abs(error) for error, _, _ in found)
+            inside = statistics.fmean(is_inside for _, is_inside, _ in found)
+            width = statistics.median(width for _, _, width in found)
+            lines.append(f"| use: {use} | {len(found)} | {middle:.0%} | {close:.0%} | {inside:.0%} | {width:.2f} |")
+    return lines
+
+
+def time_table(timed: Sequence[Planned]) -> list[str]:
+    """Return one line for each cell with a rate."""
+    lines = [
+        "| source, use | job | measured samples/s | planned (interval) | inside | planned / measured time |",
+        "|---|---|---|---|---|---|",
+    ]
+    for planned in timed:
+        value, low, high = planned.times()
+        rates = [planned.num_samples / seconds for seconds in (value, high, low)]
+        inside = "yes" if low <= planned.measured_s <= high else "**no**"
+        lines.append(
+            f"| {planned.cell['source']}, {planned.cell['use']} | {planned.name} | {planned.cell['samples_per_s']:g} | "
+            f"{rates[0]:.4g} ({rates[1]:.4g} to {rates[2]:.4g}) | {inside} | {value / planned.measured_s:.2f} |"
+        )
+    return lines
+
+
+def memory_table(planned_cells: Sequence[Planned]) -> list[str]:
+    """Return one line for each cell with an amount of memory."""
+    lines = [
+        "| source, use | job | measured MiB | planned (upper bound) | planned / measured |",
+        "|---|---|---|---|---|",
+    ]
+    for planned in planned_cells:
+        measured = planned.cell["memory_mib"]
+        lines.append(
+            f"| {planned.cell['source']}, {planned.cell['use']} | {planned.name} | {measured} | "
+            f"{planned.memory_bytes / MIB:.0f} ({planned.memory_high / MIB:.0f}) | "
+            f"{planned.memory_bytes / MIB / measured:.2f} |"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    main()

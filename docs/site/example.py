@@ -1,0 +1,62 @@
+"""Make the example report of docs/howto/example from a finished matrix. Needs chromium (`make chromium`).
+
+OMP_NUM_THREADS=1 paratune sweep configs/sweeps/learning_rates.yaml
+python docs/site/example.py runs/learning_rates
+"""
+
+import base64
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "docs" / "howto" / "example"
+WIDTH, HEIGHT = 1000, 2150
+"""Of the pictures of the page, in pixels."""
+PART_WIDTH, MARGIN = 1145, 24
+"""Of the picture of a part: width of the window, and space around the part, in pixels."""
+_PART = """(() => {
+  const first = document.querySelector('#summary').getBoundingClientRect();
+  const last = document.querySelector('#summary .box:not(.lead-box)').getBoundingClientRect();
+  return [first.left, first.top, last.bottom];
+})()"""
+"""Left, top and bottom of the conclusions and of the box below them."""
+_EFFECTS = """(() => {
+  const first = document.querySelector('#verdicts').getBoundingClientRect();
+  const last = document.querySelector('#verdicts figure').getBoundingClientRect();
+  return [first.left, first.top, last.bottom];
+})()"""
+"""The same for the effects of the axes."""
+
+
+def main(matrix: Path) -> None:
+    """Copy the page of a matrix, and write the pictures of it and of its parts."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from browser import browser
+
+    page = (matrix / "report" / "index.html").read_text(encoding="utf-8")
+    directory = str(Path.cwd())
+    # The folder of the matrix is nobody's business.
+    text = re.sub(rf"{re.escape(directory)}(?=[/&<)\s])", "~/studies", page)
+    (EXAMPLE / "index.html").write_text(text, encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as opened:
+        for name, is_dark in (("page", False), ("page_dark", True)):
+            opened.look(dark=is_dark, width=WIDTH, height=HEIGHT)
+            opened.events.clear()  # the page before has been loaded too
+            opened.open(EXAMPLE / "index.html")
+            opened.screenshot(EXAMPLE / f"{name}.png", whole=False)
+        opened.look(width=PART_WIDTH)
+        opened.events.clear()
+        opened.open(EXAMPLE / "index.html")
+        for name, part in (("summary", _PART), ("effects", _EFFECTS)):
+            left, top, bottom = opened.js(part)
+            clip = {
+                "x": max(0, left - MARGIN), "y": top, "width": PART_WIDTH, "height": bottom - top + MARGIN, "scale": 1,
+            }  # fmt: skip
+            shot = opened.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+            (EXAMPLE / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

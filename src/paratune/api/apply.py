@@ -1,0 +1,59 @@
+"""Applies a model to a file."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paratune.console import Display
+from paratune.errors import coded
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+ROW = "row"
+"""Column of row numbers, for a file without a column of ids."""
+
+
+def with_predictions(table: "pa.Table", trained: Any, split: Any, evaluation: Any) -> "pa.Table":
+    """Return the table with the columns of the predictions, null in rows without a prediction."""
+    import pyarrow as pa
+
+    if not {trained.columns.id, ROW} & set(table.column_names):  # else a column of the file identifies its rows
+        table = table.add_column(0, ROW, pa.array(range(table.num_rows)))
+    columns = trained.recipe.prediction_columns(split, evaluation.outputs, trained.tokenizer)
+    for name, values in columns.items():
+        table = table.append_column(name, _at_rows(values, split.samples.rows, table.num_rows))
+    return table
+
+
+def warn_about_unknown_tokens(split: Any) -> None:
+    from paratune.data.load import unknown_warnings
+
+    for warning in unknown_warnings({split.source: split}):
+        log.warning("%s", warning, extra=coded("data.unknown_tokens_many"))
+
+
+def apply(trained: Any, split: Any, batch_size: int) -> Any:
+    """Return the outputs of a model for a split, with a progress bar."""
+    with Display(speaks=True).bar("predict", 1) as bar:
+        return trained.apply(split, batch_size, lambda done, total: bar.update(done, total=total))
+
+
+def _at_rows(values: Any, rows: "np.ndarray[Any, Any]", num_rows: int) -> "pa.Array":
+    """Return an array (num_rows,) with the values at `rows`, and null elsewhere."""
+    import pyarrow as pa
+
+    placed: list[Any] = [None] * num_rows
+    for row, value in zip(rows.tolist(), pa.array(values).to_pylist(), strict=True):
+        placed[row] = value
+    return pa.array(placed)
+
+
+def check_model(name: str) -> None:
+    """Raise an error for a missing model folder before torch is imported."""
+    from paratune.models.locate import locate
+
+    if not Path(name).is_dir():
+        locate(name)

@@ -1,0 +1,39 @@
+"""`paratune.certify`: whether strategies train the same thing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paratune.api.configuration import Configuration, written
+from paratune.api.process import run_command
+from paratune.errors import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
+
+
+def certify(
+    config: Configuration,
+    strategies: Sequence[str],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    nproc: int = 2,
+    steps: int = 4,
+) -> Mapping[str, Any]:
+    """Compare a few steps of strategies with one process, each in new processes of this machine.
+
+    Args:
+        config: A YAML file, or the same sections as a mapping.
+        strategies: Such as `["ddp", "zero3", "hsdp:2"]`; a value after the colon sets the first option.
+        overrides: Values by dotted key that replace those of `config`.
+        nproc: Number of processes of each strategy, at least 1.
+        steps: Number of steps to compare, at least 1.
+
+    Returns:
+        The certificate, as written to RUN.certificate; its `verdict` is `holds`, `differs` or `incomplete`.
+
+    Raises:
+        ParatuneError: The configuration is invalid, or one process cannot run it.
+    """
+    with written(config, overrides) as words:
+        options = ["--strategies", ",".join(strategies), "--nproc", str(nproc), "--steps", str(steps)]
+        certificate: Mapping[str, Any] = run_command(
+            ["certify", *words, *options], results=(EXIT_OK, EXIT_DIFFERS, EXIT_FAILED)
+        )
+    return certificate

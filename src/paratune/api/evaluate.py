@@ -1,0 +1,170 @@
+"""`paratune.evaluate`: the scores of a model on a labelled file."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any, Literal
+
+from paratune.api.apply import apply, check_model, warn_about_unknown_tokens
+from paratune.api.process import process_as_before
+from paratune.api.run import Run
+from paratune.api.slices import check_by, evaluated_slices
+from paratune.api.threads import respect_quota
+from paratune.base.imports import collector_off_for_imports
+from paratune.base.units import format_share
+from paratune.console import set_up_logging, stdout_for_results
+from paratune.console.html import html_table
+from paratune.errors import ConfigError, coded
+
+log = logging.getLogger(__name__)
+Model = Run | str | PathLike[str]
+"""A run, its folder, a model folder, or a hub name."""
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """The result of `paratune.evaluate`."""
+
+    values: Mapping[str, Any]
+    """All values, as `paratune evaluate --json` prints them."""
+    task: str
+    """Kind of the task, such as `classification`."""
+
+    @property
+    def scores(self) -> Mapping[str, float | None]:
+        """The scores and the loss by name."""
+        scores: Mapping[str, float | None] = self.values["scores"]
+        return scores
+
+    @property
+    def slices(self) -> Mapping[str, Any]:
+        """The scores of each slice with intervals, by column; empty without `by`."""
+        slices: Mapping[str, Any] = self.values.get("slices", {})
+        return slices
+
+    def _repr_html_(self) -> str:
+        """Return a table of the scores, for notebooks."""
+        rows = [("samples", self.values["num_samples"]), *self.scores.items()]
+        return html_table(f"{self.values['model']} on {self.values['data']}", rows)
+
+
+def evaluate(
+    model: Model,
+    data: str | PathLike[str],
+    *,
+    by: Sequence[str] = (),
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    answer_start: str | None = None,
+    batch_size: int = 32,
+    device: Device = "auto",
+) -> EvaluationResult:
+    """Return the scores of a model on a labelled file.
+
+    A model that paratune saved has the names of its columns; other models need `text` and `label`.
+
+    Args:
+        model: A run, its folder, a model folder, or a hub name.
+        data: A labelled file, as `data.test` of a configuration.
+        by: Columns, `label` or `length`, by which scores are also returned.
+        text: Column of the text.
+        text_pair: Column of the second text of a pair.
+        label: Column of the label, target or answer.
+        answer_start: Column of the character position at which the answer starts.
+        batch_size: Samples of a forward pass, at least 1.
+        device: auto, cpu or cuda.
+
+    Raises:
+        ParatuneError: The file, the model or a column is missing or invalid.
+    """
+    columns = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
+    with process_as_before():
+        return evaluate_file(model_name(model), fspath(data), columns, by=by, batch_size=batch_size, device=device)
+
+
+def model_name(model: Model) -> str:
+    """Return the folder or the hub name of a model."""
+    return fspath(model.folder) if isinstance(model, Run) else fspath(model)
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Raise a `ConfigError` for a batch size below 1."""
+    if batch_size < 1:
+        raise ConfigError(
+            f"--batch-size {batch_size}: at least 1 is needed",
+            code="cli.out_of_range",
+            option="--batch-size",
+            value=batch_size,
+            least=1,
+        )
+
+
+def evaluate_file(
+    model: str,
+    data: str,
+    named: Mapping[str, str | None],
+    *,
+    by: Sequence[str],
+    batch_size: int,
+    device: str,
+) -> EvaluationResult:
+    """Return the scores of a model on a labelled file, and set up the log of this process.
+
+    Args:
+        model: A run folder, a model folder, or a hub name.
+        data: A labelled file.
+        named: Columns of the file, for models that do not record them.
+        by: Columns, `label` or `length`; repeated ones count once.
+        batch_size: Samples of a forward pass.
+        device: auto, cpu or cuda.
+    """
+    from paratune.data.read import read_table
+
+    set_up_logging(speaks=True)
+    respect_quota()
+    check_batch_size(batch_size)
+    by = list(dict.fromkeys(by))
+    with stdout_for_results():
+        table = read_table(data)
+        check_model(model)
+        with collector_off_for_imports():
+            from paratune.data.slices import slice_values
+            from paratune.data.sources import is_pseudo, refuse_pseudo
+            from paratune.infer.trained import NamedColumns, load_trained
+
+        trained = load_trained(model, NamedColumns(**named), device)
+    check_by(by, trained.task.kind, model)
+    split = trained.read(data, table, require_labels=True)
+    refuse_pseudo(split.samples.with_pseudo(is_pseudo(table)[split.samples.rows]), "--data", data)
+    values = slice_values(split, by)
+    warn_about_unknown_tokens(split)
+    evaluation = apply(trained, split, batch_size)
+    num_trained_on = trained.num_trained_on(split)
+    if num_trained_on:
+        log.warning(
+            "%d of %d rows of %s (%s) have a text of the training set; the scores are too high",
+            num_trained_on,
+            split.num_rows,
+            data,
+            format_share(num_trained_on / split.num_rows),
+            extra=coded("data.trained_on", num_rows=num_trained_on),
+        )
+    scores = {**trained.recipe.scores(split, evaluation.outputs), "loss": evaluation.loss}
+    result: dict[str, Any] = {
+        "model": model,
+        "data": data,
+        "num_samples": split.num_rows,
+        "num_dropped": split.num_dropped,
+        "num_trained_on": num_trained_on,
+        "share_unknown_tokens": split.store.share_unknown,
+        "scores": scores,
+    }
+    if trained.names:
+        result["labels"] = trained.names
+    result |= trained.recipe.details(split, evaluation.outputs)
+    if by:
+        result["slices"] = evaluated_slices(trained, split, evaluation.outputs, by, values)
+    return EvaluationResult(result, trained.task.kind)

@@ -1,0 +1,122 @@
+"""`paratune.predict`: the rows of a file with the predictions of a model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from paratune.api.apply import apply, check_model, warn_about_unknown_tokens, with_predictions
+from paratune.api.evaluate import Device, Model, check_batch_size, model_name
+from paratune.api.process import process_as_before
+from paratune.api.threads import respect_quota
+from paratune.base.imports import collector_off_for_imports
+from paratune.console import set_up_logging, stdout_for_results
+from paratune.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+TEXTS = "texts"
+"""Stands for the file of rows that were given as texts or as a table."""
+
+
+def predict(
+    model: Model,
+    data: "str | PathLike[str] | Sequence[str] | pyarrow.Table",
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    batch_size: int = 32,
+    device: Device = "auto",
+) -> "pyarrow.Table":
+    """Return rows with the predictions of a model.
+
+    Args:
+        model: A run, its folder, a model folder, or a hub name.
+        data: A file, an Arrow table, or a list of texts for a model with one text per row.
+        text: Column of the text; needed for models that another program saved.
+        text_pair: Column of the second text of a pair.
+        batch_size: Samples of a forward pass, at least 1.
+        device: auto, cpu or cuda.
+
+    Returns:
+        All columns and rows, with the columns of the predictions: `prediction`, and `score_<class id>` for classes.
+        They are null in rows without a text. `to_pandas()` makes a DataFrame of it.
+
+    Raises:
+        ParatuneError: The data, the model or a column is missing or invalid.
+    """
+    with process_as_before():
+        named = {"text": text, "text_pair": text_pair}
+        return predict_rows(model_name(model), data, named, batch_size=batch_size, device=device).table()
+
+
+@dataclass(frozen=True)
+class PredictedRows:
+    """Rows, the model that was applied to them, and its outputs."""
+
+    rows: Any
+    """The Arrow table."""
+    trained: Any
+    split: Any
+    """The rows that have a text."""
+    evaluation: Any
+
+    def table(self) -> "pyarrow.Table":
+        """Return all rows with the columns of the predictions."""
+        return with_predictions(self.rows, self.trained, self.split, self.evaluation)
+
+
+def predict_rows(
+    model: str,
+    data: "str | PathLike[str] | Sequence[str] | pyarrow.Table",
+    named: Mapping[str, str | None],
+    *,
+    batch_size: int,
+    device: str,
+    check: Any = None,
+) -> PredictedRows:
+    """Apply a model to rows, and set up the log of this process.
+
+    Args:
+        model: A run folder, a model folder, or a hub name.
+        data: A file, an Arrow table, or a list of texts.
+        named: Columns of the file, for models that do not record them.
+        batch_size: Samples of a forward pass.
+        device: auto, cpu or cuda.
+        check: Called with the model and its split before the model is applied.
+
+    Raises:
+        DataError: A column has the name of a column of the predictions.
+    """
+    import pyarrow as pa
+
+    from paratune.data.read import read_table
+
+    check_batch_size(batch_size)
+    set_up_logging(speaks=True)
+    respect_quota()
+    source = fspath(data) if isinstance(data, str | PathLike) else TEXTS
+    with stdout_for_results():
+        table = read_table(source) if isinstance(data, str | PathLike) else data
+        check_model(model)
+        with collector_off_for_imports():
+            from paratune.infer.trained import NamedColumns, load_trained
+
+        trained = load_trained(model, NamedColumns(**named), device)
+    if not isinstance(table, pa.Table):
+        table = pa.table({trained.columns.text: pa.array(table, pa.string())})
+    split = trained.read(source, table, require_labels=False)
+    # Only now: for a model of another program, the data decides whether questions may have no answer.
+    clashing = sorted(set(trained.recipe.prediction_names()) & set(table.column_names))
+    if clashing:
+        raise DataError(
+            f"{source} has a column {', '.join(clashing)}, which the predictions need; rename it",
+            code="data.column_taken",
+            source=source,
+            columns=clashing,
+        )
+    if check is not None:
+        check(trained, split)
+    warn_about_unknown_tokens(split)
+    return PredictedRows(table, trained, split, apply(trained, split, batch_size))

@@ -1,0 +1,186 @@
+"""A run folder as a Python value."""
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paratune.base.scratch import scratch_folder
+from paratune.console.html import html_table
+from paratune.errors import CheckpointError, ConfigError, require
+from paratune.records import (
+    MODEL_FOLDER,
+    RUN_FILE,
+    SUMMARY_FILE,
+    is_finished,
+    predictions_file,
+    read_events,
+    read_json,
+    read_run,
+)
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+
+class Run:
+    """A run in its folder, finished or not. It reads the files when they are asked for, and changes nothing."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Open the folder of an existing run.
+
+        Raises:
+            CheckpointError: The folder is not that of a run.
+        """
+        self.folder = Path(folder)
+        """The run folder."""
+        if not (self.folder / RUN_FILE).is_file():
+            raise CheckpointError(
+                f"{self.folder} is not a run folder: it has no {RUN_FILE}", code="run.not_found", path=self.folder
+            )
+
+    @property
+    def name(self) -> str:
+        """Name of the run folder, `run.name`."""
+        return self.folder.name
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is finished: it has a summary."""
+        return is_finished(self.folder)
+
+    @cached_property
+    def record(self) -> Mapping[str, Any]:
+        """The content of run.json: configuration, data, machine and software; docs/reference/records.md."""
+        record: Mapping[str, Any] = read_run(self.folder)
+        return record
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The resolved configuration, as sections."""
+        config: Mapping[str, Any] = self.record["config"]
+        return config
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """The content of summary.json: scores, medians, peaks; docs/reference/records.md.
+
+        Raises:
+            CheckpointError: The run is not finished.
+        """
+        if not self.is_finished:
+            raise CheckpointError(
+                f"{self.folder} is not finished: it has no {SUMMARY_FILE}; resume it",
+                code="run.not_finished",
+                path=self.folder,
+            )
+        summary: Mapping[str, Any] = read_json(self.folder / SUMMARY_FILE)
+        return summary
+
+    @property
+    def scores(self) -> Mapping[str, Mapping[str, float | None]]:
+        """The scores of the kept model, by split and metric: `run.scores["validation"]["accuracy"]`."""
+        scores: Mapping[str, Mapping[str, float | None]] = self.summary["scores"]
+        return scores
+
+    def events(self, kind: str = "step", *, rank: int = 0) -> "pyarrow.Table":
+        """Return the events of one kind, one row each, in their order.
+
+        Args:
+            kind: `step` (loss, times of the phases, samples, memory), `evaluation`, `checkpoint`, ...;
+                docs/reference/records.md lists them.
+            rank: Rank whose event log is read.
+
+        Raises:
+            CheckpointError: The event log cannot be read.
+            ConfigError: There is no event of this kind.
+        """
+        import pyarrow as pa
+
+        events = list(read_events(self.folder, rank))
+        rows = [event for event in events if event["event"] == kind]
+        if not rows:
+            kinds = sorted({str(event["event"]) for event in events})
+            raise ConfigError(
+                f"{self.folder} has no event {kind!r} of rank {rank}; it has: {', '.join(kinds) or 'none'}",
+                code="cli.unknown_name",
+                value=kind,
+            )
+        names = dict.fromkeys(name for row in rows for name in row if name != "event")
+        return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+    def events_frame(self, kind: str = "step", *, rank: int = 0) -> "pandas.DataFrame":
+        """Return `events` as a DataFrame.
+
+        Raises:
+            MissingDependency: pandas is not installed.
+        """
+        require("pandas", extra="datasets")
+        return self.events(kind, rank=rank).to_pandas()
+
+    def predictions(self, split: str = "test") -> "pyarrow.Table":
+        """Return the predictions of the kept model for a split: index, label, prediction, and a score per class.
+
+        Raises:
+            CheckpointError: The run saved no predictions of this split.
+        """
+        from pyarrow import parquet
+
+        path = self.folder / predictions_file(split)
+        if not path.is_file():
+            names = sorted(file.name.split(".")[1] for file in self.folder.glob(predictions_file("*")))
+            raise CheckpointError(
+                f"{path} does not exist; the run has predictions of: {', '.join(names) or 'no split'}",
+                code="run.file_not_found",
+                path=path,
+            )
+        return parquet.read_table(path)
+
+    def load_model(self, device: str = "auto") -> Any:
+        """Return the kept model, a PreTrainedModel of transformers in evaluation mode.
+
+        Args:
+            device: auto, cpu or cuda.
+
+        Raises:
+            CheckpointError: The run has no model: it is not finished, or a fitted baseline.
+        """
+        from paratune.infer.trained import NamedColumns, load_trained
+
+        trained = load_trained(str(self.folder), NamedColumns(), device)
+        return trained.model.hf.to(trained.device).eval()
+
+    def load_tokenizer(self) -> Any:
+        """Return the tokenizer that is saved with the model."""
+        from paratune.config.sections import ModelOptions
+        from paratune.models.load import load_tokenizer
+
+        return load_tokenizer(ModelOptions(name=str(self.folder / MODEL_FOLDER)))
+
+    def figures(self) -> dict[str, bytes]:
+        """Return the figures of the report of this run: name -> SVG.
+
+        Raises:
+            MissingDependency: matplotlib is not installed.
+        """
+        from paratune.reports import make
+
+        require("matplotlib", extra="plots")
+        with scratch_folder() as scratch:
+            files = make([self.folder], scratch / "report").files
+            return {path.stem: path.read_bytes() for path in files if path.suffix == ".svg"}
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        """Return a table with the main figures, for notebooks."""
+        model = self.config["model"]["name"]
+        rows: list[tuple[str, Any]] = [("model", model), ("strategy", self.config["strategy"]["kind"])]
+        if not self.is_finished:
+            return html_table(f"{self.folder}: not finished", rows)
+        for split, scores in self.scores.items():
+            rows += [(f"{split} {metric}", "n/a" if value is None else value) for metric, value in scores.items()]
+        return html_table(str(self.folder), rows)

@@ -1,0 +1,154 @@
+"""Scores by slice: of an evaluation, or of the saved predictions of a run."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paratune.errors import CheckpointError, ConfigError
+from paratune.records import RUN_FILE, SUMMARY_FILE, predictions_file, read_json, read_run
+from paratune.records.slices import BUILT_IN, LABEL, LENGTH
+
+
+def check_by(by: Sequence[str], kind: str, target: str) -> None:
+    """Raise a `ConfigError` for masked language models, whose rows have no scores."""
+    if by and kind == "mlm":
+        raise ConfigError(
+            f"--by {', '.join(by)} has no effect on {target}: the scores of a masked LM are of windows and not of rows",
+            code="cli.no_effect",
+            option="--by",
+            target=target,
+        )
+
+
+def evaluated_slices(
+    trained: Any, split: Any, outputs: Any, by: Sequence[str], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the scores of an evaluation by slice, in the format of records.
+
+    Args:
+        trained: The model.
+        split: The evaluated split.
+        outputs: Outputs of the model.
+        by: Columns, `label` or `length`.
+        values: Result of `paratune.data.slices.slice_values` for `by`.
+
+    Raises:
+        CheckpointError: The predictions cannot be used.
+    """
+    from paratune.verdicts.rows import CannotTell
+    from paratune.verdicts.slices import ScoredTask, slice_records
+
+    recipe = trained.recipe
+    with tempfile.TemporaryDirectory() as folder:
+        recipe.write_predictions(Path(folder), split, outputs, trained.tokenizer)
+        task = ScoredTask(split.source, Path(folder), trained.task.kind, recipe.names, recipe.task.model_dump())
+        try:
+            return slice_records(task, split.name, by, values)
+        except CannotTell as error:
+            raise _cannot(split.source, error) from error
+
+
+def saved_slices(
+    target: str, by: Sequence[str], named: Mapping[str, str | None], device: str
+) -> tuple[str, dict[str, Any]]:
+    """Return the kind of the task of a run, and its scores by split, column and slice."""
+    from paratune.verdicts.rows import CannotTell
+    from paratune.verdicts.slices import ScoredTask, slice_records
+
+    folder = Path(target)
+    run, splits = _record_of(folder)
+    task = run["task"]
+    check_by(by, task["kind"], target)
+    scored = ScoredTask(folder.name, folder, task["kind"], task.get("labels") or [], run["config"]["task"])
+    slices = {}
+    for split in splits:
+        values = _saved_values(folder, run, split, by, named, device)
+        try:
+            slices[split] = slice_records(scored, split, by, values)
+        except CannotTell as error:
+            raise _cannot(target, error) from error
+    return task["kind"], slices
+
+
+def _record_of(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the record of a run, and its splits with scores and predictions."""
+    if not (folder / RUN_FILE).is_file():
+        raise CheckpointError(
+            f"{folder} is not a run; to evaluate a model on a file, add --data FILE",
+            code="run.not_a_run",
+            target=str(folder),
+        )
+    if not (folder / SUMMARY_FILE).is_file():
+        raise CheckpointError(
+            f"{folder} is not finished; continue it with --resume, or add --data FILE",
+            code="run.not_finished",
+            target=str(folder),
+        )
+    scores = read_json(folder / SUMMARY_FILE).get("scores") or {}
+    splits = [split for split in scores if (folder / predictions_file(split)).is_file()]
+    if not splits:
+        raise CheckpointError(
+            f"{folder} has no predictions of a scored split; add --data FILE",
+            code="run.no_predictions",
+            target=str(folder),
+        )
+    return read_run(folder), splits
+
+
+def _saved_values(
+    folder: Path, run: Mapping[str, Any], split: str, by: Sequence[str], named: Mapping[str, str | None], device: str
+) -> dict[str, Any]:
+    """Return the values of the columns for each row of a prediction file, from the data files of the run."""
+    from pyarrow import parquet
+
+    from paratune.data.read import read_table
+    from paratune.data.slices import column_texts, num_tokens, refuse_many
+    from paratune.infer.trained import NamedColumns, load_trained
+
+    names = [name for name in by if name != LABEL]
+    if not names:
+        return {}
+    data = run["config"]["data"]
+    option = (data.get("extra") or {}).get(split) or data.get(split) or data["train"]
+    files = [option] if isinstance(option, str) else list(option)
+    predictions = parquet.read_table(folder / predictions_file(split))
+    index = predictions.column("index").to_numpy()
+    row_files = np.asarray(
+        predictions.column("source").to_pylist() if len(files) > 1 else files * len(index), dtype=object
+    )
+    values = {name: np.empty(len(index), dtype=np.int64 if name == LENGTH else object) for name in names}
+    trained = load_trained(str(folder), NamedColumns(**named), device) if LENGTH in names else None
+    for file in files:
+        table = read_table(file, revision=data.get("hub_revision") if file.startswith("hub:") else None)
+        places = np.flatnonzero(row_files == file)
+        rows = index[places]
+        if len(rows) and rows.max() >= table.num_rows:
+            raise _changed(file, split)
+        for name in names:
+            if name == LENGTH:
+                file_split = trained.read(file, table, require_labels=True)  # type: ignore[union-attr]
+                lengths = dict(zip(file_split.samples.rows.tolist(), num_tokens(file_split).tolist(), strict=True))
+                if not set(rows.tolist()) <= lengths.keys():
+                    raise _changed(file, split)
+                values[name][places] = [lengths[row] for row in rows.tolist()]
+            else:
+                values[name][places] = column_texts(table, name, rows.tolist(), source=file)
+    for name in set(names) - set(BUILT_IN):
+        refuse_many(name, values[name], source=" + ".join(files))
+    return values
+
+
+def _changed(file: str, split: str) -> CheckpointError:
+    return CheckpointError(
+        f"{file} does not have the rows of predictions.{split}.parquet: it changed after the run; add --data FILE",
+        code="run.damaged",
+        source=file,
+        split=split,
+    )
+
+
+def _cannot(target: str, error: Exception) -> CheckpointError:
+    return CheckpointError(f"no scores by slice of {target}: {error}", code="run.damaged", target=target)

@@ -1,0 +1,156 @@
+"""`paratune.train`: trains the run of a configuration and returns it."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from paratune.api.configuration import Configuration, load, written
+from paratune.api.process import process_as_before, run_command
+from paratune.api.run import Run
+from paratune.api.threads import respect_quota
+from paratune.base.imports import collector_off_for_imports
+from paratune.config.load import LoadedConfig
+from paratune.config.sections import run_path
+from paratune.console import set_up_logging, stdout_for_results
+from paratune.errors import ConfigError, DataError, LaunchError
+from paratune.processes.place import global_batch_size, place_from_environment
+from paratune.records import is_finished
+from paratune.records.run_folder import Mode, check_same_run, check_usable
+
+if TYPE_CHECKING:
+    from paratune.engine.stop import StopRequest
+
+
+def train(
+    config: Configuration,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    run_name: str | None = None,
+    nproc: int = 1,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Run:
+    """Train the run of a configuration, evaluate and save its model.
+
+    One process trains inside this one; afterwards signal handlers, logging and torch's random state are as before. An
+    interrupt (Ctrl-C, or *Interrupt* in a notebook) saves a checkpoint, from which `resume=True` resumes.
+
+    Args:
+        config: A YAML file, or the same sections as a mapping, which needs a `run.name`.
+        overrides: Values by dotted key that replace those of `config`: `{"train.epochs": 1, "strategy": "ddp"}`.
+        run_name: Replaces `run.name`, the name of the run folder.
+        nproc: Number of processes; from 2 on, all are new processes of this machine.
+        resume: Resume an unfinished run, or start it when there is none; a finished run is returned as it is.
+        overwrite: Delete an existing run folder.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ParatuneError: The run failed; its class and `code` tell why. A `ConfigError` lists all problems of `config`.
+        Stopped: A signal or an interrupt stopped the run, after it saved a checkpoint or before the first step.
+    """
+    mode = start_kind(resume=resume, overwrite=overwrite)
+    if nproc < 1:
+        raise ConfigError(f"nproc is {nproc}: at least 1 is needed", code="cli.out_of_range", option="nproc")
+    if (size := place_from_environment().world_size) > 1:
+        raise LaunchError(
+            f"paratune.train in a process that torchrun or srun started (WORLD_SIZE={size}); start `paratune train` "
+            "with it, or leave it out",
+            code="launch.started_twice",
+            world_size=size,
+        )
+    loaded = load(config, overrides, run_name)
+    folder = run_path(loaded.config)
+    if not check_start(loaded, mode, num_ranks=nproc, num_nodes=1):
+        return Run(folder)
+    if nproc > 1:
+        flags = [f"--{mode}"] if mode != "new" else []
+        with written(config, overrides, run_name) as words:
+            run_command(["train", *words, "--nproc", str(nproc), *flags])
+    else:
+        with process_as_before():
+            train_here(loaded, mode, began=time.perf_counter())
+    return Run(folder)
+
+
+def start_kind(*, resume: bool, overwrite: bool) -> Mode:
+    """Return what happens to an existing run folder.
+
+    Raises:
+        ConfigError: Both are asked for.
+    """
+    if resume and overwrite:
+        raise ConfigError(
+            "--resume continues a run and --overwrite deletes it; use one of them",
+            code="cli.conflict",
+            options=("--resume", "--overwrite"),
+        )
+    return "resume" if resume else "overwrite" if overwrite else "new"
+
+
+def check_start(loaded: LoadedConfig, mode: Mode, *, num_ranks: int, num_nodes: int | None) -> bool:
+    """Check what can be checked before torch is imported and processes start.
+
+    Args:
+        loaded: The configuration of the run.
+        mode: What happens to an existing run folder.
+        num_ranks: Number of processes of the run.
+        num_nodes: Number of machines; None if unknown here.
+
+    Returns:
+        Whether there is something to train: False for a finished run that is to be resumed.
+
+    Raises:
+        ParatuneError: The batch cannot be divided, a file is missing, or the run folder cannot be used.
+    """
+    size = global_batch_size(loaded.config, num_ranks, num_nodes)
+    folder = run_path(loaded.config)
+    if mode == "resume":
+        check_same_run(folder, loaded.values, global_batch_size=size)
+        if is_finished(folder):
+            return False
+    check_usable(folder, mode)
+    _check_files(loaded)
+    return True
+
+
+def _check_files(loaded: LoadedConfig) -> None:
+    """Raise an error for a missing data file or model folder."""
+    from paratune.models.locate import locate
+    from paratune.sweeps.cells import missing_files
+
+    if problems := [message for _, message in missing_files(loaded)]:
+        raise DataError("\n  ".join(problems), code="data.not_found")
+    model = loaded.config.model
+    for name in (model.name, model.tokenizer) if loaded.config.baseline is None else ():
+        if name is not None:
+            locate(name)
+
+
+def train_here(loaded: LoadedConfig, mode: Mode, *, began: float, rank: int = 0) -> dict[str, Any]:
+    """Train in this process, which is one of the processes of the run, and return the summary.
+
+    Args:
+        loaded: The configuration, checked by `check_start`.
+        mode: What happens to an existing run folder.
+        began: `time.perf_counter()` at the start of the command.
+        rank: Of this process.
+    """
+    set_up_logging(speaks=rank == 0, rank=rank)
+    respect_quota()
+    stop = _stop_request()  # before the import of torch, which takes seconds
+    with stdout_for_results():
+        with collector_off_for_imports():
+            from paratune.training.run import train as run_training
+
+        return run_training(loaded, mode=mode, stop=stop, began=began)
+
+
+def _stop_request() -> "StopRequest":
+    """Return a stop request, installed if this is the main thread: no other thread receives signals."""
+    from paratune.engine.stop import StopRequest
+
+    is_main = threading.current_thread() is threading.main_thread()
+    return StopRequest().install() if is_main else StopRequest()

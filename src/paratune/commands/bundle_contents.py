@@ -1,0 +1,281 @@
+"""Collects what a run needs for `paratune bundle`, and writes the configuration of an unpacked bundle."""
+
+import logging
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from paratune import hub
+from paratune.base.text import plain
+from paratune.base.units import format_bytes
+from paratune.bundle.manifest import Manifest, name_problem
+from paratune.commands.tokenizing import tokenizing_of
+from paratune.config.load import LoadedConfig, load_config
+from paratune.config.sources import local_path, path_and_split
+from paratune.console import print_json
+from paratune.data.sources import source_files
+from paratune.doctor.model_files import safetensors_line
+from paratune.errors import ConfigError, DataError
+
+log = logging.getLogger(__name__)
+MODEL_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".jinja", ".spm", ".vocab", ".codes")
+"""Files of a model that are packed; also .py with model.trust_remote_code."""
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
+CONFIG_FILE = "config.yaml"
+
+
+@dataclass
+class BundleContents:
+    """The contents of a bundle before it is written."""
+
+    files: dict[str, Path] = field(default_factory=dict)
+    """Name in the bundle -> file."""
+    paths: dict[str, str | list[str]] = field(default_factory=dict)
+    """Configuration key -> names in the bundle."""
+    sources: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    def add(self, name: str, path: Path) -> None:
+        if reason := name_problem(name):
+            raise DataError(
+                f"{path} cannot be in a bundle: {name!r} {reason}; rename it",
+                code="bundle.unsafe",
+                path=path,
+                name=name,
+            )
+        self.files[name] = path
+
+
+def print_contents(manifest: Manifest, contents: BundleContents, out: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"bundle": str(out), "left_out": contents.left_out, **manifest.as_dict()})
+        return
+    for key, source in manifest.sources.items():
+        print(plain(f"{key}: {source}"))  # noqa: T201
+    if contents.left_out:
+        print(plain(f"left out: {', '.join(contents.left_out)}"))  # noqa: T201
+    size = format_bytes(out.stat().st_size)
+    command = f"paratune unbundle {shlex.quote(out.name)} -d DIR"
+    print(plain(f"{out}: {len(manifest.files)} files, {size}   unpack: {command}"))  # noqa: T201
+
+
+def add_model(contents: BundleContents, loaded: LoadedConfig) -> None:
+    model = loaded.config.model
+    folder = _model_folder("model.name", model.name, model.revision)
+    _require_safe_weights(folder, from_scratch=model.from_scratch)
+    with_code = model.trust_remote_code
+    _add_folder(contents, "model.name", "model", folder, with_code=with_code, with_weights=not model.from_scratch)
+    contents.sources["model.name"] = f"{model.name} ({folder})"
+    if model.tokenizer is not None:
+        tokenizer_folder = _model_folder("model.tokenizer", model.tokenizer, model.tokenizer_revision)
+        _add_folder(contents, "model.tokenizer", "tokenizer", tokenizer_folder, with_code=with_code, with_weights=False)
+        contents.sources["model.tokenizer"] = f"{model.tokenizer} ({tokenizer_folder})"
+
+
+def _model_folder(key: str, name: str, revision: str | None) -> Path:
+    """Return the folder of a model: a local one, or one in the cache of the hub, after a download if necessary."""
+    from paratune.models.locate import locate
+
+    folder = Path(locate(name))
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    reason = hub.unreachable_reason()
+    try:
+        return Path(
+            snapshot_download(
+                name,
+                revision=revision,
+                allow_patterns=[f"*{suffix}" for suffix in (*MODEL_SUFFIXES, ".py")],
+                local_files_only=reason is not None,
+            )
+        )
+    except Exception as error:  # the class depends on the HTTP client of this version
+        why = f"its files are not in the cache, and {reason}" if reason else str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"{key}: {name} cannot be downloaded from the hub: {why}; write the bundle on a machine that can",
+            code="model.not_found",
+            key=key,
+            name=name,
+        ) from error
+
+
+def _require_safe_weights(folder: Path, *, from_scratch: bool) -> None:
+    if from_scratch or any(folder.glob("*.safetensors")):
+        return
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
+    if not pickles:
+        raise ConfigError(
+            f"model.name: {folder} has no weights in safetensors, the only format of a bundle; name a model that has "
+            "them, or set model.from_scratch: true",
+            code="bundle.unsafe_weights",
+            key="model.name",
+            value=folder,
+        )
+    raise ConfigError(
+        f"model.name: {folder} has its weights in {', '.join(pickles)}, which a bundle does not contain. If you "
+        f"trust these pickles, also save them as safetensors: {safetensors_line(folder / pickles[0])}",
+        code="bundle.unsafe_weights",
+        key="model.name",
+        value=folder,
+        files=pickles,
+    )
+
+
+def _add_folder(
+    contents: BundleContents, key: str, top: str, folder: Path, *, with_code: bool, with_weights: bool
+) -> None:
+    suffixes = (*MODEL_SUFFIXES, ".py") if with_code else MODEL_SUFFIXES
+    for path in sorted(folder.iterdir()):
+        is_wanted = path.suffix in suffixes and (with_weights or path.suffix != ".safetensors")
+        if path.is_file() and is_wanted:
+            contents.add(f"{top}/{path.name}", path)
+        elif not path.name.startswith("."):
+            contents.left_out.append(f"{top}/{path.name}")
+    contents.paths[key] = top
+
+
+def add_data(contents: BundleContents, loaded: LoadedConfig, scratch: Path) -> None:
+    data = loaded.config.data
+    for name in ("train", "validation", "test"):
+        value = getattr(data, name)
+        names = [_add_source(contents, loaded, source, scratch) for source in source_files(value)]
+        if any(names):
+            paths = [new or old for new, old in zip(names, source_files(value), strict=True)]
+            contents.paths[f"data.{name}"] = paths if isinstance(value, list) else paths[0]
+            contents.sources[f"data.{name}"] = " + ".join(source_files(value))
+    for section in ("extra", "predict"):
+        for name, source in getattr(data, section).items():
+            if (new := _add_source(contents, loaded, source, scratch)) is not None:
+                contents.paths[f"data.{section}.{name}"] = new
+                contents.sources[f"data.{section}.{name}"] = source
+
+
+def _add_source(contents: BundleContents, loaded: LoadedConfig, source: str, scratch: Path) -> str | None:
+    """Add a file or a folder of data; return its path in the bundle, None for data that comes with paratune."""
+    if source.startswith("demo:"):
+        return None
+    number = len({name.split("/")[1] for name in contents.files if name.startswith("data/")})
+    if source.startswith("hub:"):
+        import pyarrow.parquet as pq
+
+        from paratune.data.read import read_table
+
+        path = scratch / f"{number}.parquet"
+        pq.write_table(read_table(source, revision=loaded.config.data.hub_revision), path)
+        return _add_file(contents, f"data/{number:04d}/{_plain_name(source)}.parquet", path)
+    named_path = local_path(source)
+    assert named_path is not None
+    path, split = path_and_split(named_path)
+    if not path.exists():
+        raise DataError(f"{path} does not exist (working directory: {Path.cwd()})", code="data.not_found", path=path)
+    name = f"data/{number:04d}/{_plain_name(path.name)}"
+    mark = "" if split is None else f"#{split}"
+    if path.is_file():
+        return _add_file(contents, name, path) + mark
+    for inner in sorted(path.rglob("*")):
+        if inner.is_file() and inner.suffix in (".json", ".arrow"):
+            contents.add(f"{name}/{inner.relative_to(path).as_posix()}", inner)
+    return name + mark
+
+
+def _add_file(contents: BundleContents, name: str, path: Path) -> str:
+    contents.add(name, path)
+    return name
+
+
+def _plain_name(name: str) -> str:
+    """Return a name of at most 60 letters, digits, dots, `_` and `-`, with its suffixes."""
+    stem, dot, suffixes = name.partition(".")
+    text = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).lstrip("-") or "data"
+    return (text + dot + re.sub(r"[^A-Za-z0-9._-]+", "-", suffixes))[-60:].lstrip(".-")
+
+
+def add_tokens(contents: BundleContents, loaded: LoadedConfig, scratch: Path) -> None:
+    """Tokenize all data as training would, and add the tokens."""
+    from paratune.tasks import make_recipe
+    from paratune.tasks.extra_splits import load_extra_splits
+
+    config = loaded.config
+    with tokenizing_of(config, cache_dir=scratch / "cache") as tokenizing:
+        recipe = make_recipe(config.task)
+        recipe.load_splits(config.data, tokenizing)
+        load_extra_splits(recipe, config.data, tokenizing)
+    for path in sorted((scratch / "cache").rglob("*")):
+        if path.is_file() and path.suffix != ".lock":
+            contents.add(f"cache/{path.relative_to(scratch / 'cache').as_posix()}", path)
+    contents.paths["data.cache_dir"] = "cache"
+    contents.sources["data.cache_dir"] = "tokens for this configuration"
+
+
+def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle: Path) -> None:
+    """Write the configuration with the paths of `folder`, which `unpacked` becomes.
+
+    Raises:
+        DataError: This version cannot read the configuration.
+    """
+    config = unpacked / CONFIG_FILE
+    try:
+        values = configuration(manifest, folder)
+        config.write_text(_HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        load_config(config)
+    except (KeyError, TypeError, AttributeError, ConfigError) as error:
+        version = manifest.versions.get("paratune") or "n/a"
+        why = error if isinstance(error, ConfigError) else f"it lacks {error}"
+        raise DataError(
+            f"{bundle}: this version cannot read its configuration, of paratune {version}; nothing was unpacked: {why}",
+            code="run.other_version",
+            bundle=bundle,
+            version=version,
+        ) from error
+
+
+_HEAD = "# Written by paratune unbundle: the configuration of the bundle with the paths of this folder.\n"
+
+
+def configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
+    """Return the configuration of a bundle that was unpacked into a folder.
+
+    An absolute `run.folder` becomes `runs` in the folder. Revisions are dropped: the bundle has the files.
+    """
+    values: dict[str, Any] = _copied(manifest.config)
+    for key, value in manifest.paths.items():
+        paths = [_absolute(path, folder) for path in (value if isinstance(value, list) else [value])]
+        _put(values, key, paths if isinstance(value, list) else paths[0])
+    values["model"] |= {"revision": None, "tokenizer_revision": None}
+    values["data"]["hub_revision"] = None
+    runs = Path(values["run"]["folder"])
+    if ".." in runs.parts:
+        raise DataError(
+            f"run.folder: {runs} is outside the folder of the bundle; nothing was unpacked",
+            code="bundle.unsafe",
+            key="run.folder",
+            value=runs,
+        )
+    if runs.is_absolute():
+        values["run"]["folder"] = str(folder / "runs")
+    if "data.cache_dir" not in manifest.paths:
+        values["data"]["cache_dir"] = None
+    return values
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return path if path.startswith("demo:") else str(folder / path)
+
+
+def _copied(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {key: _copied(value) for key, value in values.items()}
+    return [_copied(value) for value in values] if isinstance(values, list) else values
+
+
+def _put(values: dict[str, Any], key: str, value: Any) -> None:
+    *above, last = key.split(".", 2)
+    for name in above:
+        values = values[name]
+    values[last] = value

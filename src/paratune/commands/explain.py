@@ -1,0 +1,216 @@
+"""`paratune explain`: which words and sentences drive the output of a trained model, and whether that holds."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from paratune.api.apply import check_model
+from paratune.api.threads import respect_quota
+from paratune.base.imports import collector_off_for_imports
+from paratune.base.text import plain
+from paratune.commands.options import (
+    BatchSize,
+    Device,
+    Json,
+    LabelColumn,
+    PairColumn,
+    TextColumn,
+    require_at_least,
+    require_some,
+)
+from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, DataError, option_error
+
+_ROWS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+_MAX_LISTED = 6
+Method = Literal["integrated_gradients", "gradient_x_input", "occlusion", "partition_shap"]
+
+
+def explain(
+    *models: Annotated[str, Parameter(help="runs or model folders; the seeds of a matrix show their agreement")],
+    input: str,
+    rows: str = "0-2",
+    out: Path | None = None,
+    method: Sequence[Method] = (),
+    target: str | None = None,
+    overview: bool = False,
+    steps: int = 50,
+    max_evals: int = 500,
+    seed: int = 0,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    json: Json = False,
+) -> int:
+    """Show which words and sentences of rows drive the output of MODELS, and whether that holds.
+
+    Args:
+        input: file with the texts
+        rows: rows to explain, counted from 0, such as 0-4,17
+        out: folder for a page, figures (SVG, PNG) and report.json
+        method: method to use, the one that colours the text first; may be repeated; default all
+        target: class whose log-odds are explained; default the predicted one
+        overview: add words and lengths that drive the output of the first model over all rows of the file
+        steps: steps of integrated gradients, doubled up to 8 times as many while their sum is not complete
+        max_evals: outputs that Shapley values may compute for a row
+        seed: determines the random orders of words
+    """
+    from paratune.data.read import read_table
+    from paratune.reports.output import MARKER, check_folder
+    from paratune.reports.report_files import PAGE
+
+    require_some(models, "the models to explain, such as runs/NAME")
+    numbers = parse_rows(rows)
+    for option, value, least in (("--batch-size", batch_size, 1), ("--steps", steps, 2), ("--max-evals", max_evals, 4)):
+        require_at_least(option, value, least)
+    set_up_logging(speaks=True)
+    respect_quota()
+    if out is not None:
+        check_folder(out, [PAGE, MARKER])
+    with stdout_for_results():
+        table = read_table(input)
+        for model in models:
+            check_model(model)
+        with collector_off_for_imports():
+            from paratune.explain.explain import METHODS, ExplainOptions, select_rows
+            from paratune.explain.page import as_dict, write_explanations
+            from paratune.infer.trained import NamedColumns
+
+    options = ExplainOptions(
+        methods=tuple(dict.fromkeys(method)) or tuple(METHODS),
+        target=target,
+        num_steps=steps,
+        max_steps=8 * steps,
+        max_evals=max_evals,
+        batch_size=batch_size,
+        seed=seed,
+    )
+    chosen = select_rows(table, numbers, input)
+    named = NamedColumns(text=text, text_pair=text_pair, label=label)
+    with stdout_for_results():
+        explained = _explain(models, named, device, input, (table, chosen, numbers), options, is_overview=overview)
+    files = () if out is None else write_explanations(out, explained)
+    if json:
+        print_json(as_dict(explained) | {"files": [str(file) for file in files]}, indent=1)
+        return EXIT_OK
+    show(explained)
+    if out is not None:
+        print(plain(f"{out / PAGE} and {len(files) - 1} other files"))  # noqa: T201
+    return EXIT_OK
+
+
+def parse_rows(text: str) -> list[int]:
+    """Return the rows that `--rows` names, in its order, each of them once.
+
+    Raises:
+        ConfigError: The text is not a list of rows and ranges.
+    """
+    if not _ROWS.fullmatch(text):
+        raise option_error("--rows", text, "name rows from 0 and ranges, such as 0-4,17", code="explain.rows")
+    rows: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if int(last or first) < int(first):
+            raise option_error("--rows", text, f"{part} ends before it starts", code="explain.rows")
+        if int(last or first) - int(first) >= 10_000:
+            raise option_error("--rows", text, "a range has at most 10000 rows", code="explain.rows")
+        rows += range(int(first), int(last or first) + 1)
+    return list(dict.fromkeys(rows))
+
+
+def _explain(
+    models: Sequence[str], named: Any, device: str, source: str, data: Any, options: Any, *, is_overview: bool
+) -> Any:
+    """Return the explanations of rows by all models, which are loaded one after the other."""
+    from paratune.explain.dataset import make_overview
+    from paratune.explain.explain import compare_runs, explain_rows, require_explainable
+    from paratune.explain.outputs import prepare
+    from paratune.explain.page import Explained
+    from paratune.infer.trained import load_trained
+
+    table, chosen, numbers = data
+    by_run: list[Any] = []
+    targets = overview = None
+    for model in models:
+        trained = load_trained(model, named, device)
+        require_explainable(trained, model)
+        split = _with_rows(trained.read(source, chosen, require_labels=False), numbers)
+        prepare(trained)
+        with Display(speaks=True).bar(f"explain {model}", len(numbers)) as bar:
+            by_run.append(explain_rows(trained, split, options, targets, lambda done, total: bar.update(done)))
+        targets = targets or [explanation.target for explanation in by_run[0]]
+        if is_overview and model == models[0]:
+            name = trained.columns.label
+            lenient = replace(trained, missing="drop")
+            split = lenient.read(source, table, require_labels=name is not None and name in table.column_names)
+            with Display(speaks=True).bar("overview", split.num_rows) as bar:
+                overview = make_overview(trained, split, options, lambda done, total: bar.update(done))
+    rows = tuple(zip(*by_run, strict=True))
+    agreements = tuple(compare_runs(row) for row in rows) if len(models) > 1 else ()
+    return Explained(tuple(models), source, rows, agreements, overview)
+
+
+def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
+    """Return a split of selected rows with their numbers in the file.
+
+    Raises:
+        DataError: A row has no text.
+    """
+    present = split.samples.rows.tolist()
+    without = sorted(set(range(len(numbers))) - set(present))
+    if without:
+        raise DataError(
+            f"{split.source}: row {numbers[without[0]]} has no text to explain; name other rows with --rows",
+            code="explain.row_without_text",
+            source=split.source,
+            row=numbers[without[0]],
+        )
+    import numpy as np
+
+    rows = np.asarray([numbers[row] for row in present], dtype=np.int64)
+    return replace(split, samples=replace(split.samples, rows=rows))
+
+
+def show(explained: Any) -> None:
+    """Print for each row its prediction, the strongest words and the verdict on each method."""
+    from rich.table import Table
+
+    from paratune.explain.explain import METHODS
+    from paratune.reports.document import signed
+
+    for number, explanations in enumerate(explained.rows):
+        first = explanations[0]
+        print_result(
+            f"row {first.row.row}: {plain(first.predicted)}; {plain(first.target.name)} {first.value:.4g}, "
+            f"{first.hidden_value:.4g} with all words hidden"
+        )
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for heading in ("method", "words with the largest effects", "gap", "p", "verdict"):
+            table.add_column(heading)
+        for method, effects in first.effects.items():
+            values, holds = explained.shown(number, method)
+            strongest = sorted(range(len(values)), key=lambda word: -abs(values[word]))[:_MAX_LISTED]
+            words = ", ".join(f"{plain(first.row.word_text(at))} {signed(values[at])}" for at in strongest if holds[at])
+            gap = f"{first.gap(method):+.1e}" if effects.is_complete else "n/a"
+            verdict = "holds" if first.faithfulness.is_told(method) else "not told"
+            table.add_row(METHODS[method], words or "n/a", gap, f"{first.faithfulness.p_value(method):.2f}", verdict)
+        print_result(table)
+    if explained.overview is not None:
+        _show_overview(explained.overview)
+
+
+def _show_overview(overview: Any) -> None:
+    from paratune.explain.page import length_sentence
+    from paratune.reports.document import signed
+
+    told = [effect for effect in overview.words if effect.is_told]
+    ends = [*told[:_MAX_LISTED], *told[_MAX_LISTED:][-_MAX_LISTED:]]
+    words = ", ".join(f"{plain(effect.word)} {signed(effect.mean)}" for effect in ends)
+    print_result(f"{plain(overview.target)} over {overview.length.num_rows} rows: {words or 'no word can be told'}")
+    print_result(length_sentence(overview))

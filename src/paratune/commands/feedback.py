@@ -1,0 +1,134 @@
+"""`paratune feedback`: what the score of an essay rests on, how sure it is, and which essays a person should read."""
+
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from paratune.api.apply import check_model
+from paratune.api.threads import respect_quota
+from paratune.base.imports import collector_off_for_imports
+from paratune.base.text import plain
+from paratune.commands.options import BatchSize, Device, Json, require_at_least
+from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, ParatuneError, coded, option_error
+
+log = logging.getLogger(__name__)
+_MAX_LISTED = 20
+
+
+def feedback(
+    run: Annotated[str, Parameter(help="run for regression or ordered labels, with validation and test predictions")],
+    *,
+    input: str,
+    out: Path,
+    reference: str | None = None,
+    coverage: float = 0.9,
+    agreement: float | None = None,
+    batch_size: BatchSize = 32,
+    device: Device = "auto",
+    json: Json = False,
+) -> int:
+    """Write feedback on the essays of a file: an interval for each score, and what the score rests on.
+
+    Args:
+        input: file with the essays, in the columns of the run
+        out: folder for the pages (overview, one page for each essay), figures and report.json
+        reference: labelled essays, for usual lengths and similar essays; default the training file of the run
+        coverage: share of essays whose score should be inside its interval
+        agreement: quadratic weighted kappa to reach by sending essays to a person; without it none is marked
+    """
+    from paratune.data.read import read_table
+    from paratune.reports.output import MARKER, check_folder
+    from paratune.reports.report_files import PAGE
+
+    require_at_least("--batch-size", batch_size)
+    if not 0 < coverage < 1:
+        raise option_error("--coverage", coverage, "a share between 0 and 1, such as 0.9", code="cli.out_of_range")
+    if agreement is not None and not 0 < agreement <= 1:
+        raise option_error("--agreement", agreement, "it is above 0 and at most 1", code="cli.out_of_range")
+    set_up_logging(speaks=True)
+    respect_quota()
+    check_folder(out, [PAGE, MARKER])
+    with stdout_for_results():
+        table = read_table(input)
+        check_model(run)
+        with collector_off_for_imports():
+            from paratune.feedback.feedback import FeedbackOptions, calibrate, give_feedback, require_scores
+            from paratune.feedback.page import ClassFeedback, as_dict, write_feedback
+            from paratune.infer.trained import NamedColumns, load_trained
+
+        trained = load_trained(run, NamedColumns(), device)
+    options = FeedbackOptions(level=coverage, agreement=agreement, batch_size=batch_size)
+    require_scores(trained, run)
+    assert trained.run is not None
+    calibration = calibrate(trained.run, trained, options)
+    compared = _reference(trained, reference, calibration)
+    split = trained.read(input, table, require_labels=False)
+    with Display(speaks=True).bar("score essays with parts removed", 1) as bar:
+        essays = give_feedback(
+            trained, split, calibration, compared, options, lambda done, total: bar.update(done, total=total)
+        )
+    result = ClassFeedback(run, input, calibration, tuple(essays), compared)
+    files = write_feedback(out, result)
+    if json:
+        print_json(as_dict(result) | {"files": [str(file) for file in files]}, indent=1)
+        return EXIT_OK
+    show(result)
+    print(plain(f"{out / PAGE} and {len(files) - 1} other files"))  # noqa: T201
+    return EXIT_OK
+
+
+def _reference(trained: Any, source: str | None, calibration: Any) -> Any:
+    """Return the labelled essays to compare with; None, with a warning, where the training file cannot be read."""
+    from paratune.data.read import read_table
+    from paratune.feedback.feedback import make_reference
+    from paratune.records import read_run
+
+    if source is not None:
+        return make_reference(trained, source, read_table(source), calibration)
+    train = read_run(trained.run)["config"]["data"]["train"]
+    file = train if isinstance(train, str) else train[0]
+    try:
+        return make_reference(trained, file, read_table(file), calibration)
+    except ParatuneError as error:
+        log.warning(
+            "no similar essays and no usual lengths: the training file cannot be used (%s); name labelled essays with "
+            "--reference",
+            error,
+            extra=coded("feedback.no_reference", source=file),
+        )
+        return None
+
+
+def show(result: Any) -> None:
+    """Print the coverage, the table of share and agreement, and a line for each essay."""
+    from rich.table import Table
+
+    from paratune.feedback.page import coverage_sentence, essay_name, interval_text
+
+    calibration = result.calibration
+    print_result(
+        f"intervals: score ± {calibration.half:.3g}, calibrated on {calibration.num_rows} validation rows for "
+        f"{calibration.level:.0%}"
+    )
+    print_result(coverage_sentence(calibration))
+    split, lines = list(calibration.rule.tables.items())[-1]
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in (f"sent to a person ({split})", "QWK", "QWK, random choice"):
+        table.add_column(heading, justify="right")
+    for line in lines:
+        random = "n/a" if line.random is None else f"{line.random[0]:.3f}"
+        table.add_row(f"{line.share:.0%}", "n/a" if line.qwk is None else f"{line.qwk:.3f}", random)
+    print_result(table)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("essay", "score", "interval", "words", "for a person"):
+        table.add_column(heading)
+    for essay in result.essays[:_MAX_LISTED]:
+        score, interval = calibration.text(essay.predicted), interval_text(calibration, essay)
+        sent = "yes" if essay.is_sent else "no"
+        table.add_row(plain(essay_name(essay)), score, interval, str(essay.facts.num_words), sent)
+    print_result(table)
+    if len(result.essays) > _MAX_LISTED:
+        print_result(f"and {len(result.essays) - _MAX_LISTED} more essays")

@@ -1,0 +1,382 @@
+"""Writes, submits and follows the Slurm jobs of `paratune launch`."""
+
+import fcntl
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from paratune.base.text import plain
+from paratune.cluster import jobs
+from paratune.cluster.script import ArrayRun, BatchJob, script_text
+from paratune.cluster.shell import sbatch_path_problem
+from paratune.cluster.site import Site, processes_per_node
+from paratune.cluster.slurm import controller_facts, queue, submit
+from paratune.cluster.wait import wait_for
+from paratune.commands.sweep_search import Searching, check_options
+from paratune.config.layers import read_text
+from paratune.config.load import load_config, show_text
+from paratune.config.sections import run_path
+from paratune.config.yaml_tree import read_tree
+from paratune.console import print_json, print_warning
+from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError, option_error, os_error_as
+from paratune.processes.place import global_batch_size
+from paratune.records import is_finished
+from paratune.records.run_folder import SLURM_FOLDER, check_same_run, check_usable
+from paratune.sweeps.asked import invalid, none_possible, only
+from paratune.sweeps.cells import cells_of, missing_files
+from paratune.sweeps.environment import for_a_run
+from paratune.sweeps.listing import write_listed
+from paratune.sweeps.matrix import read_matrix
+from paratune.sweeps.plan import Step, check_unchanged, plan_of
+from paratune.sweeps.run import config_of, take
+
+SCRIPT = "job.sh"
+CONFIG = "config.yaml"
+LOCK = ".launch.lock"
+TAIL_LINES = 30
+CALIBRATION_FOLDER = "calibration"
+"""Folder of the device files of sites, in the folder of runs."""
+
+
+def check_known(after: Sequence[str]) -> None:
+    """Raise a `LaunchError` for a job that Slurm does not know: Slurm would treat it as a job that succeeded."""
+    for job_id in after:
+        if not controller_facts(job_id):
+            raise LaunchError(
+                f"--after {job_id}: Slurm does not know this job (any more) and would start the new one at once; leave "
+                "out --after if that is right (paratune jobs shows how jobs ended)",
+                code="slurm.unknown_job",
+                option="--after",
+            )
+
+
+def run_jobs(
+    path: Path, overrides: Sequence[str], site: Site, after: Sequence[str], launch_lock: ExitStack | None
+) -> list[tuple[BatchJob, Path]]:
+    """Return the job of a configuration; none when its run is finished.
+
+    Args:
+        path: The configuration.
+        overrides: Values that replace those of the file.
+        site: The cluster.
+        after: Jobs that must end before this one starts.
+        launch_lock: Receives a lock on the run, so that a second launch fails; None to write nothing.
+    """
+    tree = read_tree(read_text(path), path.name)
+    if isinstance(tree.value, dict) and "axes" in tree.value:
+        raise ConfigError(
+            f"{path} is a matrix of runs: add --array, which submits each of them as a separate job",
+            code="cli.option_missing",
+            path=path,
+            option="--array",
+        )
+    loaded = load_config(path, overrides)
+    folder = run_path(loaded.config).absolute()
+    name = loaded.config.run.name or path.stem
+    job = _job(name, site, (ArrayRun(name, _slurm_folder(folder) / CONFIG),), folder)
+    if loaded.config.device == "cpu" and site.gpus_per_node:
+        raise ConfigError(
+            f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; use --gpus-per-node 0",
+            code="device.conflict",
+            key="device",
+            gpus_per_node=site.gpus_per_node,
+        )
+    size = global_batch_size(loaded.config, job.num_processes, site.nodes)
+    check_same_run(folder, loaded.values, global_batch_size=size)
+    if is_finished(folder):
+        print(plain(f"{folder} is already finished: nothing was submitted"), file=sys.stderr)  # noqa: T201
+        return []
+    for _, message in missing_files(loaded):
+        print_warning(f"{message}; the nodes must see it", "data.not_on_nodes")
+    if launch_lock is not None:
+        if not after:  # otherwise a job in `after` may use it
+            _check_not_queued(folder, after)
+            check_usable(folder, "resume")
+        launch_lock.enter_context(_locked(_slurm_folder(folder)))
+        _check_not_queued(folder, after)
+        _write(_slurm_folder(folder) / CONFIG, f"# {plain(path)}, as submitted\n{show_text(loaded)}")
+    return [(job, folder)]
+
+
+def calibration_jobs(path: Path, overrides: Sequence[str], site: Site, site_name: str) -> list[tuple[BatchJob, Path]]:
+    """Return the job that measures the nodes of a site.
+
+    It writes the device file `calibration/SITE.yaml` in the folder of runs.
+
+    Raises:
+        ConfigError: The device file exists.
+        LaunchError: Such a job is in the queue.
+    """
+    folder = (Path(load_config(path, overrides).config.run.folder) / CALIBRATION_FOLDER).absolute()
+    device_file = folder / f"{site_name}.yaml"
+    if device_file.exists():
+        raise ConfigError(
+            f"{device_file} exists: it has the measured nodes of this site; remove it to measure again, or use it with "
+            f"paratune plan {path} --device {device_file}",
+            code="output.exists",
+            option="--calibrate",
+            path=device_file,
+        )
+    _check_not_queued(folder, ())
+    job = _job(f"calibrate-{site_name}", site, (ArrayRun(f"calibrate-{site_name}", device_file),), folder)
+    return [(replace(job, is_calibration=True), folder)]
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let other launches of a run wait until this one is submitted, and Slurm can report its job.
+
+    Raises:
+        CheckpointError: The folder cannot be written.
+    """
+    _write(folder / LOCK, "")
+    with (folder / LOCK).open() as file:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _check_not_queued(folder: Path, after: Sequence[str]) -> None:
+    """Raise a `LaunchError` if a job of this run is in the queue and not in `after`: the run would be in use."""
+    earlier = [job for job in jobs.submissions([folder]) if job.job not in after]
+    if not earlier:
+        return
+    queued = queue()
+    for job in earlier:
+        if not jobs.status(job, queued).is_over:
+            raise LaunchError(
+                f"job {job.job} of this run is in the queue; paratune cancel {job.job} removes it, and with --after "
+                f"{job.job} the new job starts after its success",
+                code="slurm.already_queued",
+                job=job.job,
+            )
+
+
+def array_jobs(
+    path: Path,
+    overrides: Sequence[str],
+    site: Site,
+    only_words: Sequence[str],
+    *,
+    nodes: int | None,
+    retry_failed: bool,
+    max_at_once: int | None,
+    dry_run: bool,
+) -> list[tuple[BatchJob, Path]]:
+    """Return arrays of the unfinished runs of a matrix, one for each number of processes and nodes."""
+    tree = read_tree(read_text(path), path.name)
+    if isinstance(tree.value, dict) and "axes" not in tree.value and not {"task", "data"}.isdisjoint(tree.value):
+        raise ConfigError(
+            f"{path} is the configuration of one run, and --array is for a matrix (axes:): leave it out",
+            code="cli.no_effect",
+            path=path,
+            option="--array",
+        )
+    matrix = read_matrix(path)
+    check_options(matrix, only=only_words)
+    cells = cells_of(matrix, overrides, here=False)
+    selected = only(matrix, cells, only_words) if only_words else cells
+    error = invalid(matrix, cells) or none_possible(matrix, selected)
+    if error is not None:
+        raise error
+    if nodes is not None and (clash := next((cell for cell in selected if cell.num_nodes), None)):
+        raise option_error(
+            "--nodes",
+            nodes,
+            f"the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes",
+            code="cli.conflict",
+        )
+    names = {cell.name for cell in selected}
+    plan = plan_of(matrix, cells, sys.argv)
+    check_unchanged(matrix, [step for step in plan.steps if step.cell.name in names])
+    todo = [step for step in plan.in_order() if step.cell.name in names and step.runs(retry_failed=retry_failed)]
+    searching = Searching(matrix, overrides, here=False, writes=not dry_run)
+    if dry_run:
+        _, todo = searching.present_round(plan.record, todo)
+    else:
+        lock = take(matrix.folder)
+        try:
+            record, todo = searching.present_round(plan.record, todo)
+            write_listed(matrix.folder, record, todo)
+        finally:
+            lock.release()
+    if not todo:
+        print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
+    elif not dry_run:
+        _warn_about_queued(matrix.folder)
+    by_size: dict[tuple[int, int], list[Step]] = {}
+    for step in todo:
+        by_size.setdefault((step.cell.num_processes, step.cell.num_nodes or 0), []).append(step)
+    folder = matrix.folder.absolute()
+    return [
+        (
+            replace(
+                _job(
+                    matrix.name if len(by_size) == 1 else _array_name(matrix.name, count, num_nodes),
+                    _site_for(site, count, num_nodes, steps[0].cell.name),
+                    tuple(
+                        ArrayRun(
+                            step.cell.name,
+                            config_of(matrix.folder, step.cell.name).absolute(),
+                            for_a_run(step.cell.environment),
+                        )
+                        for step in steps
+                    ),
+                    folder,
+                ),
+                is_array=True,
+                max_at_once=max_at_once,
+            ),
+            folder,
+        )
+        for (count, num_nodes), steps in sorted(by_size.items())
+    ]
+
+
+def _array_name(matrix: str, num_processes: int, num_nodes: int) -> str:
+    return f"{matrix}-{num_processes}" + (f"-nodes-{num_nodes}" if num_nodes else "")
+
+
+def _warn_about_queued(folder: Path) -> None:
+    """Warn about arrays of this matrix in the queue: they may contain the same runs."""
+    earlier = jobs.submissions([folder])
+    queued = queue() if earlier else []
+    numbers = " ".join(job.job for job in earlier if not jobs.status(job, queued).is_over)
+    if numbers:
+        print_warning(
+            f"jobs of this matrix are in the queue: {numbers}; a run that is in two jobs is trained once, and the "
+            f"second job ends with an error if the first one still trains it; paratune cancel {numbers} removes them",
+            "slurm.runs_queued",
+        )
+
+
+def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site:
+    """Return the site with the nodes and processes of a run of a matrix.
+
+    Args:
+        site: With the nodes of the command line, if given.
+        num_processes: Processes of the run.
+        num_nodes: Nodes in the matrix. 0: those of the site if more than 1, otherwise as few as possible.
+        name: Name of the run.
+
+    Raises:
+        ConfigError: The nodes cannot have the same number of processes, or a node has too few.
+    """
+    limit = processes_per_node(site)
+    num_nodes = num_nodes or (site.nodes if site.nodes > 1 else 0)
+    if num_nodes and (num_processes % num_nodes or num_processes // num_nodes > limit):
+        raise ConfigError(
+            f"{name} needs {num_processes} processes on {num_nodes} nodes, and a node of the site has {limit}: nproc "
+            f"may be a multiple of {num_nodes}, up to {num_nodes * limit}; --nodes or the matrix (nodes:) changes them",
+            code="site.too_small",
+            name=name,
+            num_processes=num_processes,
+            num_nodes=num_nodes,
+            limit=limit,
+        )
+    if not num_nodes and num_processes > limit and num_processes % limit:
+        raise ConfigError(
+            f"{name} needs {num_processes} processes, and a node of the site has {limit}: a run on several nodes uses "
+            f"complete nodes; nproc may be up to {limit}, or a multiple of it",
+            code="site.too_small",
+            name=name,
+            num_processes=num_processes,
+            limit=limit,
+        )
+    per_node = num_processes // num_nodes if num_nodes else min(num_processes, limit)
+    gpus = per_node if site.gpus_per_node else 0
+    return site.model_copy(
+        update={
+            "nodes": num_processes // per_node,
+            "gpus_per_node": gpus,
+            "processes_per_node": None if gpus else per_node,
+        }
+    )
+
+
+def _job(name: str, site: Site, runs: tuple[ArrayRun, ...], folder: Path) -> BatchJob:
+    for path in (folder, Path.cwd()):
+        if reason := sbatch_path_problem(str(path)):
+            raise ConfigError(f"{reason}; change run.folder, or the working directory", code="run.name_unfit")
+    return BatchJob(name, site, runs, folder=_slurm_folder(folder), directory=Path.cwd())
+
+
+def _slurm_folder(folder: Path) -> Path:
+    return folder / SLURM_FOLDER
+
+
+def show_scripts(batch_jobs: Sequence[tuple[BatchJob, Path]], *, as_json: bool) -> int:
+    if as_json:
+        print_json([{"name": job.name, "script": script_text(job)} for job, _ in batch_jobs], indent=1)
+    for job, _ in () if as_json else batch_jobs:
+        print(script_text(job), end="")  # noqa: T201
+    return EXIT_OK
+
+
+def submit_job(job: BatchJob, folder: Path, site_path: Path, after: Sequence[str]) -> jobs.Submitted:
+    script = job.folder / (SCRIPT if len(job.runs) == 1 and not job.is_array else f"{job.name}.sh")
+    _write(script, script_text(job))
+    submit_time = jobs.now()
+    number = submit(script, after=after)
+    submitted = jobs.Submitted(
+        job=number,
+        name=job.name,
+        submitted=submit_time,
+        folder=str(folder),
+        site=str(site_path),
+        script=str(script),
+        num_nodes=job.site.nodes,
+        num_processes=job.num_processes,
+        num_runs=len(job.runs),
+        is_array=job.is_array,
+        after=tuple(after),
+    )
+    jobs.record_submission(submitted)
+    runs = f" of {len(job.runs)} runs" if job.is_array else ""
+    _log(f"job {number}{runs}: {job.name}; script and output: {job.folder}")
+    if job.is_calibration:
+        _log(f"when it has ended: paratune plan CONFIG --device {job.runs[0].config}")
+    return submitted
+
+
+def _write(path: Path, text: str) -> None:
+    with os_error_as(
+        CheckpointError, f"{path} cannot be written", "change run.folder", code="run.not_writable", path=path
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def wait_for_jobs(submitted: Sequence[jobs.Submitted], *, as_json: bool) -> int:
+    try:
+        statuses = wait_for(submitted, _log)
+    except KeyboardInterrupt:
+        numbers = " ".join(job.job for job in submitted)
+        _log(f"no longer waiting; the jobs continue: paratune jobs shows them, paratune cancel {numbers} ends them")
+        raise
+    if as_json:
+        print_json([jobs.as_dict(status) for status in statuses], indent=1)
+    codes = [EXIT_FAILED if status.exit_code is None else status.exit_code for status in statuses]
+    for status, code in zip(statuses, codes, strict=True):
+        if code:
+            _print_tail(status)
+    return next((code for code in codes if code), EXIT_OK)
+
+
+def _print_tail(status: jobs.Status) -> None:
+    """Print the last lines of the output of a failed run."""
+    submitted = status.submitted
+    for run in submitted.run_ids:
+        if jobs.recorded_exit(submitted, run) == "0":
+            continue
+        folder = submitted.slurm_folder
+        for path in [*folder.glob(f"{run}.txt"), *sorted(folder.glob(f"{run}.node*.txt"))]:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+            _log("\n".join([f"--- {path}", *(plain(line) for line in lines)]))
+        return
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,143 @@
+"""`paratune quantize`: writes a smaller model, and compares it with the original."""
+
+import logging
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from paratune.api.apply import check_model
+from paratune.api.threads import respect_quota
+from paratune.base.imports import collector_off_for_imports
+from paratune.base.text import plain
+from paratune.base.units import format_bytes, format_share
+from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, TextColumn, require_at_least
+from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, ConfigError, coded, option_error
+
+log = logging.getLogger(__name__)
+MIN_AGREEMENT = 0.95
+"""Share of same decisions below which there is a warning."""
+Form = Literal["bf16", "onnx", "int8", "int8-static"]
+
+
+def quantize(
+    model: Annotated[str, Parameter(help="run, model folder or hub name")],
+    *,
+    to: Form,
+    out: Path,
+    data: str | None = None,
+    calibration: str | None = None,
+    rows: int = 256,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    batch_size: BatchSize = 32,
+    json: Json = False,
+) -> int:
+    """Write a smaller form of MODEL as a folder, and compare its outputs and decisions with those of MODEL.
+
+    Args:
+        to: bf16 (weights for PyTorch), onnx (float32), int8 or int8-static (8-bit integers as ONNX)
+        out: folder to write; it must not exist, or be empty
+        data: file on whose rows both are compared; default the validation file of the run, else its training file
+        calibration: file that gives int8-static the ranges of activations; default the training file of the run
+        rows: rows of each file that are used, evenly spaced
+    """
+    if calibration is not None and to != "int8-static":
+        raise option_error("--calibration", calibration, f"no effect with --to {to}", code="cli.no_effect")
+    require_at_least("--rows", rows)
+    require_at_least("--batch-size", batch_size)
+    check_new_folder(out)
+    set_up_logging(speaks=True)
+    respect_quota()
+    with stdout_for_results():
+        check_model(model)
+        with collector_off_for_imports():
+            from paratune.compress.quantize import QuantizeJob, quantize_model, require_quantizable
+            from paratune.infer.trained import NamedColumns, load_trained
+
+        trained = load_trained(model, NamedColumns(text=text, text_pair=text_pair, label=label), "cpu")
+        require_quantizable(trained, model, to)
+        checked = _read(trained, data or _file_of_run(trained, model, "--data"), rows)
+        measured = None
+        if to == "int8-static":
+            measured = _read(trained, calibration or _file_of_run(trained, model, "--calibration"), rows)
+        with Display(speaks=True).bar("quantize", 1) as bar:
+            job = QuantizeJob(
+                trained,
+                model,
+                to,
+                checked,
+                measured,
+                batch_size=batch_size,
+                on_batch=lambda part, done, total: bar.update(done, total=total),
+            )
+            record = quantize_model(job, out)
+    agreement = record["check"]["agreement"]
+    if agreement is not None and agreement < MIN_AGREEMENT:
+        log.warning(
+            "%s decides like %s in %s of %d rows; compare the scores with: paratune evaluate %s --data FILE",
+            out,
+            model,
+            format_share(agreement),
+            record["check"]["num_rows"],
+            out,
+            extra=coded("quantize.decisions", agreement=agreement),
+        )
+    if json:
+        print_json({"output": str(out), **record})
+        return EXIT_OK
+    show(out, record)
+    return EXIT_OK
+
+
+def check_new_folder(out: Path) -> None:
+    """Raise a `ConfigError` for a folder that has content."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ConfigError(f"{plain(out)} exists; choose another --out", code="output.exists", path=out)
+
+
+def _file_of_run(trained: Any, model: str, option: str) -> str:
+    """Return the file of a run that an option names by default.
+
+    Raises:
+        ConfigError: The model is not in a run folder.
+    """
+    from paratune.records import read_run
+
+    if trained.run is None:
+        raise ConfigError(
+            f"{model} is not a run, whose files are known; name a file with {option}",
+            code="cli.option_missing",
+            option=option,
+            target=model,
+        )
+    data = read_run(trained.run)["config"]["data"]
+    files = (data.get("validation") if option == "--data" else None) or data["train"]
+    return files if isinstance(files, str) else str(files[0])
+
+
+def _read(trained: Any, source: str, num_rows: int) -> Any:
+    """Return evenly spaced rows of a file as a split."""
+    from paratune.compress.quantize import select_evenly
+    from paratune.data.read import read_table
+
+    return trained.read(source, select_evenly(read_table(source), num_rows), require_labels=False)
+
+
+def show(out: Path, record: dict[str, Any]) -> None:
+    """Print size, differences and agreement."""
+    from rich.table import Table
+
+    size, check = record["size"], record["check"]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    original = f"{format_share(size['share'])} of {format_bytes(size['original_float32_bytes'])}"
+    table.add_row("weights", f"{format_bytes(size['weights_bytes'])}, {original} in float32")
+    table.add_row("compared on", plain(f"{check['num_rows']} rows of {check['data']}"))
+    table.add_row("difference", f"at most {check['max_abs']:.2g}, mean {check['mean_abs']:.2g} of an output")
+    table.add_row("outputs", f"up to {check['largest_output']:.3g}")
+    if check["agreement"] is not None:
+        table.add_row("same decisions", format_share(check["agreement"]))
+    print_result(table)
+    print(plain(f"{out}"))  # noqa: T201

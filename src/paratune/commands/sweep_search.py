@@ -1,0 +1,137 @@
+"""Runs the rounds of a search (`search:` in a matrix file): train, look at the scores, choose the next runs."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from paratune.base.text import plain
+from paratune.base.units import counted
+from paratune.commands.sweep_rounds import Trainer
+from paratune.errors import ConfigError
+from paratune.records.sweep import SweepRecord, write_sweep
+from paratune.sweeps import asked
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.matrix import Matrix, read_matrix
+from paratune.sweeps.plan import Step, plan_of
+from paratune.sweeps.search import trial_title
+from paratune.sweeps.trials import (
+    check_search,
+    halving_needs,
+    next_trials,
+    num_runs_of_halving,
+    skip_not_needed,
+    trial_scores,
+)
+
+log = logging.getLogger(__name__)
+
+
+def check_options(matrix: Matrix, *, only: Sequence[str], until: str | None = None) -> None:
+    """Check the options of a command line against the search of a matrix.
+
+    Raises:
+        ConfigError: An option, or probes, contradict a search that decides by scores.
+        MissingDependency: Optuna is not installed.
+    """
+    search = matrix.search
+    check_search(search)
+    if search is None or not search.is_adaptive:
+        return
+    given = {
+        "--only": bool(only),
+        "--until": until is not None,
+        "probe": matrix.probe is not None or matrix.all_are_probes,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise ConfigError(
+                f"{option} contradicts search.method: {search.method}, where runs follow from the scores of all "
+                "earlier ones; leave it out, or use method: random",
+                code="cli.conflict",
+                options=(option, "search.method"),
+            )
+
+
+@dataclass(frozen=True)
+class Searching:
+    """Decides which runs of a matrix follow; without a search, all."""
+
+    matrix: Matrix
+    overrides: Sequence[str]
+    here: bool
+    """Whether the runs are to run on this machine."""
+    writes: bool = True
+    """Whether new trials of a Bayesian search are written to `sweep.json`; without it, none are suggested."""
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether runs follow from scores."""
+        return self.matrix.search is not None and self.matrix.search.is_adaptive
+
+    def num_runs(self, record: SweepRecord) -> int | None:
+        """Return the number of runs until the end of an adaptive search; None for others."""
+        search = self.matrix.search
+        if search is None or not search.is_adaptive or record.search is None:
+            return None
+        num_possible = sum(cell.state != "skipped" or not cell.is_needed for cell in record.cells)
+        per_trial = num_possible // len(record.search.trials)
+        if search.method == "bayesian":
+            return per_trial * search.num_trials
+        return num_runs_of_halving(search) * per_trial // len(search.steps)
+
+    def present_round(self, record: SweepRecord, todo: Sequence[Step]) -> tuple[SweepRecord, list[Step]]:
+        """Return the record, and the runs that can be trained now, independently of each other.
+
+        A Bayesian search without such runs gets its next trials; these are written to `sweep.json`.
+
+        Args:
+            record: Of the matrix, whose folder this process has locked.
+            todo: All known runs that are to be trained, in order.
+        """
+        search, folder = self.matrix.search, self.matrix.folder
+        if search is None or not search.is_adaptive:
+            return record, list(todo)
+        if search.method == "halving":
+            needed = halving_needs(folder, record, search, {step.cell.name for step in todo})
+            steps = [step for step in todo if step.cell.name in needed.now]
+            if steps:
+                log.info("%s", f"round of {counted(len(steps), 'run')}: {plain(steps[0].record.values['max_steps'])}")
+            return skip_not_needed(record, needed), steps
+        return (record, list(todo)) if todo or not self.writes else self._with_next_trials(record)
+
+    def train(self, record: SweepRecord, todo: Sequence[Step], trainer: Trainer) -> SweepRecord:
+        """Train round after round, until no run follows or a signal stops the sweep; return the record."""
+        left = list(todo)
+        while not trainer.is_stopped:
+            record, steps = self.present_round(record, left)
+            write_sweep(self.matrix.folder, record)
+            if not steps:
+                break
+            record = trainer.train(record, steps)
+            names = {step.cell.name for step in steps}
+            left = [step for step in left if step.cell.name not in names]
+            if any(cell.state == "interrupted" for cell in record.cells if cell.name in names):
+                break  # another process still trains it; the scores of the round are not complete
+        return record
+
+    def _with_next_trials(self, record: SweepRecord) -> tuple[SweepRecord, list[Step]]:
+        search, folder = self.matrix.search, self.matrix.folder
+        assert search is not None
+        assert record.search is not None
+        trials = next_trials(search, record, trial_scores(folder, record.cells))
+        new = [name for name in trials if name not in record.search.trials]
+        if not new:
+            return record, []
+        for name in new:
+            log.info("%s", plain(f"next trial: {trial_title(name, trials[name])}"))
+        write_sweep(folder, replace(record, search=replace(record.search, trials=trials)))
+        matrix = read_matrix(self.matrix.source)
+        cells = cells_of(matrix, self.overrides, here=self.here)
+        error = asked.invalid(matrix, cells)
+        if error is not None:
+            raise error
+        plan = plan_of(matrix, cells, record.command)
+        old = {cell.name: cell for cell in record.cells}
+        cells_now = tuple(old.get(cell.name, cell) for cell in plan.record.cells)
+        steps = [step for step in plan.in_order() if step.cell.name not in old and step.record.state != "skipped"]
+        return replace(plan.record, cells=cells_now, listed=record.listed), steps

@@ -1,0 +1,104 @@
+"""Checks the section `train`: the length, the schedule and the weights that are trained."""
+
+from collections.abc import Callable, Iterator
+
+from paratune.config.contradictions import conflict, no_effect
+from paratune.config.problems import Problem
+from paratune.config.sections import Config, FreezeOptions
+
+
+def _length(config: Config) -> Iterator[Problem]:
+    train = config.train
+    keys = ("train.epochs", "train.max_steps")
+    if train.epochs is None and train.max_steps is None:
+        yield Problem("train.epochs or train.max_steps is required: how long to train", keys, code="config.required")
+    if train.epochs is not None and train.max_steps is not None:
+        yield conflict("train.epochs", train.epochs, "train.max_steps", train.max_steps)
+
+
+def _warmup(config: Config) -> Iterator[Problem]:
+    train = config.train
+    if train.warmup_steps is not None and train.warmup_ratio is not None:
+        yield conflict("train.warmup_steps", train.warmup_steps, "train.warmup_ratio", train.warmup_ratio)
+    if train.warmup_steps and train.max_steps and train.warmup_steps > train.max_steps:
+        yield Problem(
+            f"train.warmup_steps is {train.warmup_steps}, more than train.max_steps: {train.max_steps}; "
+            "the learning rate would never reach its peak",
+            ("train.warmup_steps", "train.max_steps"),
+            code="config.never_due",
+        )
+
+
+SCHEDULES_OF = {
+    "schedule_cycles": ("cosine_with_restarts",),
+    "schedule_power": ("polynomial",),
+    "schedule_end_ratio": ("linear", "cosine", "cosine_with_restarts", "polynomial", "warmup_stable_decay"),
+    "decay_ratio": ("warmup_stable_decay",),
+}
+"""Schedules that have an option."""
+
+
+def _schedule(config: Config) -> Iterator[Problem]:
+    train = config.train
+    for name, schedules in SCHEDULES_OF.items():
+        value = getattr(train, name)
+        if value is not None and train.schedule not in schedules:
+            wanted = f"with train.schedule: {train.schedule}; it is for {', '.join(schedules)}"
+            yield no_effect(f"train.{name}", value, wanted, ("train.schedule",))
+
+
+def frozen(config: Config) -> dict[str, object]:
+    """Return the options that freeze weights, by dotted key; false values freeze nothing."""
+    freeze = config.train.freeze
+    values = {f"train.freeze.{name}": getattr(freeze, name) for name in FreezeOptions.model_fields}
+    return {"train.freeze_encoder": config.train.freeze_encoder, **values}
+
+
+def _freeze(config: Config) -> Iterator[Problem]:
+    """Check for options without effect where the encoder is frozen."""
+    given = {**frozen(config), "train.layer_decay": config.train.layer_decay != 1.0 and config.train.layer_decay}
+    del given["train.freeze_encoder"]
+    for key, value in given.items() if config.train.freeze_encoder else ():
+        if value:
+            yield no_effect(key, value, "with train.freeze_encoder: true", ("train.freeze_encoder",))
+
+
+def _adapter(config: Config) -> Iterator[Problem]:
+    """Check for settings that an adapter excludes: it freezes the encoder itself."""
+    adapter = config.model.adapter
+    if adapter is None:
+        return
+    for key, value in frozen(config).items():
+        if value:
+            yield conflict("model.adapter.kind", adapter.kind, key, value)
+    if config.model.from_scratch:
+        yield conflict("model.adapter.kind", adapter.kind, "model.from_scratch", True)
+    if adapter.save == "adapter" and config.task.kind == "mlm":
+        message = (
+            "model.adapter.save: adapter cannot be combined with task.kind: mlm, whose head shares weights with the "
+            "embeddings; use merged"
+        )
+        yield Problem(message, ("model.adapter.save", "task.kind"), code="config.conflict")
+
+
+def _kept_layers(config: Config) -> Iterator[Problem]:
+    """Check that the layers to keep are loaded, in their order, each of them once."""
+    kept = config.model.keep_layers
+    if kept is None:
+        return
+    if config.model.from_scratch:
+        yield conflict("model.keep_layers", kept, "model.from_scratch", True)
+    if kept != sorted(set(kept)):
+        message = f"model.keep_layers: {kept} must ascend, and name each layer once"
+        yield Problem(message, ("model.keep_layers",), code="config.invalid_value")
+
+
+TRAIN_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
+    _length,
+    _warmup,
+    _schedule,
+    _freeze,
+    _adapter,
+    _kept_layers,
+)
+"""Checks of the section, for `config.check`."""

@@ -1,0 +1,206 @@
+"""Methods that give each word an effect on an output: gradients, removal (occlusion), and Shapley values.
+
+Dimensions: `W` words, `T` tokens, `D` width, `P` parts.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from paratune.explain.outputs import Bools, Floats, RowOutput
+from paratune.explain.rows import TokenRow
+
+Ints = npt.NDArray[np.int64]
+Values = Callable[[Bools], Floats]
+ENOUGH = 0.01
+"""Relative gap of integrated gradients below which the number of steps is not doubled."""
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """The effect of each word on the output, by one method."""
+
+    values: Floats
+    """(W,): positive values raise the output."""
+    is_complete: bool
+    """Whether the method promises that the effects sum to the output minus the output with all words hidden."""
+    details: str = ""
+    """How the method was used, for readers."""
+
+
+def integrated_gradients(output: RowOutput, num_steps: int, max_steps: int) -> Effects:
+    """Return integrated gradients from the embeddings of hidden words to those of the words.
+
+    The integral is computed by Gauss-Legendre quadrature; the steps are doubled while the gap of completeness is above
+    1%, up to `max_steps`.
+
+    Source: Sundararajan, Taly and Yan, Axiomatic Attribution for Deep Networks, ICML 2017.
+    """
+    width = len(output.row.words)
+    end, start = output.values(np.asarray([[True] * width, [False] * width])).tolist()
+    while True:
+        by_token = _integral(output, num_steps)
+        gap = abs(by_token.sum() - (end - start))
+        if gap <= ENOUGH * abs(end - start) or 2 * num_steps > max_steps:
+            return Effects(_by_word(by_token, output.row), is_complete=True, details=f"{num_steps} steps")
+        num_steps *= 2
+
+
+def _integral(output: RowOutput, num_steps: int) -> Floats:
+    """Return the integrated gradients of the tokens, (T,)."""
+    given, hidden = output.embeddings()
+    nodes, weights = np.polynomial.legendre.leggauss(num_steps)
+    total_TD = torch.zeros_like(given)
+    for at in range(0, num_steps, output.batch_size):
+        some = slice(at, at + output.batch_size)
+        shares = torch.from_numpy((nodes[some] + 1) / 2).to(given)[:, None, None]
+        _, gradients_BTD = output.gradients(hidden + shares * (given - hidden))
+        total_TD += torch.einsum("b,btd->td", torch.from_numpy(weights[some] / 2).to(given), gradients_BTD)
+    tokens: Floats = ((given - hidden) * total_TD).sum(dim=1).double().cpu().numpy()
+    return tokens
+
+
+def gradient_times_input(output: RowOutput) -> Effects:
+    """Return the product of the gradient and the embedding, summed over the tokens of each word.
+
+    Source: Shrikumar et al., Not Just a Black Box, 2016.
+    """
+    given, _ = output.embeddings()
+    _, gradients_BTD = output.gradients(given[None])
+    by_token = (given * gradients_BTD[0]).sum(dim=1).double().cpu().numpy()
+    return Effects(_by_word(by_token, output.row), is_complete=False)
+
+
+def _by_word(by_token: Floats, row: TokenRow) -> Floats:
+    """Return the sums over the tokens of each word, (W,); special tokens belong to none."""
+    is_word = row.token_words >= 0
+    return np.bincount(row.token_words[is_word], by_token[is_word], len(row.words)).astype(np.float64)
+
+
+def occlusion(output: RowOutput, parts: Ints) -> Floats:
+    """Return for each part how much the output falls when its words are hidden, (P,).
+
+    Args:
+        output: The output.
+        parts: (W,), the part of each word, as indices from 0.
+
+    Source: Zeiler and Fergus, Visualizing and Understanding Convolutional Networks, ECCV 2014.
+    """
+    names = np.unique(parts)
+    visible = np.concatenate([np.ones((1, len(parts)), dtype=np.bool_), parts[None, :] != names[:, None]])
+    values = output.values(visible)
+    falls: Floats = values[0] - values[1:]
+    return falls
+
+
+def partition_shap(output: RowOutput, max_evals: int) -> Effects:
+    """Return Owen values of the words: Shapley values that keep the words of a sentence and a paragraph together."""
+    tree = partition_tree([output.row.paragraphs, output.row.sentences])
+    values = owen_values(output.values, tree, len(output.row.words), max_evals, output.batch_size)
+    return Effects(values, is_complete=True, details=f"at most {max_evals} evaluations")
+
+
+Tree = Sequence[tuple[int, int]]
+"""Joins of two nodes: words are nodes 0 to W - 1, join k is node W + k, the last one is the root."""
+
+
+def partition_tree(levels: Sequence[Ints]) -> Tree:
+    """Return a tree that halves groups: first paragraphs, then their sentences, then their words.
+
+    Args:
+        levels: (W,) each, ascending: the group of each word, the widest level first.
+    """
+    joins: list[tuple[int, int]] = []
+    num_words = len(levels[0])
+
+    def halve(nodes: list[int]) -> int:
+        if len(nodes) == 1:
+            return nodes[0]
+        middle = len(nodes) // 2
+        joins.append((halve(nodes[:middle]), halve(nodes[middle:])))
+        return num_words + len(joins) - 1
+
+    def join(words: Ints, depth: int) -> int:
+        if depth == len(levels):
+            return halve(words.tolist())
+        groups = levels[depth][words]
+        return halve([join(words[groups == group], depth + 1) for group in np.unique(groups)])
+
+    join(np.arange(num_words), 0)
+    return joins
+
+
+@dataclass(frozen=True, eq=False)
+class _Branch:
+    """A node of the tree, next to a set of other visible words."""
+
+    node: int
+    context: Bools
+    """(W,): visible words outside of the node."""
+    without: float
+    """The output with the context alone."""
+    with_it: float
+    """The output with the words of the node, too."""
+    weight: float
+
+    @property
+    def effect(self) -> float:
+        return (self.with_it - self.without) * self.weight
+
+
+def owen_values(values: Values, tree: Tree, num_words: int, max_evals: int, batch_size: int) -> Floats:
+    """Return the Owen values of words, (W,); their sum is exactly the output minus the output without words.
+
+    The branch with the largest effect is divided first. When `max_evals` outputs were computed, the words of a branch
+    that is not divided share its effect equally. These are the values of shap's PartitionExplainer.
+
+    Args:
+        values: From visible words, (B, W), to outputs, (B,).
+        tree: Joins of the words.
+        num_words: W, at least 1.
+        max_evals: Most outputs to compute, at least 2.
+        batch_size: Outputs of a call.
+
+    Source: Lundberg and Lee, A Unified Approach to Interpreting Model Predictions, NeurIPS 2017; Owen, Values of Games
+    with a Priori Unions, 1977.
+    """
+    members = np.zeros((num_words + len(tree), num_words), dtype=np.bool_)
+    members[:num_words] = np.eye(num_words, dtype=np.bool_)
+    for number, (left, right) in enumerate(tree):
+        members[num_words + number] = members[left] | members[right]
+    nothing, all_words = values(np.asarray([[False] * num_words, [True] * num_words])).tolist()
+    root = _Branch(len(members) - 1, np.zeros(num_words, dtype=np.bool_), nothing, all_words, 1.0)
+    queue: list[tuple[float, int, _Branch]] = [(0.0, 0, root)]
+    effects, num_evals, number = np.zeros(num_words), 2, 1
+    while queue:
+        chosen: list[_Branch] = []
+        while queue and 2 * len(chosen) < max(2, batch_size):
+            branch = heapq.heappop(queue)[2]
+            if branch.node < num_words or num_evals + 2 * len(chosen) + 2 > max_evals:
+                effects[members[branch.node]] += branch.effect / members[branch.node].sum()
+            else:
+                chosen.append(branch)
+        if not chosen:
+            continue
+        children = [tree[branch.node - num_words] for branch in chosen]
+        visible = [
+            branch.context | members[child] for branch, pair in zip(chosen, children, strict=True) for child in pair
+        ]
+        outputs = values(np.asarray(visible)).tolist()
+        num_evals += len(outputs)
+        for at, (branch, (left, right)) in enumerate(zip(chosen, children, strict=True)):
+            only_left, only_right = outputs[2 * at : 2 * at + 2]
+            half = branch.weight / 2
+            for part in (
+                _Branch(left, branch.context, branch.without, only_left, half),
+                _Branch(right, branch.context, branch.without, only_right, half),
+                _Branch(left, visible[2 * at + 1], only_right, branch.with_it, half),
+                _Branch(right, visible[2 * at], only_left, branch.with_it, half),
+            ):
+                heapq.heappush(queue, (-abs(part.effect), number, part))
+                number += 1
+    return effects

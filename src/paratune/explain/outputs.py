@@ -1,0 +1,192 @@
+"""The number that is explained: one output of a model for a row, as a function of the words that the model sees.
+
+A hidden word is replaced by the mask token, so that the positions of other words do not change. Dimensions: `B` rows,
+`T` tokens, `W` words, `D` width, `C` classes.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paratune.batch import Batch
+from paratune.errors import ConfigError, did_you_mean
+from paratune.explain.rows import TokenRow
+from paratune.infer.trained import TrainedModel
+from paratune.models.task_model import TaskModel, trial_batch
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ExplainedOutput:
+    """Which output is explained."""
+
+    kind: str
+    """Kind of task."""
+    index: int = 0
+    """Class id; first token of the answer."""
+    last: int = 0
+    """Last token of the answer."""
+    name: str = ""
+    """What the number is, for readers."""
+
+    def read(self, outputs: Tensor) -> Tensor:
+        """Return the explained number of each row, (B,), from the outputs of a `TaskModel`."""
+        if self.kind == "classification":
+            others = torch.cat([outputs[:, : self.index], outputs[:, self.index + 1 :]], dim=1)
+            return outputs[:, self.index] - others.logsumexp(dim=1)
+        if self.kind == "ordinal":
+            return outputs.sigmoid().sum(dim=1)
+        if self.kind == "qa":
+            first, last = functional.log_softmax(outputs, dim=1).unbind(-1)
+            return first[:, self.index] + last[:, self.last]
+        return outputs[:, self.index]
+
+
+def class_target(trained: TrainedModel, predicted: int, wanted: str | None) -> ExplainedOutput:
+    """Return what is explained of a row of a task without spans.
+
+    Args:
+        trained: The model.
+        predicted: Class id of the highest output of the row; 0 for numbers.
+        wanted: Name of another class, from the command line.
+
+    Raises:
+        ConfigError: There is no such class, or the output is a number.
+    """
+    kind, names = trained.task.kind, trained.names
+    if kind not in ("classification", "multi_label"):
+        if wanted is not None:
+            raise ConfigError(
+                f"--target {wanted} has no effect on a model of kind {kind}, which has one output to explain",
+                code="cli.no_effect",
+                option="--target",
+                value=wanted,
+            )
+        name = "predicted number" if kind == "regression" else f"expected class ({names[0]} is 0)"
+        return ExplainedOutput(kind, name=name)
+    if wanted is not None and wanted not in names:
+        raise ConfigError(
+            f"--target {wanted} is not a class of the model: {', '.join(names)}{did_you_mean(wanted, names)}",
+            code="cli.unknown_name",
+            option="--target",
+            value=wanted,
+        )
+    index = predicted if wanted is None else names.index(wanted)
+    return ExplainedOutput(kind, index, name=f"log-odds of {names[index]}")
+
+
+def answer_target(first: int, last: int, answer: str) -> ExplainedOutput:
+    """Return what is explained of a question: the log-probability of the tokens of its answer."""
+    return ExplainedOutput(
+        "qa", first, last, name=f"log-probability of {answer!r}" if answer else "log-probability of no answer"
+    )
+
+
+class RowOutput:
+    """The explained number of one row, for any set of visible words, and for any embeddings of its tokens."""
+
+    def __init__(self, trained: TrainedModel, row: TokenRow, target: ExplainedOutput, batch_size: int) -> None:
+        self.row, self.target, self.batch_size = row, target, batch_size
+        self._model, self._device = trained.model, trained.device
+        self.replacement_id, self.replacement = replacement(trained.tokenizer)
+        self.num_passes = 0
+        """Rows that the model computed."""
+
+    def values(self, visible: Bools) -> Floats:
+        """Return the number with only some words visible, (B,), from `visible`, (B, W)."""
+        parts = [self._values(visible[at : at + self.batch_size]) for at in range(0, len(visible), self.batch_size)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    @torch.inference_mode()
+    def _values(self, visible: Bools) -> Floats:
+        result: Floats = self.read(self._ids(visible)).double().cpu().numpy()
+        return result
+
+    def _ids(self, visible: Bools) -> Tensor:
+        owners = self.row.token_words
+        hidden = (owners >= 0) & ~visible[:, owners]
+        return torch.from_numpy(np.where(hidden, self.replacement_id, self.row.ids)).to(self._device)
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Return the number for each row of token ids, (B,); gradients flow to hooked embeddings."""
+        self.num_passes += len(ids)
+        return self.target.read(self._model(self._batch(ids)).float())
+
+    def _batch(self, ids: Tensor) -> Batch:
+        types = self.row.type_ids
+        fields: dict[str, Any] = {}
+        if types is not None:
+            fields["token_type_ids"] = torch.from_numpy(types).to(self._device).expand_as(ids)
+        return trial_batch(ids, torch.ones_like(ids), **fields)
+
+    def embeddings(self) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of the tokens, and those with all words hidden, (T, D) each."""
+        layer = self._model.hf.get_input_embeddings()
+        width = len(self.row.words)
+        with torch.no_grad():
+            both = self._ids(np.asarray([[True] * width, [False] * width]))
+            return layer(both[0]), layer(both[1])
+
+    def gradients(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the numbers for rows of embeddings, (B,), and their gradients, (B, T, D)."""
+        embeddings = embeddings.detach().requires_grad_(True)
+        ids = torch.from_numpy(self.row.ids).to(self._device).expand(len(embeddings), -1)
+        with torch.enable_grad(), _embedded(self._model, embeddings):
+            values = self.read(ids)
+            (gradients,) = torch.autograd.grad(values.sum(), embeddings)
+        return values.detach(), gradients
+
+    def attentions(self) -> list[Tensor] | None:
+        """Return the attention of each layer, (H, T, T) each; None where the model does not return it."""
+        batch = self._batch(torch.from_numpy(self.row.ids).to(self._device).unsqueeze(0))
+        config = self._model.hf.config
+        earlier = config._attn_implementation
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        inputs |= {} if batch.token_type_ids is None else {"token_type_ids": batch.token_type_ids}
+        config._attn_implementation = "eager"  # the fast functions do not return it
+        try:
+            with torch.inference_mode():
+                layers = self._model.hf(**inputs, output_attentions=True).get("attentions")
+        finally:
+            config._attn_implementation = earlier
+        square = (len(self.row.ids),) * 2
+        if not layers or any(layer is None or layer.shape[2:] != square for layer in layers):
+            return None
+        return [layer[0].float().cpu() for layer in layers]
+
+
+@contextmanager
+def _embedded(model: TaskModel, embeddings: Tensor) -> Iterator[None]:
+    """Replace the output of the embedding layer inside the block."""
+    hook: Callable[..., Tensor] = lambda *_: embeddings  # noqa: E731
+    handle = model.hf.get_input_embeddings().register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def replacement(tokenizer: Any) -> tuple[int, str]:
+    """Return the id and the name of the token that replaces hidden words: mask, else unknown, padding or end token."""
+    for name in ("mask", "unk", "pad", "eos"):
+        if getattr(tokenizer, f"{name}_token_id", None) is not None:
+            return getattr(tokenizer, f"{name}_token_id"), str(getattr(tokenizer, f"{name}_token"))
+    raise ConfigError(
+        "the tokenizer has no mask, unknown, padding or end token to replace hidden words with",
+        code="explain.no_replacement",
+    )
+
+
+def prepare(trained: TrainedModel) -> None:
+    """Make a model ready for gradients: in float32 on its device, without dropout, with fixed weights."""
+    trained.model.to(trained.device).float().eval()
+    trained.model.requires_grad_(False)

@@ -1,0 +1,210 @@
+"""The rows that are explained: their tokens, and the words, sentences and paragraphs that the tokens belong to.
+
+Dimensions: `T` tokens, `W` words, `N` rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.data.load import Split
+from paratune.data.tokens import TokenizeOptions, pair_separator, preserve_state
+from paratune.data.windows import EXAMPLE, window_limits
+from paratune.errors import ConfigError
+from paratune.explain.parts import CharRange, containing, paragraphs, sentences, words
+from paratune.infer.trained import TrainedModel
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word that the model reads."""
+
+    text: int
+    """Index of its text: 0, or 1 for the second text of a pair."""
+    place: CharRange
+    """Its characters."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRow:
+    """The tokens of one row with the words that they belong to."""
+
+    row: int
+    """Row of the file, counted from 0."""
+    texts: tuple[str, ...]
+    """The text, or both texts of a pair."""
+    words: tuple[Word, ...]
+    """(W,): words that the model reads; words behind `max_length` are missing."""
+    ids: IntArray
+    """(T,)."""
+    type_ids: IntArray | None
+    """(T,); None where the model takes none."""
+    token_words: IntArray
+    """(T,): index of the word of each token, -1 for special tokens."""
+    sentences: IntArray
+    """(W,): index of the sentence of each word, counted over all texts."""
+    paragraphs: IntArray
+    """(W,): index of the paragraph of each word, counted over all texts."""
+    num_unread_words: int
+    """Words behind the last token."""
+
+    def word_text(self, number: int) -> str:
+        """Return the characters of a word."""
+        word = self.words[number]
+        start, end = word.place
+        return self.texts[word.text][start:end]
+
+    def part_text(self, members: npt.NDArray[np.bool_]) -> str:
+        """Return the characters from the first to the last word of `members`, (W,), which are in one text."""
+        numbers = np.flatnonzero(members)
+        first, last = self.words[int(numbers[0])], self.words[int(numbers[-1])]
+        return self.texts[first.text][first.place.start : last.place.end]
+
+
+def require_offsets(trained: TrainedModel) -> None:
+    """Check that the model reads the start of a text, and that its tokenizer returns the characters of tokens.
+
+    Raises:
+        ConfigError: Long texts lose their middle (`head_tail`), or it is a slow tokenizer.
+    """
+    if trained.truncation == "head_tail":
+        raise ConfigError(
+            "the run has data.truncation: head_tail, which takes the middle out of long texts; an explanation needs "
+            "texts in one piece: train with longest_first",
+            code="explain.truncation",
+            key="data.truncation",
+            value=trained.truncation,
+        )
+    if not trained.tokenizer.is_fast:
+        raise ConfigError(
+            f"{type(trained.tokenizer).__name__} is a slow tokenizer, which does not return the characters of tokens; "
+            "explanations need a fast one (tokenizer.json): save it again with AutoTokenizer",
+            code="tokenizer.slow",
+        )
+
+
+def read_rows(trained: TrainedModel, split: Split, windows: Sequence[int] | None = None) -> list[TokenRow]:
+    """Return the rows of a split with their words.
+
+    Args:
+        trained: The model.
+        split: Rows, from `trained.read`.
+        windows: Of question answering: the window of each row that is explained, as an index into `split.store`.
+
+    Raises:
+        ConfigError: The tokenizer is slow.
+    """
+    require_offsets(trained)
+    samples = split.samples
+    read = []
+    for sample in range(len(samples)):
+        pair = None if samples.text_pairs is None else samples.text_pairs[sample]
+        texts = (samples.texts[sample],) if pair is None else (samples.texts[sample], pair)
+        at = sample if windows is None else windows[sample]
+        number = None if windows is None else at - int(np.argmax(split.store.row_values[EXAMPLE] == sample))
+        encoding, shift = _encoding(trained, texts, number)
+        span = slice(int(split.store.offsets[at]), int(split.store.offsets[at + 1]))
+        ids = np.asarray(split.store.tokens[span], dtype=np.int64)
+        types = split.store.type_ids
+        type_ids = None if types is None else np.asarray(types[span], dtype=np.int64)
+        read.append(_token_row(int(samples.rows[sample]), texts, ids, type_ids, encoding, shift))
+    return read
+
+
+def _encoding(trained: TrainedModel, texts: Sequence[str], window: int | None) -> tuple[Any, int]:
+    """Return the encoding of a row, as `tokenize` makes it, and the characters before its second text.
+
+    Args:
+        trained: The model.
+        texts: One or two.
+        window: Number of the window of a question; None in other tasks.
+    """
+    tokenizer = trained.tokenizer
+    with preserve_state(tokenizer):
+        if window is None:
+            mark = pair_separator(tokenizer) if len(texts) == 2 else ""
+            second = [None if len(texts) == 1 else mark + texts[1]]
+            encoded = tokenizer(
+                [texts[0]],
+                None if second == [None] else second,
+                truncation=trained.truncation,
+                max_length=trained.max_length,
+                verbose=False,
+            )
+            return encoded.encodings[0], len(mark)
+        options = TokenizeOptions(tokenizer, trained.max_length)
+        limits = window_limits(options, trained.task.stride)  # type: ignore[union-attr]
+        encoded = tokenizer(
+            [texts[0] + limits.mark],
+            [texts[1]],
+            truncation="only_second",
+            max_length=limits.max_length - (limits.end_token is not None),
+            stride=limits.stride,
+            return_overflowing_tokens=True,
+            verbose=False,
+        )
+        return encoded.encodings[window], 0
+
+
+def _token_row(
+    row: int, texts: tuple[str, ...], ids: IntArray, type_ids: IntArray | None, encoding: Any, shift: int
+) -> TokenRow:
+    token_words = np.full(len(ids), -1, dtype=np.int64)
+    assert ids[: len(encoding.ids)].tolist() == encoding.ids, "the tokens of the cache are those of the tokenizer"
+    read: list[Word] = []
+    sentence_ids: list[int] = []
+    paragraph_ids: list[int] = []
+    num_unread = num_sentences = num_paragraphs = 0
+    for number, text in enumerate(texts):
+        tokens = [
+            (position, offset)
+            for position, (which, offset) in enumerate(zip(encoding.sequence_ids, encoding.offsets, strict=True))
+            if which == number
+        ]
+        found, owners = _words_of_tokens(text, [offset for _, offset in tokens], shift if number else 0)
+        for (position, _), owner in zip(tokens, owners, strict=True):
+            token_words[position] = -1 if owner is None else len(read) + owner
+        starts = [place.start for place in found]
+        sentence_ids += [num_sentences + index for index in containing(starts, sentences(text))]
+        paragraph_ids += [num_paragraphs + index for index in containing(starts, paragraphs(text))]
+        num_sentences, num_paragraphs = num_sentences + len(sentences(text)), num_paragraphs + len(paragraphs(text))
+        read += [Word(number, place) for place in found]
+        end = found[-1].end if found else 0
+        num_unread += sum(place.start >= end for place in words(text))
+    return TokenRow(
+        row, texts, tuple(read), ids, type_ids, token_words, np.asarray(sentence_ids), np.asarray(paragraph_ids),
+        num_unread,
+    )  # fmt: skip
+
+
+def _words_of_tokens(
+    text: str, offsets: Sequence[tuple[int, int]], shift: int
+) -> tuple[list[CharRange], list[int | None]]:
+    """Return the words that tokens belong to, and for each token the index of its word.
+
+    A token belongs to the word with its first character that is not white space. A word without a token of its own
+    becomes a part of the word before it. Tokens without such a character have no word.
+    """
+    places = words(text)
+    starts = np.asarray([place.start for place in places], dtype=np.int64)
+    owners: list[int | None] = []
+    for begin, end in offsets:
+        begin, end = max(begin - shift, 0), max(end - shift, 0)
+        inside = text[begin:end]
+        first = begin + len(inside) - len(inside.lstrip())
+        owners.append(int(np.searchsorted(starts, first, side="right")) - 1 if inside.strip() else None)
+    used = sorted({owner for owner in owners if owner is not None})
+    # A token may also cover the words behind its first one.
+    last = max((end - shift for _, end in offsets), default=0)
+    merged = []
+    for number, index in enumerate(used):
+        following = used[number + 1] if number + 1 < len(used) else len(places)
+        inner = [place for place in places[index:following] if place.start < last]
+        merged.append(CharRange(places[index].start, inner[-1].end))
+    positions = {index: number for number, index in enumerate(used)}
+    return merged, [None if owner is None else positions[owner] for owner in owners]

@@ -1,0 +1,96 @@
+"""How a predicted number changes when a sentence or a paragraph is removed from the text.
+
+Unlike in `explain`, the part is deleted and not masked: the model reads a text as a learner could have written it, and
+of a text that is too long it then reads more of the end. Dimension: `N` rows.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from paratune.explain.parts import CharRange, paragraphs, sentences
+from paratune.infer.trained import TrainedModel
+from paratune.records.predictions import probabilities
+
+Floats = npt.NDArray[np.float64]
+
+
+def numbers(trained: TrainedModel, outputs: npt.NDArray[Any]) -> Floats:
+    """Return the predicted numbers, (N,), from outputs: of ordered classes the expected class, counted from 0."""
+    if trained.task.kind == "ordinal":
+        above = np.minimum.accumulate(probabilities(outputs.astype(np.float64)), axis=1)
+        expected: Floats = above.sum(axis=1)
+        return expected
+    return outputs[:, 0].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class RemovedPart:
+    """A part of a text, and what its removal changes."""
+
+    kind: str
+    """sentence or paragraph."""
+    place: CharRange
+    text: str
+    effect: float
+    """Prediction of the whole text minus prediction without the part; positive: the part raises the prediction."""
+
+
+def removed_parts(
+    trained: TrainedModel,
+    prompts: Sequence[str] | None,
+    texts: Sequence[str],
+    predicted: Floats,
+    batch_size: int,
+    on_batch: Callable[[int, int], None],
+) -> list[list[RemovedPart]]:
+    """Return the effect of removing each sentence and each paragraph of each text.
+
+    A text with one sentence has no parts, and one with one paragraph has sentences alone.
+
+    Args:
+        trained: The model.
+        prompts: (N,), first texts of pairs; None where rows have one text.
+        texts: (N,), texts whose parts are removed.
+        predicted: (N,), predictions of the whole texts, from `numbers`.
+        batch_size: Rows of a forward pass.
+        on_batch: Called with the number of batches done, and of all.
+    """
+    parts = [
+        (row, kind, place)
+        for row, text in enumerate(texts)
+        for kind, places in (("sentence", sentences(text)), ("paragraph", paragraphs(text)))
+        if len(places) > 1
+        for place in places
+    ]
+    found: list[list[RemovedPart]] = [[] for _ in texts]
+    if not parts:
+        return found
+    shorter = [texts[row][: place.start] + texts[row][place.end :] for row, _, place in parts]
+    first = None if prompts is None else [prompts[row] for row, _, _ in parts]
+    values = predict_texts(trained, first, shorter, batch_size, on_batch)
+    for (row, kind, place), value in zip(parts, values.tolist(), strict=True):
+        text = texts[row][place.start : place.end]
+        found[row].append(RemovedPart(kind, place, text, float(predicted[row]) - value))
+    return found
+
+
+def predict_texts(
+    trained: TrainedModel,
+    prompts: Sequence[str] | None,
+    texts: Sequence[str],
+    batch_size: int,
+    on_batch: Callable[[int, int], None],
+) -> Floats:
+    """Return the predicted numbers of texts, (N,), whose tokens are not kept; arguments as in `removed_parts`."""
+    columns = trained.columns
+    table = pa.table({columns.text: texts} if prompts is None else {columns.text: prompts, columns.text_pair: texts})
+    with tempfile.TemporaryDirectory() as folder:
+        split = trained.read("parts of the texts", table, require_labels=False, cache_dir=folder)
+        outputs = trained.apply(split, batch_size, on_batch).outputs
+    return numbers(trained, outputs)

@@ -1,0 +1,128 @@
+"""Runs commands one after the other, each with its output in a file, and forwards signals to the running one.
+
+`paratune.launch.local` starts the processes of one run; this starts whole runs.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from paratune.base.stop_signals import handled_signals
+from paratune.errors import EXIT_TIMED_OUT, LaunchError
+from paratune.launch.local import PROGRAM, end_with_the_parent
+
+GRACE_S = 60.0
+"""Seconds that a run has for saving a checkpoint after its time limit."""
+
+
+class CommandRunner:
+    """A context manager that forwards signals to the running command; callers start no other command after a signal."""
+
+    def __init__(self, program: Sequence[str] = PROGRAM) -> None:
+        self._program = program
+        self._process: subprocess.Popen[bytes] | None = None
+        self._previous: dict[int, Any] = {}
+        self.signal: str | None = None
+        """Name of the first signal."""
+
+    def __enter__(self) -> "CommandRunner":
+        self._previous = {number: signal.signal(number, self._forward) for number in handled_signals()}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        output: Path,
+        environment: Mapping[str, str | None] | None = None,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Run `paratune ARGUMENTS` and wait for it.
+
+        Args:
+            output: File to which the output is appended.
+            environment: Additional variables; None unsets one.
+            timeout_s: Seconds after which it gets SIGTERM; after GRACE_S more it is killed with all of its processes.
+
+        Returns:
+            The exit code; negative if a signal killed it, EXIT_TIMED_OUT after the timeout.
+
+        Raises:
+            LaunchError: The file is not writable, or the process cannot be started.
+        """
+        given = {**os.environ, "COLUMNS": "120", **(environment or {})}
+        try:
+            with output.open("ab") as file:
+                self._process = subprocess.Popen(
+                    [*self._program, *arguments],
+                    env={name: value for name, value in given.items() if value is not None},
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,  # Ctrl-C must reach it only through this process
+                    preexec_fn=end_with_the_parent if sys.platform == "linux" else None,
+                )
+        except OSError as error:
+            raise LaunchError(
+                f"a run cannot be started, with its output in {output}: {error.strerror}",
+                code="launch.not_started",
+                path=output,
+            ) from error
+        if self.signal is not None:  # received while it was started
+            self._process.send_signal(signal.Signals[self.signal])
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            end_tree(self._process, GRACE_S)
+            return EXIT_TIMED_OUT
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal = signal.Signals(number).name
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+            # os.write, because logging in a signal handler could deadlock. The reader of a pipe may have ended by the
+            # same Ctrl-C: an error here would end the sweep before it records how the run ended.
+            with suppress(OSError):
+                os.write(2, f"\n{signal.Signals(number).name}: forwarded to the run, which saves and ends\n".encode())
+
+
+def end_tree(process: "subprocess.Popen[bytes]", grace_s: float) -> None:
+    """Send SIGTERM to a process, and after `grace_s` kill it with its descendants, which may not react to SIGTERM."""
+    process.terminate()
+    try:
+        process.wait(grace_s)
+        return
+    except subprocess.TimeoutExpired:
+        pass
+    for number in (*_descendants(process.pid), process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    process.wait()
+
+
+def _descendants(number: int, proc: Path = Path("/proc")) -> list[int]:
+    """Return the descendants of a process, the deepest first; empty on systems other than Linux."""
+    parents: dict[int, list[int]] = {}
+    for path in proc.glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            # The name in parentheses may contain any character.
+            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(path.parent.name))
+    descendants, last = [], [number]
+    while last:
+        last = [child for parent in last for child in parents.get(parent, [])]
+        descendants += last
+    return descendants[::-1]

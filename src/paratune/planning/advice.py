@@ -1,0 +1,377 @@
+"""Advice from predictions, as sentences: what to run, what does not help, and why more devices gain little."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from paratune.base.units import format_bytes, format_duration, format_share
+from paratune.planning.constants import KINDS
+from paratune.planning.enumerate import ALL_STRATEGIES
+from paratune.planning.figure_range import FigureRange
+from paratune.planning.predict import Prediction, devices
+from paratune.planning.time import BOUND_OF
+
+SIMILAR_SHARE = 0.1
+"""Times that differ by a smaller share count as equal, and the simpler strategy is recommended."""
+LOW_EFFICIENCY = 0.7
+"""Scaling efficiency below which the advice explains the cause."""
+MAX_COST_RATIO = 2.0
+"""Largest ratio of the device-hours of the recommended option to those of the cheapest one."""
+SHORT_RUN_S = 120.0
+"""A run that takes at most so many seconds on the fewest devices stays there: starting more processes takes as long."""
+FEW_STEPS = 100
+"""Steps of a run below which a larger global batch is named as a risk."""
+NAMED_SHARE = 0.1
+"""Smallest share of the time lost in scaling for which its cause is named."""
+WIDE_RATIO = 1.5
+"""Smallest ratio of the upper to the lower bound for which the advice names the causes of the interval."""
+_MS_BELOW_S = 0.9995
+"""Below, times are shown in milliseconds."""
+
+
+def recommended(predictions: Sequence[Prediction]) -> Prediction | None:
+    """Return the prediction of the option to run, or None if nothing fits.
+
+    This is the fastest option that fits and needs at most twice the device-hours of the cheapest one. If several
+    options take about the same time, or no time is known, it is the simplest one on the fewest devices. A run that
+    takes at most two minutes on the fewest devices stays on these.
+    """
+    fitting = _fitting(predictions)
+    timed = [prediction for prediction in fitting if prediction.per_sample is not None]
+    if not timed:
+        return min(fitting, key=lambda prediction: (prediction.setup.num_ranks, _complexity(prediction)), default=None)
+    fewest = min(prediction.setup.num_ranks for prediction in timed)
+    short = [
+        prediction
+        for prediction in timed
+        if prediction.setup.num_ranks == fewest and prediction.run is not None and prediction.run.value <= SHORT_RUN_S
+    ]
+    if short:
+        timed = short
+    affordable = _affordable(timed)
+    best = min(affordable, key=_seconds)
+    similar = [prediction for prediction in affordable if _seconds(prediction) <= (1 + SIMILAR_SHARE) * _seconds(best)]
+    return min(
+        similar, key=lambda prediction: (prediction.setup.num_ranks, _complexity(prediction), _seconds(prediction))
+    )
+
+
+def _fitting(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """Return the options that fit, without those whose fit is tight if others fit."""
+    fitting = [prediction for prediction in predictions if prediction.fits is not False]
+    return [prediction for prediction in fitting if prediction.fit != "tight"] or fitting
+
+
+def _affordable(timed: Sequence[Prediction]) -> list[Prediction]:
+    """Return the options that need at most twice the device-hours of the cheapest one."""
+    cheapest = min(map(_device_seconds, timed))
+    return [prediction for prediction in timed if _device_seconds(prediction) <= MAX_COST_RATIO * cheapest]
+
+
+def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -> list[str]:
+    """Return the advice as sentences, the most useful first; an empty list if there is none.
+
+    Args:
+        predictions: Of all possible options.
+        all_tried: Whether all strategies were planned.
+    """
+    topics: tuple[Callable[[Sequence[Prediction]], Iterator[str]], ...] = (
+        _recommendation,
+        partial(_smallest_that_fits, all_tried=all_tried),
+        _few_steps,
+        _fastest,
+        _interval,
+        _cheapest,
+        _micro_batch,
+        _sharding,
+        _flat,
+    )
+    return [line for topic in topics for line in topic(predictions)]
+
+
+def _recommendation(predictions: Sequence[Prediction]) -> Iterator[str]:
+    best = recommended(predictions)
+    if best is None:
+        return
+    timed = [prediction for prediction in _fitting(predictions) if prediction.per_sample is not None]
+    why = "the simplest on the fewest devices; the time of no option is known"
+    if timed:
+        quick = min(_affordable(timed), key=_seconds)
+        why = "the fastest that fits"
+        if quick is not min(timed, key=_seconds):
+            why += f" without taking more than {MAX_COST_RATIO:g} times the device-hours of the cheapest"
+        if best.setup.num_ranks < quick.setup.num_ranks and best.run is not None and best.run.value <= SHORT_RUN_S:
+            why = f"a run of {duration(best.run.value)} gains nothing from starting more processes"
+        elif quick is not best:
+            gain = "on fewer devices" if best.setup.num_ranks < quick.setup.num_ranks else "simpler"
+            why = f"about as fast as {quick.label}, {why}, and {gain}"
+    yield f"Run {best.in_words}: {why}."
+    if best.host is not None and best.host_fit == "tight":
+        yield (
+            f"The memory of the host may be too small: the {best.setup.ranks_per_node} processes of a node need "
+            f"{format_bytes(best.host.low)} to {format_bytes(best.host.high)} while they load the weights, of "
+            f"{format_bytes(best.machine.host_memory_bytes)}."
+        )
+    if best.room_bytes is not None and best.room_bytes < best.memory.high - best.memory.total:
+        yield (
+            f"Its memory is tight: {format_bytes(best.memory.total)} is expected, and {format_bytes(best.memory.high)} "
+            f"is possible, of {format_bytes(best.memory.total + (best.room_bytes or 0))} that programs can use."
+        )
+
+
+def _few_steps(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """Warn if the run has few steps because the global batch grows with the devices."""
+    best = recommended(predictions)
+    if best is None or best.num_steps is None or best.num_steps >= FEW_STEPS:
+        return
+    sizes = sorted({prediction.setup.global_batch_size for prediction in predictions})
+    if len(sizes) > 1 and best.setup.global_batch_size > sizes[0]:
+        yield (
+            f"With a global batch of {best.setup.global_batch_size} the run has {best.num_steps} steps, which are few "
+            f"for the learning rate and its warm-up: compare the scores with those of a global batch of {sizes[0]}."
+        )
+
+
+def _interval(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """Name the constants that make the interval of the recommended option wide, and what would narrow it."""
+    best = recommended(predictions)
+    if best is None or best.time is None or best.time.high_s < WIDE_RATIO * best.time.low_s:
+        return
+    names = [f"{name} ({KINDS[name]})" for name in best.time.main_constants[:2]]
+    yield (
+        f"The interval of {best.label} is wide mainly because of {' and '.join(names)}; a figure that you measured "
+        "narrows it (--measured)."
+    )
+
+
+def _smallest_that_fits(predictions: Sequence[Prediction], *, all_tried: bool) -> Iterator[str]:
+    fitting = [prediction for prediction in predictions if prediction.fits]
+    if any(prediction.fits is None for prediction in predictions):
+        yield "The memory of the device is unknown, so whether it fits is too: give it in a file (--device FILE.yaml)."
+    elif not fitting and predictions:
+        nearest = max(predictions, key=lambda prediction: prediction.room_bytes or 0)
+        yield (
+            f"Nothing fits. {nearest.label} comes nearest: it lacks {nearest.shortage}{_remedies(nearest, all_tried)}."
+        )
+    elif fitting:
+        least = min(fitting, key=lambda prediction: (prediction.setup.num_ranks, _complexity(prediction)))
+        yield (
+            f"Smallest that fits: {least.label}, {format_bytes(least.memory.total)} a device and "
+            f"{format_bytes(least.room_bytes)} to spare."
+        )
+
+
+def _remedies(nearest: Prediction, all_tried: bool) -> str:
+    remedies = []
+    if nearest.setup.activation_checkpointing is None:
+        remedies.append("train.activation_checkpointing: 1")
+    if (nearest.largest_micro_batch or 0) > 1 or nearest.setup.micro_batch_size > 1:
+        remedies.append("batch.micro_batch_size: auto")
+    remedies.append("more devices, or larger ones" if all_tried else "--strategies all")
+    return f"; try {', '.join(remedies)}"
+
+
+def _fastest(predictions: Sequence[Prediction]) -> Iterator[str]:
+    timed = [
+        prediction for prediction in predictions if prediction.per_sample is not None and prediction.fits is not False
+    ]
+    if not timed:
+        return
+    best = min(timed, key=_seconds)
+    close = [prediction for prediction in timed if prediction is not best and _span(prediction).overlaps(_span(best))]
+    text = f"Fastest: {best.label}, {_time_text(best)}; bound by {_bound_text(best)}."
+    if close:
+        names = ", ".join(prediction.label for prediction in sorted(close, key=_seconds)[:3])
+        more = f" and {len(close) - 3} more" if len(close) > 3 else ""
+        text += f" The intervals do not separate it from {names}{more}: short probes would (paratune sweep --probe)."
+    yield text
+
+
+def _cheapest(predictions: Sequence[Prediction]) -> Iterator[str]:
+    timed = [
+        prediction for prediction in predictions if prediction.per_sample is not None and prediction.fits is not False
+    ]
+    if len({prediction.setup.num_ranks for prediction in timed}) < 2:
+        return
+    cheapest = min(timed, key=_device_seconds)
+    span = cheapest.run or cheapest.epoch
+    if cheapest.price is not None:
+        price = cheapest.price
+        cost = f"{price.value:.3g} ({price.low:.3g} to {price.high:.3g}) for {_span_name(cheapest)}"
+    elif span is not None:
+        cost = f"{cheapest.setup.num_ranks * span.value / 3600:.3g} device-hours for {_span_name(cheapest)}"
+    else:
+        cost = f"{duration(_device_seconds(cheapest))} of a device for a sample"
+    yield f"Cheapest: {cheapest.label}, {cost}."
+
+
+def _span_name(prediction: Prediction) -> str:
+    return "the run" if prediction.run is not None else "an epoch"
+
+
+def _micro_batch(predictions: Sequence[Prediction]) -> Iterator[str]:
+    best = recommended(predictions)
+    if best is None or best.largest_micro_batch is None:
+        return
+    size, share = best.largest_micro_batch, best.option.sizes.share
+    if size == share:
+        yield f"Largest micro-batch of {best.label}: {size}, all of a rank's share; no accumulation is needed."
+    else:
+        yield f"Largest micro-batch of {best.label}: {size} of a rank's {share} samples; {share // size} micro-steps."
+
+
+def _sharding(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """Describe what sharding and offloading save and cost if the model fits without them, on the most devices."""
+    listed: set[tuple[str, str]] = set()
+    against: dict[Prediction, list[str]] = {}
+    for prediction in sorted(predictions, key=lambda prediction: -prediction.setup.num_ranks):
+        plain = _unsharded(predictions, prediction)
+        saves = prediction.setup.traits.shards or prediction.setup.traits.states_on == "cpu"
+        key = (prediction.option.name, prediction.setup.precision.name)
+        if plain is None or not plain.fits or key in listed or not saves:
+            continue
+        listed.add(key)
+        saved = plain.memory.total - prediction.memory.total
+        change = f"saves {format_bytes(saved)}" if saved > 0 else f"takes {format_bytes(-saved)} more"
+        against.setdefault(plain, []).append(f"{prediction.option.name} {change}{_time_change_text(prediction, plain)}")
+    for plain, others in against.items():
+        yield (
+            f"{plain.label} takes {format_bytes(plain.memory.total)} and has {format_bytes(plain.room_bytes)} to "
+            f"spare, so memory is no reason to shard or offload: {'; '.join(others)}."
+        )
+
+
+def _unsharded(predictions: Sequence[Prediction], sharded: Prediction) -> Prediction | None:
+    """Return the prediction without sharding for the same devices and precision, and the nearest micro-batch size."""
+    similar = [
+        prediction
+        for prediction in predictions
+        if not prediction.setup.traits.shards
+        and prediction.setup.num_ranks == sharded.setup.num_ranks
+        and prediction.setup.precision == sharded.setup.precision
+    ]
+    size = sharded.setup.micro_batch_size
+    return min(similar, key=lambda prediction: abs(prediction.setup.micro_batch_size - size), default=None)
+
+
+def _time_change_text(prediction: Prediction, plain: Prediction) -> str:
+    if prediction.step is None or plain.step is None:
+        return ""
+    change = _seconds(prediction) / _seconds(plain) - 1
+    if abs(change) <= SIMILAR_SHARE:
+        return " (about as fast)"
+    return f" ({format_share(abs(change))} {'longer' if change > 0 else 'less time'})"
+
+
+def _flat(predictions: Sequence[Prediction]) -> Iterator[str]:
+    """Explain why more devices gain little with a fixed global batch."""
+    timed = [prediction for prediction in predictions if prediction.step is not None and prediction.fits is not False]
+    if len({prediction.setup.global_batch_size for prediction in timed}) != 1:
+        return
+    by_ranks = {}
+    for prediction in sorted(timed, key=_seconds, reverse=True):
+        by_ranks[prediction.setup.num_ranks] = prediction  # the fastest of prediction number comes last
+    few, many = (by_ranks[pick(by_ranks)] for pick in (min, max))
+    ratio = many.setup.num_ranks / few.setup.num_ranks
+    speedup = _seconds(few) / _seconds(many)
+    if ratio == 1 or speedup / ratio >= LOW_EFFICIENCY:
+        return
+    shares = [prediction.setup.global_batch_size / prediction.setup.num_ranks for prediction in (few, many)]
+    yield (
+        f"The global batch stays {many.setup.global_batch_size}, so the curve flattens: from "
+        f"{devices(few.setup.num_ranks)} to {many.setup.num_ranks} it is {speedup:.2g} times as fast, not {ratio:g} "
+        f"times. A device's part of a step shrinks from {shares[0]:g} to {shares[1]:g} samples; what shrinks less: "
+        f"{_causes(few, many, ratio)}."
+    )
+
+
+def _causes(few: Prediction, many: Prediction, ratio: float) -> str:
+    """Return the parts of a step that more devices do not shorten, the largest loss first, with their seconds."""
+    assert few.time is not None
+    assert many.time is not None
+    before, now = few.time.parts, many.time.parts
+    lost = {part: max(0.0, seconds - before[part] / ratio) for part, seconds in now.items()}
+    named = [part for part in lost if lost[part] >= NAMED_SHARE * math.fsum(lost.values())]
+    texts = [f"{PARTS[part]} ({duration(now[part])})" for part in sorted(named, key=lost.__getitem__, reverse=True)]
+    first, last = ", ".join(texts[:-1]), texts[-1]
+    return f"{first + ' and ' if first else ''}{last}, of {duration(many.time.total_s)} a step"
+
+
+def _span(prediction: Prediction) -> FigureRange:
+    assert prediction.per_sample is not None
+    return prediction.per_sample
+
+
+def _seconds(prediction: Prediction) -> float:
+    return _span(prediction).value
+
+
+def _device_seconds(prediction: Prediction) -> float:
+    """Return the device-seconds per sample: the time per sample times the number of devices."""
+    return prediction.setup.num_ranks * _seconds(prediction)
+
+
+def _complexity(prediction: Prediction) -> int:
+    """Return the rank of a strategy in the list of all strategies, which starts with the simplest."""
+    kinds = list(dict.fromkeys(name.partition(":")[0] for name in ALL_STRATEGIES))
+    kind = prediction.setup.strategy.kind
+    place = kinds.index(kind) if kind in kinds else len(kinds)
+    return 2 * place + (prediction.setup.traits.states_on == "cpu")
+
+
+def _time_text(prediction: Prediction) -> str:
+    step, span = prediction.step, prediction.epoch
+    assert step is not None
+    texts = [f"{span_text(step)} a step"]
+    if span is not None:
+        texts.append(f"{span_text(span)} an epoch")
+    return ", ".join(texts)
+
+
+def _bound_text(prediction: Prediction) -> str:
+    time = prediction.time
+    assert time is not None
+    if time.bound != "host":
+        return BOUNDS[time.bound]
+    most = max((part for part in time.parts if BOUND_OF[part] == "host"), key=time.parts.__getitem__)
+    return f"{BOUNDS['host']}: most of it is {PARTS[most]}"
+
+
+BOUNDS = {
+    "host": "the host",
+    "compute": "arithmetic",
+    "memory": "the bandwidth of the device's memory",
+    "link": "the link between devices",
+    "offload": "copies to and from the host",
+    "loader": "making batches",
+}
+"""Words for the values of `StepTime.bound`."""
+PARTS = {
+    "launch": "launching operations",
+    "python": "the engine's own Python",
+    "bookkeeping": "the bookkeeping of a step",
+    "compute": "arithmetic",
+    "memory": "kernels that wait for memory or are short",
+    "update": "updating the weights",
+    "communication": "exchanging data",
+    "bubble": "the bubble of the pipeline",
+    "offload": "copies to and from the host",
+    "loader": "making batches",
+}
+"""Words for the keys of `StepTime.parts`."""
+
+
+def span_text(span: FigureRange | None) -> str:
+    """Return a time with its interval, "12 ms (9.31 to 17.4)" or "1 min 05 s (48.2 s to 1 min 40 s)"."""
+    if span is None:
+        return format_duration(None)
+    if span.high < _MS_BELOW_S:
+        return f"{1000 * span.value:.3g} ms ({1000 * span.low:.3g} to {1000 * span.high:.3g})"
+    if span.low >= 1 and span.high < 59.5:
+        return f"{span.value:.3g} s ({span.low:.3g} to {span.high:.3g})"
+    return f"{duration(span.value)} ({duration(span.low)} to {duration(span.high)})"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as `format_duration` does, below one second in milliseconds."""
+    return f"{1000 * seconds:.3g} ms" if seconds < _MS_BELOW_S else format_duration(seconds)

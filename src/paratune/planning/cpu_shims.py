@@ -1,0 +1,199 @@
+"""Replacements of paratune's CPU kernels for meta tensors: cheap dropout, and attention of packed rows in tiles.
+
+They save the same tensors for the backward pass as the real ones (`models.dropout`, `models.attention.cpu`), and report
+their operations to the trace.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from paratune.models.attention import cpu, dense_batches
+from paratune.models.attention.small_batches import Places
+from paratune.models.dropout import keeps_float_mask
+from paratune.models.last_layer import attend_first, shorten_last_layer
+
+Count = Callable[[int, Sequence[Tensor], str], None]
+"""`Trace.count`: takes floating-point operations, outputs and inputs, and the name of an operation."""
+
+
+class CountedDropout(nn.Dropout):
+    """Replaces `CheapDropout`: saves one bit per entry, or the factors of a small tensor."""
+
+    count: Count
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return input
+        out: Tensor = _Dropout.apply(input, self.count)  # type: ignore[no-untyped-call]
+        return out
+
+
+def count_cheap_dropout(module: nn.Module, count: Count) -> None:
+    """Make every `nn.Dropout` inside a module a `CountedDropout`."""
+    for child in module.modules():
+        if type(child) is nn.Dropout:
+            child.__class__ = CountedDropout
+            child.count = count  # type: ignore[assignment]
+
+
+def count_first_tokens(layer: nn.Module, attend: Callable[..., Tensor]) -> None:
+    """Make an encoder's last layer compute first tokens only, if `shorten_last_layer` supports the layer.
+
+    Args:
+        layer: The last block of a model.
+        attend: Replaces `last_layer.attend_first`, which reads row lengths from values that meta tensors do not have;
+            takes queries (B, H, K), keys, values, `scale` and `p`.
+    """
+    if shorten_last_layer(layer):
+        layer.forward = MethodType(partial(_first_tokens, attend), layer)
+
+
+def _first_tokens(
+    attend: Callable[..., Tensor], layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any
+) -> Tensor:
+    if not kwargs.get("first_tokens_only"):
+        out: Tensor = type(layer).forward(layer, hidden_states, *args, **kwargs)
+        return out
+    heads, (hidden,) = layer.attention.self, hidden_states
+    first = hidden.index_select(0, kwargs["cu_seqlens"][:-1])
+    query, key, value = (
+        project(x).unflatten(-1, (heads.num_attention_heads, -1))
+        for project, x in ((heads.query, first), (heads.key, hidden), (heads.value, hidden))
+    )
+    mixed = attend(query, key, value, scale=heads.scaling, p=heads.dropout.p)
+    attended = layer.attention.output(mixed.flatten(1).unsqueeze(0), first.unsqueeze(0))
+    shortened: Tensor = layer.feed_forward_chunk(attended)
+    return shortened
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, count: Count) -> Tensor:
+        out = torch.empty_like(x)
+        is_small = keeps_float_mask(x)
+        ctx.save_for_backward(torch.empty_like(x) if is_small else x.new_empty(-(-x.numel() // 8), dtype=torch.uint8))
+        ctx.count = count
+        count(0, (out, x), "cheap_dropout")
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        out = torch.empty_like(grad)
+        ctx.count(0, (out, grad), "cheap_dropout")
+        return out, None
+
+
+class PackedAttentionOnCpu:
+    """Replaces `models.attention.cpu.attend`: saves the same tensors and counts its tiles.
+
+    Args:
+        lengths: Tokens of each row.
+        count: Called for each product, and for each pass over the scores of a tile.
+    """
+
+    def __init__(self, lengths: Sequence[int], count: Count) -> None:
+        self._lengths = tuple(lengths)
+        self._count = count
+
+    def first(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, p: float) -> Tensor:
+        """Return the attention output (B, H, K) of one query for each row."""
+        return attend_first(query, key, value, list(self._lengths), scale=scale, p=p)
+
+    def __call__(
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: None,
+        dropout: float = 0.0,
+        sliding_window: int | None = None,
+        **others: Any,
+    ) -> tuple[Tensor, None]:
+        """Return (1, T, H, K) of queries (1, H, T, K), and None."""
+        group = query.shape[1] // key.shape[1]
+        if group > 1:
+            key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+        rows = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+        arguments = self._lengths, query.shape[1], sliding_window
+        places = dense_batches.find_places(*arguments) or cpu.small_batch(*arguments)
+        planned = cpu.plan(*arguments)
+        out: Tensor = _PackedOnCpu.apply(*rows, planned, places, dropout > 0, self._count)  # type: ignore[no-untyped-call]
+        return out.unsqueeze(0), None
+
+
+class _PackedOnCpu(torch.autograd.Function):
+    """Two products of each tile forward, five backward; queries and keys are two wider than the heads."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        planned: Any,
+        places: Places | dense_batches.DensePlaces | None,
+        is_dropped: bool,
+        count: Count,
+    ) -> Tensor:
+        ctx.width, ctx.count = query.shape[2], count
+        if isinstance(places, dense_batches.DensePlaces):
+            ctx.tiles = [(*places.shape, places.shape[1])]
+            ctx.save_for_backward(*_saved_dense(query, places, is_dropped))
+        else:
+            ctx.tiles = [tile.shape for _, its_tiles in planned for tile in its_tiles]
+            ctx.save_for_backward(*_saved((query, key, value), planned, places, is_dropped))
+        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+        _count_tiles(ctx, query, 2, "tile_scores")
+        count(0, (out, out, query, key, value, query, key, value), "tile_rows")
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors
+        grads = tuple(torch.empty_like(grad) for _ in range(3))
+        _count_tiles(ctx, grad, 5, "tile_scores_backward")
+        ctx.count(0, (*grads, *grads, grad, grad), "tile_rows_backward")
+        return (*grads, None, None, None, None)
+
+
+def _saved_dense(query: Tensor, places: dense_batches.DensePlaces, is_dropped: bool) -> list[Tensor]:
+    G, L = places.shape
+    inputs = [query.new_empty(G, L, query.shape[2]) for _ in range(3)]
+    return [*inputs, *(query.new_empty(G, L, L) for _ in range(1 + is_dropped))]
+
+
+def _saved(
+    inputs: tuple[Tensor, Tensor, Tensor], planned: Any, places: Places | None, is_dropped: bool
+) -> list[Tensor]:
+    query, key, value = inputs
+    num_heads, width = query.shape[1:]
+    saved: list[Tensor] = []
+    if places is not None:  # rows that are read as views need the original values too
+        saved = [x.new_empty(len(places.bias), width + more) for x, more in ((query, 2), (key, 2), (value, 0))]
+        saved += [value] if places.views else []
+    for block, its_tiles in planned:
+        size = (len(block.lengths) * num_heads, block.padded)
+        if places is None:
+            saved += [x.new_empty(*size, width + more) for x, more in ((query, 2), (key, 2), (value, 0))]
+        if is_dropped:
+            entries = [g * i * j for g, i, j in (tile.shape for tile in its_tiles)]
+            saved += [query.new_empty(-(-num_entries // 8), dtype=torch.uint8) for num_entries in entries]
+    return saved
+
+
+def _count_tiles(ctx: Any, like: Tensor, num_products: int, name: str) -> None:
+    for g, i, j in ctx.tiles:
+        scores = like.new_empty(g, i, j)
+        ends = like.new_empty(g, i, ctx.width), like.new_empty(g, j, ctx.width)
+        for _ in range(num_products):
+            ctx.count(2 * g * i * j * ctx.width, (scores, *ends), "bmm")
+        ctx.count(0, (scores,), name)

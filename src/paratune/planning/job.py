@@ -1,0 +1,170 @@
+"""The planned job: model, data and batch of a configuration, as far as they affect memory and time.
+
+Weights are not read; of the data only the row lengths are.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paratune.batch.packing import rounded_size
+from paratune.config.batch_size import ResolvedBatch, resolve_batch
+from paratune.config.sections import BatchSize, Config
+from paratune.config.task_sections import MaskedLMTask, Task
+from paratune.config.traits import Traits
+from paratune.data.order import steps_per_epoch
+from paratune.models.batch_layout import BatchLayout, choose_batch_layout
+from paratune.models.packed import enable_packed_batches
+from paratune.models.task_model import PackedEntry
+from paratune.planning.build import build_model
+from paratune.planning.lengths import Lengths, bucketed_length, padded_length
+from paratune.planning.profile import Shape
+from paratune.planning.setup import PredictionSetup
+from paratune.precision import POLICIES
+
+_SMALL_SIZES = {
+    "num_hidden_layers": 2,
+    "vocab_size": 1000,
+    "pad_token_id": 1,
+    "mask_token_id": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "pooler_hidden_size": 64,
+}
+"""Sizes of the small model on which packed rows are tried; they do not change the behaviour of the model's code."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedJob:
+    """The inputs that all predictions of a command share."""
+
+    config: Config
+    """With its overrides; `PredictionSetup` replaces strategy, precision and number of ranks."""
+    hf_config: Any
+    """The model's own configuration."""
+    lengths: Lengths
+    """Row lengths of the training split."""
+    num_samples: int | None
+    """Rows of the training split; None if no data was read."""
+    entry: PackedEntry | None
+    """How packed rows enter the model; None if the model does not support them."""
+    why_padded: str | None
+    """Why the model does not support packed rows."""
+
+    @property
+    def task(self) -> Task:
+        return self.config.task
+
+    @property
+    def labelled_share(self) -> float:
+        """Share of the tokens with a label in a masked LM; unused for other tasks."""
+        return self.task.mask_probability if isinstance(self.task, MaskedLMTask) else 1.0
+
+    def steps_per_epoch(self, global_batch_size: int) -> int | None:
+        """Return the optimizer steps of an epoch, or None if the number of samples is unknown."""
+        return None if self.num_samples is None else steps_per_epoch(self.num_samples, global_batch_size)
+
+    def num_steps(self, global_batch_size: int) -> int | None:
+        """Return the optimizer steps of the run, or None if they depend on data that was not read."""
+        if self.config.train.max_steps is not None:
+            return self.config.train.max_steps
+        per_epoch = self.steps_per_epoch(global_batch_size)
+        assert self.config.train.epochs is not None
+        return None if per_epoch is None else max(1, round(self.config.train.epochs * per_epoch))
+
+    def sizes(self, batch: BatchSize, traits: Traits, num_ranks: int) -> ResolvedBatch:
+        """Return the micro-batch size and number of micro-batches of a rank.
+
+        Raises:
+            ConfigError: The global batch cannot be divided among the ranks.
+        """
+        return resolve_batch(
+            batch,
+            data_world_size=num_ranks // traits.ranks_per_replica,
+            num_micro_batches=traits.num_micro_batches,
+            micro_batch_multiple=traits.micro_batch_multiple,
+        )
+
+    def layout(self, traits: Traits, *, is_cuda: bool) -> BatchLayout:
+        """Return the layout of batches that the training would choose.
+
+        Raises:
+            ConfigError: The model or the strategy does not support `batch.layout`.
+        """
+        return choose_batch_layout(
+            self.config.batch.layout,
+            traits,
+            entry=self.entry,
+            why_padded=self.why_padded,
+            on_cpu=not is_cuda,
+            compiles=self.config.train.compile,
+        )
+
+    def passes(self, setup: PredictionSetup, layout: BatchLayout) -> PredictionSetup:
+        """Return the setup with the computed micro-batches: a rank that sorts its rows divides each into buckets."""
+        if layout.num_buckets in (None, 1):
+            return setup
+        size = -(-setup.micro_batch_size // min(layout.num_buckets or 1, setup.micro_batch_size))
+        share = setup.micro_batch_size * setup.grad_accum_steps
+        return replace(setup, micro_batch_size=size, grad_accum_steps=-(-share // size))
+
+    def largest_shape(self, setup: PredictionSetup, layout: BatchLayout) -> Shape:
+        """Return the shape of the largest possible micro-batch: the longest rows of the split."""
+        rows = self.passes(setup, layout).micro_batch_size
+        if layout.kind != "packed":
+            return self._shape(rows, self.lengths.longest, layout)
+        return self._shape(rows, -(-self.lengths.tokens_of_longest(rows) // rows), layout)
+
+    def mean_shape(self, setup: PredictionSetup, layout: BatchLayout) -> Shape:
+        """Return the shape of a micro-batch with the mean number of tokens of a run."""
+        rows = self.passes(setup, layout).micro_batch_size
+        return self._shape(rows, max(1, round(self.mean_length(setup, layout))), layout)
+
+    def mean_length(self, setup: PredictionSetup, layout: BatchLayout) -> float:
+        """Return the expected tokens of a row, padding included, on the rank with most of them."""
+        size, num_ranks, num_micro = setup.micro_batch_size, setup.data_world_size, setup.grad_accum_steps
+        if layout.kind == "packed":
+            return self.lengths.mean
+        if setup.traits.equal_shapes:
+            return self.lengths.expected_longest(setup.global_batch_size)
+        if layout.kind == "padded":
+            return padded_length(self.lengths, size, num_ranks, num_micro)
+        return bucketed_length(self.lengths, size, num_ranks, layout.num_buckets or 1, num_micro)
+
+    def _shape(self, rows: int, length: int, layout: BatchLayout) -> Shape:
+        if layout.kind == "packed":
+            if layout.rounds:
+                length = -(-rounded_size(rows * length) // rows)
+            return Shape((length,) * rows, layout="packed", labelled_share=self.labelled_share)
+        # One row is shorter: without padding a model uses no mask and calls another kernel.
+        lengths = (*(length,) * (rows - 1), max(1, length - (rows > 1)))
+        return Shape(lengths, layout="padded", labelled_share=self.labelled_share)
+
+
+def find_packing(hf_config: Any, task: Task) -> tuple[PackedEntry | None, str | None]:
+    """Return how packed rows enter the model, or the reason why they cannot, by a trial on a small copy of the model.
+
+    Training on a GPU also tries the attention kernel, which is not tried here.
+
+    Args:
+        hf_config: The model's own configuration; it is not changed.
+        task: Determines the head of the model.
+    """
+    small = type(hf_config).from_dict(hf_config.to_dict())
+    for key, most in _SMALL_SIZES.items():
+        if type(now := getattr(small, key, None)) is int:
+            setattr(small, key, min(now, most))
+    if layers := getattr(small, "layer_types", None):
+        small.layer_types = list(layers)[: _SMALL_SIZES["num_hidden_layers"]]
+    try:
+        model = build_model(small, task, POLICIES["fp32"], None)
+    except Exception as error:  # whatever the model's own code raises with sizes that it was not made for
+        name = type(hf_config).__name__
+        return None, f"a small {name} to try packed rows on cannot be made ({type(error).__name__}: {error})"
+    enable_packed_batches(model)
+    if model.packed_readers:
+        # Planned as bucketed, as on a GPU. On a CPU the rows are packed, and memory and time are below the prediction.
+        return None, f"{type(model.hf).__name__} takes packed rows on the CPU only, and is planned as bucketed"
+    return model.entry, model.why_padded

@@ -1,0 +1,86 @@
+"""The time of a whole job: steps, start-up, tokenizing, evaluations and checkpoints. No torch."""
+
+from paratune.config.sections import Config
+from paratune.planning.figure_range import FigureRange
+
+_START_S = (25.0, 8.0, 120.0)
+"""Imports, processes and the first collective: assumed. A cold shared file system takes minutes, a warm disk seconds
+(benchmarks/startup_cpu_202611.md: 4 s for imports on a quiet machine)."""
+_READ_BYTES_PER_S = (1e9, 0.1e9, 5e9)
+"""Weights from storage, by each rank: assumed, from a shared file system to a local SSD."""
+_WRITE_BYTES_PER_S = (0.5e9, 0.05e9, 3e9)
+"""Checkpoints to storage: assumed, likewise."""
+_TOKENS_PER_S = (1e6, 0.2e6, 5e6)
+"""Of a fast tokenizer with all cores of a node, before its tokens are in the cache: assumed."""
+_VALIDATION_SHARE = 0.1
+"""Rows of a validation set in a file of its own, which a plan does not read, as a share of the training rows:
+assumed."""
+_FORWARD_SPREAD = 1.5
+"""Factor between an evaluated row and the forward pass of a trained one, either way: assumed."""
+
+
+def job_time(
+    config: Config,
+    run: FigureRange,
+    *,
+    num_steps: int,
+    steps_per_epoch: float,
+    num_samples: int,
+    num_tokens: float,
+    forward_share: float,
+    weight_bytes: int,
+    state_bytes: int,
+) -> FigureRange:
+    """Return the seconds from the start of a job to its end, with an interval for `sbatch --time`.
+
+    Args:
+        config: With what is evaluated and saved, and when.
+        run: Seconds of all steps.
+        num_steps: Steps of the run.
+        steps_per_epoch: Of whole batches.
+        num_samples: Rows of the training set.
+        num_tokens: Tokens of the training set.
+        forward_share: Part of a step that is its forward pass.
+        weight_bytes: Of the whole model, as each rank reads it.
+        state_bytes: Of a checkpoint: weights and optimizer states of the whole model.
+    """
+    num_epochs = num_steps / steps_per_epoch
+    num_evaluations = _num_times(config.evaluate.every, config.evaluate.steps, num_epochs, num_steps)
+    num_saves = _num_times(config.checkpoint.every, config.checkpoint.steps, num_epochs, num_steps)
+    share = _validation_share(config, num_samples)
+    epoch_forward = FigureRange(
+        run.value / num_epochs, run.low / num_epochs / _FORWARD_SPREAD, run.high / num_epochs * _FORWARD_SPREAD
+    ).times(forward_share)
+    parts = (
+        run,
+        FigureRange(*_START_S),
+        _duration(weight_bytes, _READ_BYTES_PER_S),
+        _duration(num_tokens * (1 + share), _TOKENS_PER_S),
+        epoch_forward.times(num_evaluations * share),
+        _duration(num_saves * state_bytes + weight_bytes, _WRITE_BYTES_PER_S),
+    )
+    return FigureRange(*(sum(getattr(part, end) for part in parts) for end in ("value", "low", "high")))
+
+
+def _num_times(every: str, steps: int | None, num_epochs: float, num_steps: int) -> int:
+    """Return how often something happens in a run: at each epoch, every so many steps, or at the end alone."""
+    if every == "epoch":
+        return max(1, int(num_epochs))
+    return max(1, num_steps // steps) if every == "steps" and steps else 1
+
+
+def _validation_share(config: Config, num_samples: int) -> float:
+    """Return the validation rows as a share of the training rows."""
+    data = config.data
+    if data.split is not None and data.split.validation is not None:
+        share = data.split.validation
+        return share / (1 - share)
+    if data.validation is None:
+        return 0.0
+    limit = None if data.max_rows is None else data.max_rows.validation
+    return _VALIDATION_SHARE if limit is None else min(_VALIDATION_SHARE, limit / num_samples)
+
+
+def _duration(amount: float, rate: tuple[float, float, float]) -> FigureRange:
+    value, low, high = rate
+    return FigureRange(amount / value, amount / high, amount / low)

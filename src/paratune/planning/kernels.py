@@ -1,0 +1,94 @@
+"""The time of the operations of a pass: on the device the longer of arithmetic and memory, on the host the launches.
+
+Operations come from a trace, each with FLOP, bytes, dtype and name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paratune.planning.constants import Constants
+from paratune.planning.trace import Operation
+
+_PRODUCTS = {"mm", "addmm", "linear", "convolution", "_linear_pointwise"}
+_KIND_OF = {
+    **dict.fromkeys(
+        ("gelu", "gelu_backward", "tanh", "tanh_backward", "silu", "silu_backward", "exp", "erf"), "activation"
+    ),
+    **dict.fromkeys(("_softmax", "_softmax_backward_data", "_safe_softmax", "_log_softmax"), "softmax"),
+    **dict.fromkeys(("_log_softmax_backward_data", "logsumexp", "softmax"), "softmax"),
+    **dict.fromkeys(("native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm"), "norm"),
+    **dict.fromkeys(("native_dropout", "native_dropout_backward", "cheap_dropout"), "dropout"),
+    **dict.fromkeys(("bernoulli_", "bernoulli", "rand_like", "uniform_"), "random"),
+    **dict.fromkeys(("embedding", "embedding_dense_backward", "gather", "scatter_add", "scatter_add_"), "gather"),
+    **dict.fromkeys(("index", "index_put", "index_put_", "index_select", "index_add", "index_add_"), "gather"),
+    "tile_scores": "scores",
+    "tile_scores_backward": "scores_backward",
+}
+"""The constant for operators without matrix products; `elementwise` for all others."""
+_ARITHMETIC = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """The time of the operations of one pass, in seconds."""
+
+    device_s: float
+    """On the device, one after another."""
+    host_s: float
+    """On the host, for launching them."""
+    arithmetic_s: float
+    """The part of `device_s` that is bound by arithmetic; the rest is bound by memory or by the shortest kernel."""
+    is_queued: bool
+    """Whether the host launches operations ahead of the device (CUDA); on a CPU the host computes them itself."""
+
+    @property
+    def total_s(self) -> float:
+        return max(self.device_s, self.host_s) if self.is_queued else self.device_s + self.host_s
+
+    @property
+    def is_host_bound(self) -> bool:
+        return self.host_s > self.device_s
+
+
+def pass_time(
+    operations: Mapping[Operation, int], constants: Constants, *, launch: str, tf32: bool, is_cuda: bool
+) -> PassTime:
+    """Return the time of operations.
+
+    Args:
+        operations: How often each operation runs.
+        constants: Of the machine.
+        launch: The constant for the host's time of an operation: launch.forward or launch.backward.
+        tf32: Whether products of float32 are computed in TF32.
+        is_cuda: Whether operations are put into a queue.
+
+    Raises:
+        UnknownConstant: The constant of an operation is unknown, such as an arithmetic that is not on the data sheet.
+    """
+    device_s = arithmetic_s = 0.0
+    shortest = constants.value("kernel", 0.0) if is_cuda else 0.0
+    for operation, count in operations.items():
+        computing, moving = _bounds(operation, constants, tf32=tf32)
+        seconds = max(computing, moving, shortest)
+        device_s += count * seconds
+        arithmetic_s += count * seconds if computing == seconds else 0.0
+    host_s = sum(operations.values()) * constants[launch].value
+    return PassTime(device_s, host_s, arithmetic_s, is_queued=is_cuda)
+
+
+def _bounds(operation: Operation, constants: Constants, *, tf32: bool) -> tuple[float, float]:
+    """Return the seconds of an operation's arithmetic, and of its memory traffic."""
+    if not operation.flops:
+        kind = _KIND_OF.get(operation.name, "elementwise")
+        return 0.0, operation.num_bytes / constants[kind].at(operation.num_bytes)
+    family = "product" if operation.name in _PRODUCTS else "batched"
+    rate = constants[f"{family}.{arithmetic_of(operation.dtype, tf32=tf32)}"]
+    # A measured rate of products includes their memory traffic.
+    moving = 0.0 if rate.curve else operation.num_bytes / constants["elementwise"].at(operation.num_bytes)
+    return operation.flops / rate.at(operation.flops), moving
+
+
+def arithmetic_of(dtype: str, *, tf32: bool) -> str:
+    """Return the arithmetic of products of a dtype, of `devices.ARITHMETICS`."""
+    arithmetic = _ARITHMETIC.get(dtype, "fp32")
+    return "tf32" if tf32 and arithmetic == "fp32" else arithmetic

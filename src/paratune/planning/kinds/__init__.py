@@ -1,0 +1,72 @@
+"""The predictions of each kind of strategy: a module for each kind, and the table of all kinds."""
+
+from paratune.planning.kinds.by_traits import BY_TRAITS
+from paratune.planning.kinds.deepspeed import DEEPSPEED
+from paratune.planning.kinds.fsdp import FSDP
+from paratune.planning.kinds.pipeline import PIPELINE
+from paratune.planning.kinds.plan_functions import PlanFunctions
+from paratune.planning.kinds.replicated import DDP, SINGLE, ZERO1
+from paratune.planning.profile import Profile
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import States, distinct_ranks
+from paratune.planning.traffic import Transfer
+from paratune.planning.work import StepSeconds, Work
+
+KINDS: dict[str, PlanFunctions] = {
+    "single": SINGLE,
+    "ddp": DDP,
+    "zero1": ZERO1,
+    "zero2": FSDP,
+    "zero3": FSDP,
+    "hsdp": FSDP,
+    "pipeline": PIPELINE,
+    "deepspeed": DEEPSPEED,
+}
+"""The strategies of this package, by `strategy.kind`."""
+
+
+def kind_of(setup: PredictionSetup) -> PlanFunctions:
+    """Return the functions for the strategy of a setup; a strategy from outside is predicted from its traits."""
+    return KINDS.get(setup.strategy.kind, BY_TRAITS)
+
+
+def states(profile: Profile, setup: PredictionSetup) -> States:
+    """Return the states of the rank with most, without buffers of the model (`profile.num_buffer_bytes`).
+
+    Raises:
+        ConfigError: A pipeline has fewer blocks than stages.
+    """
+    ranks = (states_of_rank(profile, setup, rank) for rank in distinct_ranks(setup))
+    return max(ranks, key=lambda states: (states.device, states.host))
+
+
+def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> States:
+    """Return the states of one rank.
+
+    Args:
+        profile: Of a micro-batch of any size.
+        setup: The way of running it.
+        rank: From 0; see `distinct_ranks`.
+    """
+    return kind_of(setup).states(profile, setup, rank)
+
+
+def step_transfers(profile: Profile, setup: PredictionSetup, rank: int = 0) -> list[Transfer]:
+    """Return the collectives of one rank in one optimizer step.
+
+    Args:
+        profile: Of one micro-batch of the setup; of a pipeline with its division.
+        setup: The way of running the job.
+        rank: From 0; the ranks of a pipeline differ.
+    """
+    transfers = kind_of(setup).transfers(profile, setup, rank)
+    return [transfer for transfer in transfers if transfer.num_ranks > 1 and transfer.num_bytes > 0]
+
+
+def strategy_seconds(work: Work) -> StepSeconds:
+    """Return the step with the strategy of the setup.
+
+    Raises:
+        UnknownConstant: The constant of a link is unknown.
+    """
+    return kind_of(work.setup).seconds(work)

@@ -1,0 +1,96 @@
+"""A strategy from outside this package, predicted from its traits."""
+
+from paratune.config.model_states import model_state_bytes
+from paratune.planning.kinds.plan_functions import PlanFunctions
+from paratune.planning.kinds.replicated import replicated
+from paratune.planning.links import link_between
+from paratune.planning.profile import Profile
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.sharded import offload_s
+from paratune.planning.states import STEP_BYTES, States, count, numbers_of, shard_size
+from paratune.planning.traffic import Transfer, unit_gradients, unit_weights
+from paratune.planning.work import StepSeconds, Work, local_step, optimizer_s, scaled_communication_s
+
+
+def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
+    """Return the states of a strategy from outside, assuming equal shards of the states that its traits name."""
+    trained = [parameter for parameter in profile.parameters if parameter.is_trained and parameter.has_gradient]
+    held = model_state_bytes(
+        count(profile.parameters),
+        num_trained=count(trained),
+        shards=setup.traits.shards,
+        num_shards=shard_size(setup),
+        numbers=numbers_of(profile),
+    )
+    divided = States(held.weights, held.gradients, held.optimizer + STEP_BYTES * len(trained))
+    return divided if setup.traits.states_on == "device" else divided.on_host()
+
+
+def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
+    """Return the collectives that follow from the traits; see `_why_no_seconds` for traits that are not sufficient.
+
+    Sharded weights are gathered for passes. If only optimizer states are sharded, the trained weights are gathered
+    after the update. Gradients are summed over all ranks; sharded ones are reduce-scattered within the group that
+    shares them and then summed over the other groups.
+    """
+    traits, group, steps = setup.traits, shard_size(setup), setup.grad_accum_steps
+    gradients = sum(unit_gradients(profile, setup))
+    times = steps if traits.reduces_each_micro_step else 1
+    transfers = []
+    if "gradients" in traits.shards:
+        transfers.append(Transfer("reduce_scatter", gradients, group, times))
+        transfers.append(Transfer("all_reduce", gradients / group, setup.num_ranks // group, times))
+    else:
+        transfers.append(Transfer("all_reduce", gradients, setup.num_ranks, times))
+    if "weights" in traits.shards:
+        weights = sum(unit_weights(profile))
+        transfers.append(Transfer("all_gather", weights, group, max(1, traits.gathers_per_micro_step * steps)))
+    elif "optimizer" in traits.shards:
+        transfers.append(Transfer("all_gather", profile.weight_bytes * profile.num_trained, group))
+    return transfers
+
+
+def _seconds(work: Work) -> StepSeconds:
+    """Return the step without overlap of collectives and computing, which traits do not describe."""
+    setup, traits, whole = work.setup, work.setup.traits, local_step(work)
+    group = shard_size(setup)
+    waiting = 0.0
+    for transfer in _transfers(work.profile, setup, 0):
+        # Gradients that were scattered within groups are summed between them.
+        is_between = transfer.collective == "all_reduce" and "gradients" in traits.shards
+        link = link_between(work.constants, transfer.num_ranks, setup.ranks_per_node, stride=group if is_between else 1)
+        seconds = {
+            "all_reduce": link.all_reduce_s,
+            "all_gather": link.all_gather_s,
+            "reduce_scatter": link.reduce_scatter_s,
+        }[transfer.collective]
+        waiting += transfer.num_calls * seconds(transfer.num_bytes)
+    exposed = scaled_communication_s(work, waiting)
+    if traits.states_on == "cpu":
+        times = setup.grad_accum_steps if traits.reduces_each_micro_step else 1
+        gathered = work.weights * max(1, traits.gathers_per_micro_step * setup.grad_accum_steps)
+        offload = offload_s(work, group, gathered=gathered, copies_out=times)
+        return StepSeconds(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload)
+    is_sharded = "optimizer" in traits.shards
+    updating = optimizer_s(work, 1 / group if is_sharded else 1.0, is_sharded=is_sharded)
+    return StepSeconds(whole.forward_s, whole.backward_s, updating, exposed)
+
+
+def _why_no_seconds(setup: PredictionSetup) -> str | None:
+    if setup.traits.ranks_per_replica == 1:
+        return None
+    return (
+        f"the traits of {setup.strategy.kind} do not describe what the {setup.traits.ranks_per_replica} ranks "
+        f"of a replica "
+        "send to each other; measure it: paratune sweep MATRIX --probe"
+    )
+
+
+BY_TRAITS = PlanFunctions(
+    _states,
+    _transfers,
+    _seconds,
+    replicated,
+    _why_no_seconds,
+    "memory and time are computed from traits: shards of equal size, no collective overlaps computing",
+)

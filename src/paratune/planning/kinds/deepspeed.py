@@ -1,0 +1,364 @@
+"""DeepSpeed's own ZeRO, stages 0 to 3."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from paratune.config.deepspeed_limits import Limits, deepspeed_limits
+from paratune.config.strategy_sections import DeepSpeedOptions, strategy_options
+from paratune.planning.engines import COMMUNICATION, GATHERED, GRADIENTS, EngineInputs, EngineMemory
+from paratune.planning.kinds.plan_functions import PlanFunctions
+from paratune.planning.kinds.replicated import whole_states
+from paratune.planning.links import link_between
+from paratune.planning.profile import Parameter, Profile
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.sharded import gathered_backward_s, gathered_forward_s, offload_s
+from paratune.planning.states import STEP_BYTES, States, count, optimizer_groups
+from paratune.planning.timeline import Delta
+from paratune.planning.traffic import Transfer, unit_gradients
+from paratune.planning.work import StepSeconds, Work, engine_python_s, local_step, optimizer_s, scaled_communication_s
+
+ALIGNMENT = 2
+"""DeepSpeed aligns each rank's part to a multiple of so many elements (`nccl_start_alignment_factor`)."""
+
+ALLREDUCE = 500_000_000
+"""Elements of the flat copies in which stage 0 sums gradients (`MEMORY_OPT_ALLREDUCE_SIZE`)."""
+
+WAITS = {2: "wait.reduce", 3: "wait.gather"}
+"""By stage, the constant for the time that a device waits for each parameter, also where the host is ahead of it."""
+
+DOUBLE_BYTES = 8
+"""DeepSpeed computes norms in float64, a tensor at a time."""
+
+
+def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
+    strategy = setup.strategy
+    assert isinstance(strategy, DeepSpeedOptions)
+    if strategy.stage == 0:
+        return whole_states(profile, setup, rank)
+    if strategy.stage == 3:
+        return _states_3(profile, setup, strategy)
+    return _states_1_2(profile, setup, strategy, rank)
+
+
+def _states_1_2(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOptions, rank: int) -> States:
+    """A flat tensor for each group: a rank has all weights, and a copy, moments and gradients of its N-th part.
+
+    Gradients are kept whole for all parameters that overlap the part, with zeros as padding. With the optimizer on the
+    host, the host has the flat gradients of the part, a buffer for the largest gradient, whole gradients of the
+    parameters that overlap the part if stage 2 accumulates, and a buffer for updated weights.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `__init__`, `get_flat_partition`,
+        `initialize_optimizer_states`, `async_accumulate_grad_in_cpu_via_gpu`.
+    """
+    size, num_ranks = profile.weight_bytes, setup.num_ranks
+    frozen = sum(parameter.numel for parameter in profile.parameters if not parameter.is_trained)
+    weights, part, gradients, filled, num_groups = frozen, 0, 0, 0, 0
+    for group in optimizer_groups(profile.parameters, with_unused=True):
+        alignment = ALIGNMENT * num_ranks
+        aligned = -(-count(group) // alignment) * alignment
+        weights, part, num_groups = weights + aligned, part + aligned // num_ranks, num_groups + 1
+        touched, zeros = _touched(group, rank * aligned // num_ranks, (rank + 1) * aligned // num_ranks)
+        gradients, filled = gradients + touched, filled + zeros
+    gradients += filled
+    full = setup.state_bytes if setup.keeps_16_bits else size
+    states = States(size * weights, size * gradients, 3 * full * part + STEP_BYTES * num_groups)
+    if not strategy.offload_optimizer:
+        return states
+    largest = max((parameter.numel for parameter in profile.parameters if parameter.is_trained), default=0)
+    accumulated = gradients - filled if strategy.stage == 2 and setup.grad_accum_steps > 1 else 0
+    host_gradients = full * part + size * (largest + accumulated)
+    return States(states.weights, 0, 0, size * part, host_gradients, states.optimizer)
+
+
+def _touched(group: Sequence[Parameter], begin: int, end: int) -> tuple[int, int]:
+    """Return the elements of all parameters of a flat group that overlap a part of it, and the zeros after them."""
+    at = touched = 0
+    for parameter in group:
+        if at < end and at + parameter.numel > begin:
+            touched += parameter.numel
+        at += parameter.numel
+    return touched, max(0, end - max(at, begin))
+
+
+def _states_3(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOptions) -> States:
+    """Each parameter is flat in N equal parts; small ones are in addition whole.
+
+    There is an additional copy of the trained parts, although they are already fp32: the test that would avoid it
+    compares a `torch.device` with a string. With the optimizer on the host gradients exist twice, from the backward
+    pass and for the update.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/partition_parameters.py, `partition_numel`; stage3.py,
+        `_create_fp32_partitions`, `grad_partitions_flat_buffer`, `initialize_optimizer_states`; parameter_offload.py,
+        `mark_persistent_parameters`.
+    """
+    size, num_ranks = profile.weight_bytes, setup.num_ranks
+    threshold = _limits(profile, strategy).param_persistence_threshold
+    parts = {parameter: -(-parameter.numel // num_ranks) for parameter in profile.parameters}
+    persistent = sum(part * num_ranks for parameter, part in parts.items() if parameter.numel <= threshold)
+    trained = sum(part for parameter, part in parts.items() if parameter.is_trained)
+    num_groups = len(list(optimizer_groups(profile.parameters, with_unused=True)))
+    weights, gradients = size * sum(parts.values()), size * trained
+    full = setup.state_bytes if setup.keeps_16_bits else size
+    optimizer = 3 * full * trained + STEP_BYTES * num_groups
+    on_host = weights if strategy.offload_parameters else 0
+    on_device = weights - on_host + size * persistent
+    if strategy.offload_optimizer:
+        return States(on_device, 0, 0, on_host, gradients + full * trained, optimizer)
+    return States(on_device, gradients, optimizer, on_host)
+
+
+def _limits(profile: Profile, strategy: DeepSpeedOptions) -> Limits:
+    """Return the bucket sizes and thresholds of DeepSpeed, as `strategies.deepspeed_setup` sets them."""
+    largest = max((sum(block.sizes) for block in profile.blocks), default=0)
+    return deepspeed_limits(strategy_options(strategy), element_size=profile.weight_bytes, largest_block=largest)
+
+
+def _engine_memory(view: EngineInputs) -> EngineMemory:
+    strategy = view.setup.strategy
+    assert isinstance(strategy, DeepSpeedOptions)
+    if strategy.stage == 0:
+        return _engine_memory_0(view)
+    bucket = view.profile.weight_bytes * _limits(view.profile, strategy).reduce_bucket_size
+    return (
+        _engine_memory_3(view, strategy, bucket) if strategy.stage == 3 else _engine_memory_1_2(view, strategy, bucket)
+    )
+
+
+def _engine_memory_0(view: EngineInputs) -> EngineMemory:
+    """Like a single process; then gradients are summed in flat copies.
+
+    Source: DeepSpeed 0.19.8, runtime/engine.py, `allreduce_no_retain`.
+    """
+    sent = min(view.states.gradients, ALLREDUCE * view.profile.weight_bytes)
+    at_step = {COMMUNICATION: sent} if view.setup.num_ranks > 1 else {}
+    if view.accumulates:
+        return EngineMemory({GRADIENTS: view.states.gradients}, view.copied_gradients(), at_step)
+    return EngineMemory({}, tuple(view.gradients()), at_step)
+
+
+def _engine_memory_1_2(view: EngineInputs, strategy: DeepSpeedOptions, bucket: int) -> EngineMemory:
+    """Gradients are copied into a bucket; when it is full, a copy of its content is sent.
+
+    Stage 1 keeps all gradients until the last micro-batch is done; stage 2 reduces each as soon as it is complete, and
+    adds those of this rank's part to the earlier ones. The update copies the part of one group flat; the norm takes one
+    gradient at a time in float64.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `setup_buckets`, `copy_grads_in_partition`,
+        `get_grad_norm_direct`, `step`.
+    """
+    profile, size = view.profile, view.profile.weight_bytes
+    groups = [
+        [parameter.numel for parameter in group] for group in optimizer_groups(profile.parameters, with_unused=True)
+    ]
+    trained = size * sum(map(sum, groups))
+    own_gradients = view.states.gradients
+    deltas = [Delta(profile.timeline.num_forward, COMMUNICATION, bucket)]
+    if strategy.stage == 1:
+        always = {GRADIENTS: trained} if view.accumulates else {}
+        deltas += view.copied_gradients() if view.accumulates else view.gradients()
+        deltas += [*_sent_copy(view.end, min(bucket, trained)), Delta(view.end, GRADIENTS, own_gradients)]
+    else:
+        always = {GRADIENTS: own_gradients} if view.accumulates else {}
+        full = _bucket_flushes(view, bucket)
+        deltas += [*view.copied_gradients(), Delta(min(full), GRADIENTS, own_gradients)]
+        deltas += [delta for position, held in full.items() for delta in _sent_copy(position, held)]
+    part = max((sum(group) // view.setup.num_ranks for group in groups), default=0)
+    largest = max((max(group) for group in groups), default=0)
+    at_step = {COMMUNICATION: max(_flat_gradients(view, part), DOUBLE_BYTES * largest)}
+    if strategy.offload_optimizer:
+        # One gradient at a time is copied to the host, and used for the norm; updated weights are copied back.
+        always = {**always, COMMUNICATION: size * largest}
+        deltas += _sent_copy(view.end, DOUBLE_BYTES * largest)
+        at_step = {COMMUNICATION: size * part}
+    return EngineMemory(always, tuple(deltas), at_step)
+
+
+def _flat_gradients(view: EngineInputs, num_numbers: int) -> int:
+    """Return the bytes of flat gradients in the update; gradients of 16 bits have a copy in fp32."""
+    size = view.profile.weight_bytes
+    return num_numbers * (size + view.setup.state_bytes if view.setup.keeps_16_bits else size)
+
+
+def _bucket_flushes(view: EngineInputs, bucket: int) -> dict[int, int]:
+    """Return the positions in the backward pass at which DeepSpeed's bucket is sent, and the bytes in it."""
+    timeline, bytes_by_position, held = view.profile.timeline, {}, 0
+    for mark in timeline.marks:
+        if mark.kind != "gradient":
+            continue
+        size = view.profile.weight_bytes * view.profile.parameters[mark.number].numel
+        if held and held + size > bucket:
+            bytes_by_position[mark.position], held = held, 0
+        held += size
+    return {**bytes_by_position, view.end: held}
+
+
+def _sent_copy(position: int, num_bytes: int) -> Iterator[Delta]:
+    yield Delta(position, COMMUNICATION, num_bytes)
+    yield Delta(position, COMMUNICATION, -num_bytes)
+
+
+def _engine_memory_3(view: EngineInputs, strategy: DeepSpeedOptions, bucket: int) -> EngineMemory:
+    """Gathered weights until the update; a bucket of gradients, and a copy of it when it is full.
+
+    The update copies the parts of one group flat; the norm takes one part at a time in float64.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage3.py, `__add_grad_to_ipg_bucket`, `__reduce_and_partition_ipg_grads`,
+        `_prepare_fp32_grad_for_sub_group`.
+    """
+    always = {COMMUNICATION: bucket, GRADIENTS: view.states.gradients}
+    sent = [delta for position, held in _bucket_flushes(view, bucket).items() for delta in _sent_copy(position, held)]
+    parameters, num_ranks = view.profile.parameters, view.setup.num_ranks
+    largest = max((parameter.numel for parameter in parameters if parameter.is_trained), default=0)
+    groups = optimizer_groups(parameters, with_unused=True)
+    part = max((sum(-(-parameter.numel // num_ranks) for parameter in group) for group in groups), default=0)
+    flat = 0 if strategy.offload_optimizer else _flat_gradients(view, part)
+    norm = DOUBLE_BYTES * -(-largest // num_ranks)
+    if strategy.offload_optimizer:
+        sent += _sent_copy(view.end, norm)
+    # Small weights, which are whole during passes, are not whole during the update.
+    at_step = {COMMUNICATION: max(0, max(flat, norm) - _persistent_bytes(view, strategy))}
+    deltas = (*_gathered(view, strategy), *view.copied_gradients(), *sent)
+    return EngineMemory(always, deltas, at_step, keeps_casts=False)
+
+
+def _persistent_bytes(view: EngineInputs, strategy: DeepSpeedOptions) -> int:
+    """Return the bytes of the weights that stage 3 keeps whole in addition to their parts."""
+    threshold = _limits(view.profile, strategy).param_persistence_threshold
+    num_ranks, sizes = view.setup.num_ranks, (parameter.numel for parameter in view.profile.parameters)
+    return view.profile.weight_bytes * sum(-(-size // num_ranks) * num_ranks for size in sizes if size <= threshold)
+
+
+def _gathered(view: EngineInputs, strategy: DeepSpeedOptions) -> Iterator[Delta]:
+    """Yield gathered weights: two blocks, or the largest weight outside of blocks, or all that are soon used again.
+
+    A weight stays gathered if it is used again within `max_reuse_distance` elements: these are the last half of so many
+    elements, with which the backward pass begins. Then several weights are prefetched in one collective, and copied out
+    of its output.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/partitioned_param_coordinator.py, `__params_to_release`, `fetch_sub_module`;
+        partition_parameters.py, `AllGatherCoalescedHandle`.
+    """
+    profile, size = view.profile, view.profile.weight_bytes
+    limits = _limits(profile, strategy)
+
+    def gathered(parameters: tuple[Parameter, ...]) -> int:
+        return size * sum(
+            parameter.numel for parameter in parameters if parameter.numel > limits.param_persistence_threshold
+        )
+
+    blocks = max((gathered(block.parameters) for block in profile.blocks), default=0)
+    outside = max((gathered((parameter,)) for parameter in profile.rest.parameters), default=0)
+    everything, fewest = gathered(profile.parameters), max(2 * blocks, outside)
+    kept = min(everything, size * (limits.max_reuse_distance // 2))
+    num_bytes = max(fewest, kept)
+    yield Delta(0, GATHERED, num_bytes)
+    yield Delta(view.end, GATHERED, -num_bytes)
+    if kept > fewest:
+        ahead = min(everything, size * min(limits.prefetch_bucket_size, limits.max_live_parameters))
+        yield Delta(0, COMMUNICATION, ahead)
+        yield Delta(profile.timeline.num_forward, COMMUNICATION, -ahead)
+
+
+def reductions_per_step(setup: PredictionSetup) -> int:
+    """Return how often a step reduces each gradient."""
+    return setup.grad_accum_steps if setup.traits.reduces_each_micro_step else 1
+
+
+def stage_3_weights(profile: Profile, strategy: DeepSpeedOptions) -> tuple[list[int], int]:
+    """Return the weights that DeepSpeed's stage 3 gathers.
+
+    Returns:
+        The bytes of each unit that are gathered for every pass (in fact up to two blocks stay gathered between the
+        passes), the rest last; and the bytes of persistent weights, which are gathered once, after the update.
+    """
+    threshold, units = _limits(profile, strategy).param_persistence_threshold, []
+    for part in (*profile.blocks, profile.rest):
+        units.append(
+            profile.weight_bytes * sum(parameter.numel for parameter in part.parameters if parameter.numel > threshold)
+        )
+    return units, profile.weight_bytes * profile.num_parameters - sum(units)
+
+
+def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
+    """Stages 1 and 2 sum whole buckets on all ranks; stage 3 gathers most weights for each pass.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `allreduce_and_scatter`; stage3.py, `_post_step`.
+    """
+    strategy = setup.strategy
+    assert isinstance(strategy, DeepSpeedOptions)
+    ranks, times = setup.num_ranks, reductions_per_step(setup)
+    if strategy.stage == 3:
+        gathers = setup.traits.gathers_per_micro_step * setup.grad_accum_steps
+        units, persistent = stage_3_weights(profile, strategy)
+        return [
+            *(Transfer("all_gather", num_bytes, ranks, gathers) for num_bytes in units),
+            Transfer("all_gather", persistent, ranks),
+            *(Transfer("reduce_scatter", num_bytes, ranks, times) for num_bytes in unit_gradients(profile, setup)),
+        ]
+    gradients = sum(unit_gradients(profile, setup))
+    sent = [Transfer("all_gather", gradients, ranks)] if strategy.stage else []
+    return [Transfer("all_reduce", gradients, ranks, times), *sent]
+
+
+def _seconds(work: Work) -> StepSeconds:
+    """DeepSpeed's own ZeRO; stages below 3 wait for their collectives (`overlap_comm` is off there by default).
+
+    Stages 1 and 2 sum whole buckets on all ranks, and each rank keeps its part. Gradients are copied into the bucket
+    and out of it; weights that stage 3 gathers are copied out of flat parts.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `allreduce_and_scatter` (`use_multi_rank_bucket_allreduce`
+        is on by default); stage3.py, `__add_grad_to_ipg_bucket`; partition_parameters.py, `AllGatherCoalescedHandle`.
+    """
+    setup, strategy = work.setup, work.setup.strategy
+    assert isinstance(strategy, DeepSpeedOptions)
+    ranks, steps = setup.num_ranks, setup.grad_accum_steps
+    link = link_between(work.constants, ranks, setup.ranks_per_node)
+    unsharded = local_step(work)
+    times = reductions_per_step(setup)
+    copied = times * work.moved_s(4 * work.grads) if ranks > 1 or strategy.stage else 0.0
+    if strategy.stage == 3:
+        copied += 2 * steps * work.moved_s(2 * work.weights)
+        units, persistent = stage_3_weights(work.profile, strategy)
+        *gathers, first = (link.all_gather_s(num_bytes) for num_bytes in units)
+        reductions = [link.reduce_scatter_s(num_bytes) for num_bytes in unit_gradients(work.profile, setup)]
+        waiting = link.all_gather_s(persistent)
+        waiting += steps * (
+            gathered_forward_s(work, gathers, first) + gathered_backward_s(work, gathers, first, reductions)
+        )
+    else:
+        waiting = times * link.all_reduce_s(work.grads)
+        waiting += link.all_gather_s(work.grads) if strategy.stage else 0.0
+    name = "hooks.gather" if strategy.stage == 3 else "hooks.tensor"
+    hooks, hidden = engine_python_s(work, name, work.num_tensors) if strategy.stage else (0.0, 0.0)
+    if (wait := WAITS.get(strategy.stage)) is not None:
+        hooks += steps * work.num_tensors * work.constants.value(wait, 0.0)
+    backward = unsharded.backward_s + copied + hooks
+    python: dict[str, Any] = {"python_s": {"backward": hooks}, "hidden_s": hidden}
+    share = 1 / ranks if strategy.stage else 1.0
+    exposed = scaled_communication_s(work, waiting)
+    if setup.traits.states_on == "cpu":
+        copies_in = 2 * steps if strategy.offload_parameters else 1
+        offload = offload_s(
+            work, ranks, gathered=copies_in * work.weights, copies_out=_num_gradient_copies(strategy, steps)
+        )
+        return StepSeconds(unsharded.forward_s, backward, 0.0, exposed, offload_s=offload, **python)
+    updating = optimizer_s(work, share) + _cast_s(work, share)
+    return StepSeconds(unsharded.forward_s, backward, updating, exposed, **python)
+
+
+def _cast_s(work: Work, share: float) -> float:
+    """Return the seconds in which an update casts gradients of 16 bits to fp32, and new weights back to 16 bits.
+
+    Gradients are copied flat first: 2 + 2 bytes a number, then 2 + 4; the weights take 4 + 2.
+
+    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `step`; stage3.py, `_prepare_fp32_grad_for_sub_group`.
+    """
+    return work.moved_s(16 * share * work.profile.num_trained) if work.setup.keeps_16_bits else 0.0
+
+
+def _num_gradient_copies(strategy: DeepSpeedOptions, steps: int) -> int:
+    """Return how often gradients are copied to the host in a step: after each micro-batch in which they are reduced."""
+    return steps if strategy.stage >= 2 else 1
+
+
+DEEPSPEED = PlanFunctions(_states, _transfers, _seconds, _engine_memory)

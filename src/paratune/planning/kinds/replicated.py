@@ -1,0 +1,164 @@
+"""Strategies with a whole model on each rank: one process, DDP, and ZeRO-1, which divides the optimizer states."""
+
+from collections.abc import Sequence
+
+from paratune.base.units import MIB
+from paratune.config.strategy_sections import DDPOptions, Zero1Options
+from paratune.planning.engines import CAST_WEIGHTS, GRADIENTS, EngineInputs, EngineMemory
+from paratune.planning.kinds.plan_functions import PlanFunctions
+from paratune.planning.links import link_between
+from paratune.planning.profile import Profile, Weights
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import States, numbers_of, optimizer_groups, unsharded
+from paratune.planning.traffic import Transfer
+from paratune.planning.work import (
+    StepSeconds,
+    Work,
+    exposed_s,
+    local_step,
+    optimizer_s,
+    scaled_communication_s,
+    update_passes,
+)
+
+
+def whole_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
+    return unsharded(profile.parameters, numbers_of(profile))
+
+
+def _ddp_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
+    """Gradients are views of DDP's buckets, which include those of unused parameters.
+
+    Source: PyTorch 2.13, torch/csrc/distributed/c10d/reducer.cpp, `Reducer::initialize_buckets`.
+    """
+    states, size = unsharded(profile.parameters, numbers_of(profile)), profile.weight_bytes
+    return States(states.weights, size * profile.num_trained, states.optimizer)
+
+
+def _zero1_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
+    """The states of a parameter are on one rank: the largest parameter first, each on the rank with least states.
+
+    Source: PyTorch 2.13, torch/distributed/optim/zero_redundancy_optimizer.py, `_partition_parameters`.
+    """
+    numbers, held, owned = numbers_of(profile), [0] * setup.num_ranks, []
+    for group in optimizer_groups(profile.parameters):
+        for parameter in sorted(group, key=lambda parameter: parameter.numel, reverse=True):
+            owner = held.index(min(held))
+            held[owner] += parameter.numel
+            owned += [parameter] if owner == rank else []
+    of_ddp = _ddp_states(profile, setup, rank)
+    return States(of_ddp.weights, of_ddp.gradients, unsharded(owned, numbers).optimizer)
+
+
+def replicated(view: EngineInputs) -> EngineMemory:
+    """Whole models. One process keeps the first gradients that autograd allocates; DDP copies them into its buckets.
+
+    Micro-batches before the last one, without DDP's hooks, accumulate gradients outside of the buckets: each gradient
+    exists twice until it is complete and copied.
+
+    Source: PyTorch 2.13, torch/csrc/distributed/c10d/reducer.cpp, `mark_variable_ready_dense` under
+        `gradient_as_bucket_view`.
+    """
+    is_single = view.setup.traits.max_world_size == 1
+    copies = {CAST_WEIGHTS: view.profile.working_bytes}
+    if is_single and not view.accumulates:
+        return EngineMemory(copies, tuple(view.gradients()))
+    twice = () if is_single or not view.accumulates else tuple(view.earlier_gradients())
+    return EngineMemory({**copies, GRADIENTS: view.states.gradients}, (*twice, *view.copied_gradients()))
+
+
+def trained_tensors(profile: Profile) -> list[int]:
+    """Return the bytes of each trained parameter, block by block."""
+    parts = (*profile.blocks, profile.rest)
+    return [
+        profile.weight_bytes * parameter.numel
+        for part in parts
+        for parameter in part.parameters
+        if parameter.is_trained
+    ]
+
+
+def ddp_buckets(
+    blocks: Sequence[Weights], rest: Weights, weight_bytes: int, cap_bytes: float
+) -> list[tuple[float, int]]:
+    """Return the buckets in which DDP reduces gradients, in their order.
+
+    Gradients are computed from the last block to the first, those of embeddings last; the few gradients of the head,
+    which are in fact first, count with these. A bucket ends with the tensor that fills it.
+
+    Returns:
+        For each bucket the share of the backward pass after which it is complete, and its bytes.
+
+    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size.
+    """
+    buckets: list[tuple[float, int]] = []
+    filled, ready = 0, 0.0
+    # The time of the rest is neglected: blocks take nearly the whole pass.
+    parts = [*((block, (number + 1) / len(blocks)) for number, block in enumerate(reversed(blocks))), (rest, 1.0)]
+    for part, share in parts:
+        for parameter in reversed(part.parameters):
+            if not parameter.is_trained:
+                continue
+            filled, ready = filled + parameter.numel * weight_bytes, share
+            if filled >= cap_bytes:
+                buckets.append((ready, filled))
+                filled = 0
+    return [*buckets, (ready, filled)] if filled else buckets
+
+
+def _reduced_in_buckets(profile: Profile, setup: PredictionSetup, cap_mb: float) -> list[Transfer]:
+    buckets = ddp_buckets(profile.blocks, profile.rest, profile.weight_bytes, cap_mb * MIB)
+    return [Transfer("all_reduce", num_bytes, setup.num_ranks) for _, num_bytes in buckets]
+
+
+def _ddp_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
+    assert isinstance(setup.strategy, DDPOptions)
+    return _reduced_in_buckets(profile, setup, setup.strategy.bucket_cap_mb)
+
+
+def _zero1_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
+    assert isinstance(setup.strategy, Zero1Options)
+    sent = [Transfer("broadcast", num_bytes, setup.num_ranks) for num_bytes in trained_tensors(profile)]
+    return [*_reduced_in_buckets(profile, setup, setup.strategy.bucket_cap_mb), *sent]
+
+
+def _reduced_s(work: Work, cap_mb: float) -> float:
+    """Return the exposed seconds of DDP's all-reduces, in the last micro-batch."""
+    setup = work.setup
+    link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
+    buckets = ddp_buckets(work.blocks, work.rest, work.profile.weight_bytes, cap_mb * MIB)
+    passes = [(share * work.backward_s, link.all_reduce_s(num_bytes)) for share, num_bytes in buckets]
+    return scaled_communication_s(work, exposed_s(passes, work.backward_s, work.overlap))
+
+
+def _ddp_seconds(work: Work) -> StepSeconds:
+    assert isinstance(work.setup.strategy, DDPOptions)
+    unsharded = local_step(work)
+    # Gradients are divided by the number of ranks and copied into their buckets.
+    copied = work.moved_s(2 * work.grads) if work.setup.num_ranks > 1 else 0.0
+    reduced = _reduced_s(work, work.setup.strategy.bucket_cap_mb)
+    return StepSeconds(unsharded.forward_s, unsharded.backward_s + copied, unsharded.optimizer_s, reduced)
+
+
+def _zero1_seconds(work: Work) -> StepSeconds:
+    strategy, setup = work.setup.strategy, work.setup
+    assert isinstance(strategy, Zero1Options)
+    unsharded = local_step(work)
+    copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
+    sizes = trained_tensors(work.profile)
+    # Whole tensors are assigned to ranks: one rank has at least the largest tensor.
+    share = max(1 / setup.num_ranks, max(sizes) / max(1, work.grads)) if setup.num_ranks > 1 else 1.0
+    link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
+    sent = scaled_communication_s(work, link.broadcasts_s(sum(sizes), len(sizes)))
+    reduced = _reduced_s(work, strategy.bucket_cap_mb)
+    # Every rank computes the norm of all gradients.
+    passes = update_passes(setup)
+    updating = optimizer_s(work, (1 + (passes - 1) * share) / passes)
+    return StepSeconds(unsharded.forward_s, unsharded.backward_s + copied, updating, reduced + sent)
+
+
+SINGLE = PlanFunctions(whole_states, lambda profile, setup, rank: [], local_step, replicated)
+
+DDP = PlanFunctions(_ddp_states, _ddp_transfers, _ddp_seconds, replicated)
+
+ZERO1 = PlanFunctions(_zero1_states, _zero1_transfers, _zero1_seconds, replicated)

@@ -1,0 +1,109 @@
+"""The time of collectives between ranks: rings over the slowest link, each step with its latency.
+
+No torch. `N` ranks, `n` bytes of the whole tensor.
+
+Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, JPDC 2009, section 3;
+the same factors are those of the bus bandwidth in nccl-tests, doc/PERFORMANCE.md.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from paratune.planning.constants import Constants
+
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """The slowest link of a ring."""
+
+    num_ranks: int
+    """N."""
+    bytes_per_s: float
+    """One direction."""
+    latency_s: float
+    """Of one step of the ring, on average."""
+    gather_bytes_per_s: float | None = None
+    """The same for gathers; None if it is not known separately."""
+    scatter_bytes_per_s: float | None = None
+    """The same for reduce-scatters."""
+
+    def all_reduce_s(self, num_bytes: float) -> float:
+        """Return the seconds of a sum that every rank gets: 2 (N - 1) / N n, in 2 (N - 1) steps."""
+        moved = ring_bytes("all_reduce", num_bytes, self.num_ranks)
+        return moved / self.bytes_per_s + 2 * (self.num_ranks - 1) * self.latency_s
+
+    def all_gather_s(self, num_bytes: float) -> float:
+        """Return the seconds of gathering `num_bytes` of shards, all ranks' together: (N - 1) / N n in N - 1 steps."""
+        return self._sharded_s(num_bytes, self.gather_bytes_per_s)
+
+    def reduce_scatter_s(self, num_bytes: float) -> float:
+        """Return the seconds of a sum of `num_bytes` of which every rank gets its shard: as `all_gather_s`."""
+        return self._sharded_s(num_bytes, self.scatter_bytes_per_s)
+
+    def broadcasts_s(self, num_bytes: float, num_tensors: int) -> float:
+        """Return the seconds of broadcasts, tensor by tensor, whose roots are spread over the ranks.
+
+        All broadcasts run together: each link carries the same bytes as in a gather.
+        """
+        moved = ring_bytes("broadcast", num_bytes, self.num_ranks)
+        return moved / self.bytes_per_s + num_tensors / self.num_ranks * (self.num_ranks - 1) * self.latency_s
+
+    def send_s(self, num_bytes: float) -> float:
+        """Return the seconds from one rank to the next."""
+        return 0.0 if self.num_ranks == 1 else num_bytes / self.bytes_per_s + self.latency_s
+
+    def _sharded_s(self, num_bytes: float, bytes_per_s: float | None) -> float:
+        moved = ring_bytes("all_gather", num_bytes, self.num_ranks)
+        return moved / (bytes_per_s or self.bytes_per_s) + (self.num_ranks - 1) * self.latency_s
+
+
+def ring_bytes(collective: Collective, num_bytes: float, num_ranks: int) -> float:
+    """Return the bytes that each rank sends, and receives, in a collective over a ring.
+
+    For a broadcast this is the mean over ranks (the root receives nothing, the last rank sends nothing); for a send the
+    bytes of the sending rank.
+
+    Args:
+        collective: What is called.
+        num_bytes: n: of the whole, not of a shard.
+        num_ranks: N.
+    """
+    if num_ranks == 1:
+        return 0.0
+    share = (num_ranks - 1) / num_ranks
+    factors = {"all_reduce": 2 * share, "send": 1.0}
+    return num_bytes * factors.get(collective, share)
+
+
+def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, stride: int = 1) -> Link:
+    """Return the ring through a group of ranks.
+
+    Args:
+        constants: Of the machine.
+        num_ranks: Of the group.
+        ranks_per_node: Of the run. A ring enters and leaves each machine once, so it uses the whole network of it.
+        stride: Distance between the ranks of the group: 1 for neighbours. Parallel groups (one for each shard of hybrid
+            sharding) share the network.
+
+    Raises:
+        UnknownConstant: The constant of the link is unknown.
+
+    Source: NCCL, src/graph/tuning.cc: steps of a ring between machines have the latency of the network, the others that
+        of the links inside a machine.
+    """
+    if num_ranks == 1:
+        return Link(1, 1.0, 0.0)
+    if (num_ranks - 1) * stride < ranks_per_node:
+        gather_and_scatter = (
+            constants[name].value if name in constants else None for name in ("link.gather", "link.scatter")
+        )
+        return Link(num_ranks, constants["link"].value, constants["link.latency"].value, *gather_and_scatter)
+    beside = min(stride, ranks_per_node)
+    rate = constants["network"].value / beside
+    if "link" in constants and ranks_per_node > stride:
+        rate = min(rate, constants["link"].value)
+    between = constants["network.latency"].value
+    within, num_within = constants.value("link.latency", between), max(1, ranks_per_node // stride)
+    return Link(num_ranks, rate, (between + (num_within - 1) * within) / num_within)

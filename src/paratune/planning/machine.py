@@ -1,0 +1,216 @@
+"""The machine of a plan: a listed device, a device file, or the machine that this process runs on.
+
+No torch at import.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from paratune import hardware
+from paratune.base.units import GIB, parse_count
+from paratune.errors import ConfigError, did_you_mean
+from paratune.hardware.devices import DEVICES, Device, find_device
+from paratune.hardware.gpus import describe_gpus
+from paratune.planning.constants import Constants
+from paratune.planning.machine_file import read_machine
+from paratune.planning.uncalibrated import assumed_constants
+from paratune.planning.usable import usable_bytes
+
+_FILE_SUFFIXES = (".yaml", ".yml")
+_GIGABIT = 1e9 / 8
+DEVICES_PER_NODE = 8
+"""Devices of a node if no file states another number."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The device of a rank, and the links between ranks."""
+
+    name: str
+    """The requested name, or the name that the driver reports."""
+    device: Device | None
+    """From the table or a file; None for a CPU, and for a device of this machine that is not listed."""
+    is_cuda: bool
+    """Whether ranks compute on accelerators; else on the cores of a CPU."""
+    memory_bytes: int | None
+    """Memory of one device that programs can use (`usable_bytes`); for a CPU the memory of the node, which its ranks
+    share. None if unknown."""
+    constants: Constants | None
+    """None if its speed is unknown: a CPU that was not calibrated."""
+    price_per_hour: float | None = None
+    """Price of one device, in the user's currency."""
+    tdp_w: float | None = None
+    """Highest sustained power of one device."""
+    num_cores: float | None = None
+    """Cores that the ranks share, for a CPU."""
+    is_calibrated: bool = False
+    """Whether its constants were measured on it."""
+    devices_per_node: int | None = None
+    """None for a CPU, whose processes share one node."""
+    host_memory_bytes: int | None = None
+    """Memory of the host of a node with accelerators; None if unknown, and for a CPU."""
+    by_threads: Mapping[int, Constants] = field(default_factory=dict, repr=False)
+    """Measured constants by the threads of a process, for a CPU."""
+
+    def constants_for(self, ranks_per_node: int) -> Constants | None:
+        """Return the constants of a rank, or None if they are unknown; the ranks of a CPU share its cores.
+
+        For a CPU these were measured with the nearest number of threads, the smaller one of two.
+        """
+        if not self.by_threads:
+            return self.constants
+        return self.by_threads[self.threads_for(ranks_per_node)]
+
+    def threads_for(self, ranks_per_node: int) -> int:
+        """Return the measured number of threads that is nearest to the threads of a rank."""
+        threads = threads_of_rank(ranks_per_node, self.num_cores)
+        return min(self.by_threads, key=lambda measured: (abs(measured - threads), measured))
+
+    def energy_j(self, num_ranks: int, seconds: float) -> float | None:
+        """Return an upper bound of the energy: all devices at their power limit all the time; None if it is unknown."""
+        return None if self.tdp_w is None else self.tdp_w * num_ranks * seconds
+
+
+def find_machine(name: str) -> Machine:
+    """Return the machine of a listed device, or of a YAML file that describes it.
+
+    Args:
+        name: Such as "a100-40gb", or a path that ends in .yaml.
+
+    Raises:
+        ConfigError: The device is not listed, or the file has problems; the text lists them with their lines.
+    """
+    if name.lower().endswith(_FILE_SUFFIXES):
+        return _machine_of_file(Path(name))
+    return _machine_of_device(known_device(name), name)
+
+
+def known_device(name: str) -> Device:
+    """Return a listed device.
+
+    Raises:
+        ConfigError: The device is not listed; the text lists all devices.
+    """
+    device = find_device(name)
+    if device is None:
+        keys = [device.key for device in DEVICES]
+        asked = name.lower().replace("_", "-")
+        similar_keys = _keys_of_family(asked, keys)
+        hint = "" if similar_keys else did_you_mean(asked, keys)
+        similar_keys = similar_keys or ([] if hint else _keys_of_family(asked.rpartition("-")[0], keys))
+        hint = f"; there are {', '.join(similar_keys)}" if similar_keys else hint
+        raise ConfigError(
+            f"{name} is not a listed device{hint}; listed: "
+            f"{', '.join(keys)}; describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) "
+            "and give its path",
+            code="plan.unknown_device",
+            name=name,
+            keys=keys,
+            similar=similar_keys,
+        )
+    return device
+
+
+def _keys_of_family(family: str, keys: Sequence[str]) -> list[str]:
+    """Return the keys of a family, such as a100-40gb and a100-80gb for a100."""
+    return [key for key in keys if family and key.startswith(f"{family}-")]
+
+
+def this_machine() -> Machine:
+    """Return the machine that this process runs on: its first GPU, or its CPU, with measured constants if any.
+
+    Raises:
+        ConfigError: The stored constants are damaged.
+    """
+    from paratune.planning.calibration import stored_constants
+
+    machine = detect_machine()
+    return with_measurements(machine, stored_constants(machine.name))
+
+
+def detect_machine() -> Machine:
+    """Return the machine that this process runs on, without measured constants."""
+    gpus = describe_gpus() or []
+    if gpus:
+        gpu = _machine_of_gpu(gpus[0]["name"], gpus[0]["memory_bytes"])
+        return replace(gpu, host_memory_bytes=hardware.total_memory_bytes())
+    return Machine(
+        name=hardware.cpu_model() or "CPU",
+        device=None,
+        is_cuda=False,
+        memory_bytes=hardware.total_memory_bytes(),
+        constants=None,
+        num_cores=hardware.usable_cores(),
+    )
+
+
+def threads_of_rank(ranks_per_node: int, num_cores: float | None) -> int:
+    """Return the threads of a rank on a CPU: OMP_NUM_THREADS, else its share of the cores.
+
+    `paratune train --nproc` uses the same number.
+    """
+    given = parse_count(os.environ.get("OMP_NUM_THREADS"))
+    return given or max(1, int((num_cores or 1) // ranks_per_node))
+
+
+def with_measurements(machine: Machine, by_threads: Mapping[int, Constants]) -> Machine:
+    """Return the machine with measured constants instead of assumed ones.
+
+    Args:
+        machine: With the constants of its data sheet.
+        by_threads: Measured constants by the threads of a process; if empty, the machine is returned unchanged.
+    """
+    if not by_threads:
+        return machine
+    assumed = machine.constants or Constants()
+    known = {threads: assumed.replaced(measured.by_name) for threads, measured in by_threads.items()}
+    return replace(
+        machine,
+        constants=known[max(known)],
+        is_calibrated=True,
+        by_threads={} if machine.is_cuda else known,
+    )
+
+
+def _machine_of_device(
+    device: Device, name: str, network_bytes_per_s: float | None = None, memory_bytes: int | None = None
+) -> Machine:
+    return Machine(
+        name=name,
+        device=device,
+        is_cuda=True,
+        memory_bytes=usable_bytes(device, memory_bytes or device.memory_bytes),
+        constants=assumed_constants(device, network_bytes_per_s),
+        tdp_w=device.tdp_w,
+        devices_per_node=DEVICES_PER_NODE,
+    )
+
+
+def _machine_of_gpu(name: str, memory_bytes: int) -> Machine:
+    device = find_device(name)
+    if device is None:
+        return Machine(
+            name, None, is_cuda=True, memory_bytes=memory_bytes, constants=None, devices_per_node=DEVICES_PER_NODE
+        )
+    return _machine_of_device(device, name, memory_bytes=memory_bytes)
+
+
+def _machine_of_file(path: Path) -> Machine:
+    described, device, by_threads = read_machine(path)
+    name = described.name or path.stem
+    if device is None:
+        assert described.memory_gib is not None
+        memory_bytes = int(described.memory_gib * GIB)
+        node = Machine(name, None, is_cuda=False, memory_bytes=memory_bytes, constants=None, num_cores=described.cores)
+    else:
+        network = described.network_gbit_per_s
+        node = _machine_of_device(device, name, None if network is None else network * _GIGABIT)
+        host = described.host_memory_gib
+        node = replace(
+            node,
+            devices_per_node=described.devices_per_node or DEVICES_PER_NODE,
+            host_memory_bytes=None if host is None else int(host * GIB),
+        )
+    return with_measurements(replace(node, price_per_hour=described.price_per_hour), by_threads)

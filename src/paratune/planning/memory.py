@@ -1,0 +1,187 @@
+"""The peak memory of a rank, term by term."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from paratune.base.units import MIB
+from paratune.planning.engines import GRADIENTS, EngineInputs, EngineMemory
+from paratune.planning.kinds import kind_of, states_of_rank
+from paratune.planning.profile import Profile
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.stage_memory import stage_terms
+from paratune.planning.states import States, distinct_ranks
+from paratune.planning.timeline import Delta, find_fullest, rounded
+from paratune.planning.trace import CUDA_ROUNDING
+
+When = Literal["forward", "backward", "optimizer"]
+CONTEXT_BYTES = 500 * MIB
+"""CUDA's context with the kernels that a training loads, and NCCL's first communicator: assumed, not measured."""
+WORKSPACE_BYTES = 2 * 32 * MIB
+"""Workspace of cuBLAS for the threads of the forward and of the backward pass: on Hopper and newer PyTorch reserves
+4096 x 8 KiB for each thread, on other devices a quarter of it.
+
+Source: aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize`.
+"""
+FRAGMENTED_SHARE = 0.05
+"""Share of the transient memory that the allocator reserves and cannot use: assumed, not measured."""
+_MIN_CONTEXT, _MAX_CONTEXT = 300 * MIB, 900 * MIB
+"""Bounds of the context: a driver with few kernels loaded, and one with NCCL's buffers for several communicators."""
+PROCESS_BYTES = 550 * MIB
+"""Resident memory of a process of a training on a CPU, besides what the plan counts: Python, torch, transformers, the
+loader, and memory that the allocator keeps. Measured: benchmarks/plan_memory_cpu_202611.md."""
+_MIN_PROCESS, _MAX_PROCESS = 450 * MIB, 1400 * MIB
+"""Its bounds; the upper one is assumed."""
+_MAX_FRAGMENTED = 0.12
+"""Upper bound of the fragmented share; the lower one is 0."""
+LAMB_PART_NUMBERS = 2**22
+"""The same constant as in `engine.lamb`."""
+STATES = ("weights", "gradients", "optimizer", "buffers")
+"""Terms whose size is exact."""
+_TRANSIENT = ("activations", "cast_weights", "gathered_weights", "communication")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of the rank that needs most, at its peak."""
+
+    terms: Mapping[str, int]
+    """On the device: weights, gradients, optimizer, buffers (of the model), batch, activations, cast_weights (by
+    autocast), gathered_weights, communication, update; on CUDA context, workspaces, fragmentation; in predictions for a
+    CPU process (`with_process`)."""
+    host_terms: Mapping[str, int]
+    """On the host, states that are offloaded."""
+    at: When
+    """Part of a step in which the peak is."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.terms.values())
+
+    @property
+    def low(self) -> int:
+        """Lower bound of the total, from the lower bounds of context, fragmentation and process."""
+        less = self._if("context", CONTEXT_BYTES - _MIN_CONTEXT) + self._if("process", PROCESS_BYTES - _MIN_PROCESS)
+        return self.total - less - self.terms.get("fragmentation", 0)
+
+    @property
+    def high(self) -> int:
+        """Upper bound of the total, from the upper bounds of context, fragmentation and process."""
+        more = self._if("context", _MAX_CONTEXT - CONTEXT_BYTES) + self._if("process", _MAX_PROCESS - PROCESS_BYTES)
+        fragmented = (_MAX_FRAGMENTED / FRAGMENTED_SHARE - 1) * self.terms.get("fragmentation", 0)
+        return self.total + more + round(fragmented)
+
+    def _if(self, term: str, num_bytes: int) -> int:
+        return num_bytes if term in self.terms else 0
+
+    @property
+    def host_total(self) -> int:
+        return sum(self.host_terms.values())
+
+
+def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memory:
+    """Return the memory of the rank that needs most.
+
+    Args:
+        profile: Of the largest micro-batch; with a division if the strategy is a pipeline.
+        setup: The way of running it.
+        on_cuda: Whether to add the memory that CUDA needs for itself.
+
+    Raises:
+        ConfigError: A pipeline has fewer blocks than stages.
+    """
+    ranks: Iterable[int] = distinct_ranks(setup)
+    if not setup.traits.cuts_blocks:
+        # Ranks differ only in their states.
+        states = {rank: states_of_rank(profile, setup, rank) for rank in ranks}
+        ranks = [max(states, key=lambda rank: (states[rank].device, states[rank].host))]
+    return max((peak_of_rank(profile, setup, rank, on_cuda) for rank in ranks), key=lambda memory: memory.total)
+
+
+def with_process(memory: Memory) -> Memory:
+    """Return the memory of a rank on a CPU with that of its process, as the system shows it (resident memory)."""
+    return replace(memory, terms={**memory.terms, "process": PROCESS_BYTES})
+
+
+def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: bool = True) -> Memory:
+    """Return the memory of one rank; see `peak`."""
+    view = EngineInputs(profile, setup, states_of_rank(profile, setup, rank), CUDA_ROUNDING if on_cuda else 1)
+    kind = kind_of(setup)
+    if kind.engine_memory is None:
+        passes, update = stage_terms(view, rank % setup.traits.ranks_per_replica)
+        when: When = "backward"
+    else:
+        engine_memory = kind.engine_memory(view)
+        passes, when = _peak_of_passes(view, engine_memory)
+        update = _terms_at_update(view, engine_memory)
+    update = {**update, "update": update_bytes(view)}
+    if sum(update.values()) > sum(passes.values()):
+        passes, when = update, "optimizer"
+    terms = {**_constant_terms(view), **passes}
+    if on_cuda:
+        transient = sum(terms.get(name, 0) for name in _TRANSIENT)
+        terms |= {
+            "context": CONTEXT_BYTES,
+            "workspaces": WORKSPACE_BYTES,
+            "fragmentation": round(FRAGMENTED_SHARE * transient),
+        }
+    return Memory({name: size for name, size in terms.items() if size}, _host_terms(view.states), when)
+
+
+def _constant_terms(view: EngineInputs) -> dict[str, int]:
+    profile = view.profile
+    return {
+        "weights": view.states.weights,
+        "optimizer": view.states.optimizer,
+        "buffers": profile.num_buffer_bytes,
+        # All micro-batches of a step are on the device when it begins.
+        "batch": profile.batch_bytes * view.setup.grad_accum_steps,
+    }
+
+
+def _host_terms(states: States) -> dict[str, int]:
+    terms = {"weights": states.host_weights, "gradients": states.host_gradients, "optimizer": states.host_optimizer}
+    return {name: size for name, size in terms.items() if size}
+
+
+def _peak_of_passes(view: EngineInputs, engine_memory: EngineMemory) -> tuple[dict[str, int], When]:
+    timeline = view.profile.timeline
+    apart = {*timeline.gradients, *timeline.casts}
+    level = timeline.level(view.rounding, without=apart)
+    deltas = [*engine_memory.deltas, *(_cast_deltas(view) if engine_memory.keeps_casts else ())]
+    moment = find_fullest(level, deltas)
+    terms = {"activations": int(level[moment.position]), **moment.deltas}
+    for name, size in engine_memory.always.items():
+        terms[name] = terms.get(name, 0) + size
+    return terms, "forward" if moment.position <= timeline.num_forward else "backward"
+
+
+def _cast_deltas(view: EngineInputs) -> list[Delta]:
+    """Return the copies of weights that autocast makes and autograd keeps until their backward pass."""
+    timeline, deltas = view.profile.timeline, []
+    for number in timeline.casts:
+        made, freed = timeline.span(number)
+        size = rounded(timeline.sizes[number], view.rounding)
+        deltas += [Delta(made, "cast_weights", size), Delta(freed, "cast_weights", -size)]
+    return deltas
+
+
+def _terms_at_update(view: EngineInputs, engine_memory: EngineMemory) -> dict[str, int]:
+    """Return the memory besides the states while the update runs, without that of the update itself."""
+    terms = {**engine_memory.at_step}
+    for name, size in engine_memory.always.items():
+        terms[name] = terms.get(name, 0) + size
+    # Unsharded gradients are freed if each rank keeps only its shard.
+    return {**terms, GRADIENTS: view.states.gradients}
+
+
+def update_bytes(view: EngineInputs) -> int:
+    """Return the additional bytes of the update: 0 for fused AdamW with clipping; for LAMB the denominators of a part.
+
+    A part is one weight, or several with at most LAMB_PART_NUMBERS elements together. A sharded weight counts with its
+    whole size, but at most with all gradients of the rank.
+    """
+    if view.setup.optimizer != "lamb":
+        return 0
+    largest = max((parameter.numel for parameter in view.profile.parameters if parameter.is_trained), default=0)
+    return min(view.states.gradients, view.profile.weight_bytes * max(LAMB_PART_NUMBERS, largest))

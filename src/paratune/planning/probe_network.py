@@ -1,0 +1,96 @@
+"""Measures the network between nodes: all-reduces over all ranks of a job on several nodes.
+
+The processes are started by torchrun, whose variables give the rendezvous. It has not been run on CUDA (NCCL).
+"""
+
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from paratune.planning.clock import Call, CallSeconds
+from paratune.planning.constants import BoundedConstant
+
+TIMEOUT_S = 1800
+"""Longest wait of the other ranks while rank 0 measures its node."""
+SMALL, LARGE_ON_CPU, LARGE_ON_GPU = 1 << 8, 1 << 22, 1 << 26
+"""Elements in float32: 1 KiB, which measures latency, 16 MiB on a CPU and 256 MiB on a GPU."""
+_REPEATS = 7
+
+
+def measure_network(device: torch.device, ranks_per_node: int, within_s: float) -> dict[str, BoundedConstant]:
+    """Return the constants of the network, measured by all ranks together. Collective.
+
+    Args:
+        device: Device of this rank.
+        ranks_per_node: Ranks on each node.
+        within_s: Seconds of a step between two devices of a node; unused if a node has one rank.
+
+    Raises:
+        RuntimeError: The ranks could not connect.
+    """
+    on_cuda = device.type == "cuda"
+    if on_cuda:
+        torch.cuda.set_device(device)
+    timeout = timedelta(seconds=TIMEOUT_S)
+    dist.init_process_group("nccl" if on_cuda else "gloo", timeout=timeout, device_id=device if on_cuda else None)
+    try:
+        num_large = LARGE_ON_GPU if on_cuda else LARGE_ON_CPU
+        tensors = [torch.ones(size, device=device) for size in (SMALL, num_large)]
+        small, large = (_measure_all_reduce(tensor, on_cuda) for tensor in tensors)
+        return network_constants(small, large, 4 * num_large, dist.get_world_size(), ranks_per_node, within_s=within_s)
+    finally:
+        dist.destroy_process_group()
+
+
+def network_constants(
+    small: CallSeconds, large: CallSeconds, num_bytes: int, num_ranks: int, ranks_per_node: int, *, within_s: float
+) -> dict[str, BoundedConstant]:
+    """Return the constants of the network from the times of two all-reduces.
+
+    A ring of N ranks has 2 (N - 1) steps and moves 2 (N - 1) / N n bytes over its slowest link. Of r ranks on a node,
+    one step in r goes through the network, as in `links.link_between`.
+
+    Args:
+        small: Time of an all-reduce that only latency determines.
+        large: Time of an all-reduce of n bytes.
+        num_bytes: n.
+        num_ranks: N, at least 2.
+        ranks_per_node: r.
+        within_s: Seconds of a step between two devices of a node; unused if r is 1.
+    """
+    steps = 2 * (num_ranks - 1)
+    seconds = max(large.fastest_s - small.fastest_s, 0.1 * large.fastest_s)
+    rate = steps / num_ranks * num_bytes / seconds
+    step_s = small.fastest_s / steps
+    latency = max(0.1 * step_s, ranks_per_node * step_s - (ranks_per_node - 1) * within_s)
+    spreads = [max(1.2, 1 + measured.spread) for measured in (large, small)]
+    source = (
+        f"measured: all-reduce of %s by {num_ranks} ranks on {num_ranks // ranks_per_node} nodes, fastest of {_REPEATS}"
+    )
+    return {
+        "network": BoundedConstant(rate, rate / spreads[0], rate * 1.2, source % f"{num_bytes >> 20} MiB"),
+        "network.latency": BoundedConstant(latency, latency / 1.5, latency * 1.5 * spreads[1], source % "1 KiB"),
+    }
+
+
+def _measure_all_reduce(tensor: torch.Tensor, on_cuda: bool) -> CallSeconds:
+    """Time an all-reduce from barrier to completion; every rank makes the same number of calls."""
+
+    def call() -> None:
+        dist.all_reduce(tensor)
+        if on_cuda:
+            torch.cuda.synchronize()
+
+    call()
+    return CallSeconds.of_times([_time_after_barrier(call, on_cuda) for _ in range(_REPEATS)])
+
+
+def _time_after_barrier(call: Call, on_cuda: bool) -> float:
+    dist.barrier()
+    if on_cuda:
+        torch.cuda.synchronize()
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin

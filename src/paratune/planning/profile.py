@@ -1,0 +1,413 @@
+"""The profile of a micro-batch: weights by block, saved activations, allocations and operations.
+
+The model of the configuration is built on the meta device, with the head of the task, and one forward and backward pass
+is traced. `B` rows, `S` padded length, `T` tokens of a packed batch.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from paratune.batch import Batch
+from paratune.config.sections import LoraOptions, Train
+from paratune.config.task_sections import Task, class_names
+from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.attention.register import NAME as PACKED
+from paratune.models.residual import fuse_residuals
+from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
+from paratune.models.trained_weights import select_trained
+from paratune.planning.build import build_model
+from paratune.planning.cpu_shims import PackedAttentionOnCpu, count_cheap_dropout, count_first_tokens
+from paratune.planning.division import Division, divide
+from paratune.planning.meta import on_meta
+from paratune.planning.shims import Kernels, PackedAttention
+from paratune.planning.timeline import Timeline
+from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Trace
+from paratune.precision import Precision
+from paratune.precision.working_weights import WorkingWeights, make_working_weights
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a micro-batch."""
+
+    lengths: tuple[int, ...]
+    """Tokens of each row."""
+    layout: Literal["packed", "padded"] = "padded"
+    """Rows joined without padding, or padded to the longest row."""
+    labelled_share: float = 0.15
+    """Share of the tokens with a label, in a masked LM."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the model computes: T, or B * S."""
+        return sum(self.lengths) if self.layout == "packed" else len(self.lengths) * max(self.lengths)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One weight of the model; tied weights are one parameter."""
+
+    name: str
+    shape: tuple[int, ...]
+    is_trained: bool = True
+    has_gradient: bool = True
+    """Whether the loss depends on it; if not, the optimizer has no state for it."""
+    block: int | None = None
+    """The first block that contains it; None for embeddings and head."""
+    rate_factor: float = 1.0
+    """Factor of its learning rate (`train.layer_decay`): the optimizer has groups for each."""
+
+    @cached_property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @cached_property
+    def decays(self) -> bool:
+        """Whether it is in the first group of the optimizer, with weight decay (`engine.optim`)."""
+        return len(self.shape) > 1 and not self.name.endswith(".bias")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The parameters of one part of the model."""
+
+    parameters: tuple[Parameter, ...]
+    """In the model's order; a tied one belongs to the first part that contains it."""
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of each parameter, frozen ones included."""
+        return tuple(parameter.numel for parameter in self.parameters)
+
+    @cached_property
+    def num_trained(self) -> int:
+        """Trained elements."""
+        return sum(parameter.numel for parameter in self.parameters if parameter.is_trained)
+
+    @cached_property
+    def num_frozen(self) -> int:
+        return sum(parameter.numel for parameter in self.parameters if not parameter.is_trained)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The result of a trace; it does not include weights, gradients and optimizer states."""
+
+    parameters: tuple[Parameter, ...]
+    """In the order of `named_parameters`."""
+    num_blocks: int
+    """Repeated layers."""
+    weight_bytes: int
+    """Bytes of an element of the weights in passes, and of their gradients."""
+    num_buffer_bytes: int
+    saved_bytes: int
+    """Activations: bytes that autograd keeps at the end of the forward pass."""
+    saved_by_block: tuple[int, ...]
+    """The part of these that each block saves."""
+    batch_bytes: int
+    """The tensors of the micro-batch itself."""
+    forward: Phase = field(repr=False)
+    backward: Phase = field(repr=False)
+    saved_before: int = 0
+    """Bytes that autograd keeps of the operations before the first block."""
+    hidden_bytes: int = 0
+    """Output of a block."""
+    timeline: Timeline = field(default_factory=Timeline, repr=False)
+    working_bytes: int = 0
+    """Bytes of the permanent copies of weights in the dtype of autocast (`paratune.precision.working_weights`)."""
+    why_approximate: str | None = None
+    """Why the profile is computed by a formula and not traced: the error of the model on the meta device."""
+    division: Division | None = None
+    """The division into pipeline stages; only if it was requested."""
+
+    @property
+    def is_approximate(self) -> bool:
+        return self.why_approximate is not None
+
+    @cached_property
+    def blocks(self) -> tuple[Weights, ...]:
+        """The repeated layers, in order."""
+        return tuple(self._of(number) for number in range(self.num_blocks))
+
+    @cached_property
+    def rest(self) -> Weights:
+        """Embeddings and head."""
+        return self._of(None)
+
+    @cached_property
+    def num_trained(self) -> int:
+        return sum(parameter.numel for parameter in self.parameters if parameter.is_trained)
+
+    @cached_property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel for parameter in self.parameters)
+
+    def _of(self, block: int | None) -> Weights:
+        return Weights(tuple(parameter for parameter in self.parameters if parameter.block == block))
+
+
+def profile(
+    hf_config: Any,
+    task: Task,
+    shape: Shape,
+    precision: Precision,
+    *,
+    on_cuda: bool = True,
+    entry: PackedEntry | None = None,
+    activation_checkpointing: int | None = None,
+    train: Train | None = None,
+    adapter: LoraOptions | None = None,
+    attention: str | None = None,
+    with_working_weights: bool = False,
+    with_division: bool = False,
+) -> Profile:
+    """Trace one forward and backward pass of a micro-batch.
+
+    Args:
+        hf_config: The model's own configuration; it is not changed.
+        task: Decides the head and the loss.
+        shape: Rows of the micro-batch.
+        precision: Dtype of the weights, and of autocast.
+        on_cuda: Count what the kernels of CUDA keep, rounded as its allocator does; else what a CPU keeps.
+        entry: How packed rows enter the model; needed where `shape.layout` is packed.
+        adapter: As `model.adapter`.
+        activation_checkpointing: As `train.activation_checkpointing`.
+        train: Section with the weights that are frozen and the learning rates of layers; None trains all alike.
+        attention: transformers' name of it, such as eager or sdpa; the model's own choice when not given.
+        with_working_weights: Under autocast, compute with copies of the weights that are made once per step.
+        with_division: Add the division into pipeline stages.
+
+    Raises:
+        Exception: The model cannot run on the meta device.
+    """
+    kernels = partial(Kernels, on_cuda=on_cuda, autocast=precision.autocast_dtype)
+    attention_of = PackedAttention if on_cuda else PackedAttentionOnCpu
+
+    def run() -> Profile:
+        trace = Trace(CUDA_ROUNDING if on_cuda else 1)
+        model = build_model(hf_config, task, precision, attention, adapter)
+        factors = select_trained(model, train)
+        if activation_checkpointing is not None:
+            checkpoint_blocks(find_blocks(model), activation_checkpointing)
+        model.entry, model.head_takes_labelled = entry, model.head_reads == "labelled"
+        batch = _batch(model, task, shape)
+        known_tensors = [*model.parameters(), *model.buffers()]
+        for tensor in known_tensors:
+            trace.hold(tensor, is_base=True)
+        if on_cuda:
+            fuse_residuals(model)
+        else:
+            count_cheap_dropout(model, trace.count)
+        attend = attention_of(shape.lengths, trace.count)
+        if entry is not None and entry.shortens and activation_checkpointing is None:
+            count_first_tokens(find_blocks(model)[-1], attend.first)
+        working = make_working_weights(model, find_blocks(model), precision) if with_working_weights else None
+        with _packed_attention(attend):
+            if working is None:
+                with kernels() as calls:
+                    return _trace_passes(model, batch, known_tensors, trace, calls, factors)
+            with kernels():
+                copies = _settled_copies(working, model, batch)
+            for tensor in copies:
+                trace.hold(tensor, is_base=True)
+            with kernels() as calls, working.use():
+                traced = _trace_passes(model, batch, [*known_tensors, *copies], trace, calls, factors)
+            return replace(traced, working_bytes=working.num_bytes)
+
+    traced = on_meta(run)
+    return replace(traced, division=divide(hf_config, task, precision, attention, adapter)) if with_division else traced
+
+
+@torch.no_grad()
+def _settled_copies(working: WorkingWeights, model: TaskModel, batch: Batch) -> list[Tensor]:
+    """Run the model once, so that the copies are in the state of the second and later micro-batches; return them."""
+    working.run_trial(lambda: model(batch))
+    working.settle(lambda layer: True)
+    working.refresh()
+    return working.tensors
+
+
+def _trace_passes(
+    model: TaskModel,
+    batch: Batch,
+    known_tensors: Sequence[Tensor],
+    trace: Trace,
+    kernels: Kernels,
+    factors: Mapping[str, float],
+) -> Profile:
+    blocks = find_blocks(model)
+    tensors = [tensor for tensor in vars(batch).values() if isinstance(tensor, Tensor)]
+    saved = Saved(iter([*known_tensors, *tensors]))
+    parameters = list(model.parameters())
+    for number, parameter in enumerate(parameters):
+        if parameter.requires_grad:
+            whole: Any = parameter.register_post_accumulate_grad_hook  # untyped in PyTorch 2.13
+            whole(lambda _, at=number: trace.mark("gradient", at))
+    marks = _Marks(blocks, saved, trace)
+    with trace, saved.watching():
+        with trace.recording() as forward:
+            for tensor in tensors:
+                trace.hold(tensor, is_base=True)
+            loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
+        casts = trace.numbers(kernels.casts)
+        num_forward = trace.num_changes
+        kernels.clear()
+        marks.remove()
+        num_saved = saved.num_bytes
+        saved.forget()
+        with trace.recording() as backward:
+            # Not loss.backward(), which disables function modes such as `kernels`: activation checkpointing would
+            # recompute other operations than those of the forward pass.
+            options = {"allow_unreachable": True, "accumulate_grad": True}
+            _engine_run_backward((loss,), (torch.ones_like(loss),), False, False, (), **options)
+    with_gradient = {
+        number: parameter.grad for number, parameter in enumerate(parameters) if parameter.grad is not None
+    }
+    gradients = dict(zip(trace.numbers(with_gradient.values()), with_gradient, strict=True))
+    return Profile(
+        parameters=parameters_of(model, blocks, [parameters[number] for number in with_gradient], factors),
+        num_blocks=len(blocks),
+        weight_bytes=parameters[0].element_size(),
+        num_buffer_bytes=sum(buffer.untyped_storage().nbytes() for buffer in model.buffers()),
+        saved_bytes=num_saved,
+        saved_by_block=tuple(marks.saved),
+        batch_bytes=sum(tensor.untyped_storage().nbytes() for tensor in tensors),
+        forward=forward,
+        backward=backward,
+        saved_before=marks.before,
+        hidden_bytes=marks.hidden_bytes,
+        timeline=trace.timeline(num_forward, gradients, casts),
+    )
+
+
+class _Marks:
+    """Records the saved bytes of each block, and the positions at which it begins and ends."""
+
+    def __init__(self, blocks: Sequence[nn.Module], saved: Saved, trace: Trace) -> None:
+        self.saved = [0] * len(blocks)
+        self.before = 0
+        """Saved before the first block."""
+        self.hidden_bytes = 0
+        """Bytes of the output of a block."""
+        self._saved, self._trace = saved, trace
+        self._entered = 0
+        self._hooks: list[Any] = []
+        for number, block in enumerate(blocks):
+            enter, leave = partial(self._enter, number), partial(self._leave, number)
+            self._hooks += [
+                block.register_forward_pre_hook(enter, with_kwargs=True),
+                block.register_forward_hook(leave),
+            ]
+
+    def _enter(self, number: int, _block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._entered = self._saved.num_bytes
+        self._trace.mark("forward", number)
+        received = args[0] if args else kwargs.get("hidden_states")
+        if number == 0:
+            self.before = self._saved.num_bytes
+            self._mark_at_gradient(received, "inner_end", 0)
+
+    def _leave(self, number: int, _block: nn.Module, _args: Any, output: Any) -> None:
+        self.saved[number] += self._saved.num_bytes - self._entered
+        self._trace.mark("forward_end", number)
+        hidden = output[0] if isinstance(output, tuple | list) else output
+        self.hidden_bytes = hidden.numel() * hidden.element_size()
+        self._mark_at_gradient(hidden, "backward", number)
+
+    def _mark_at_gradient(self, hidden: Any, kind: str, number: int) -> None:
+        if isinstance(hidden, Tensor) and hidden.requires_grad:
+            register: Any = hidden.register_hook  # untyped in PyTorch 2.13
+            register(lambda _: self._trace.mark(kind, number))
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+
+def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
+    """Return a batch of the shape on the meta device."""
+    rows, longest, is_packed = len(shape.lengths), max(shape.lengths), shape.layout == "packed"
+    tokens = (shape.num_tokens,) if is_packed else (rows, longest)
+    labels: Tensor | None = torch.zeros(rows, dtype=torch.float32 if task.kind == "regression" else torch.long)
+    places = None
+    if model.head_reads == "labelled":
+        labels = torch.zeros(tokens, dtype=torch.long)
+        places = torch.zeros(max(1, round(shape.labelled_share * sum(shape.lengths))), dtype=torch.long)
+    elif task.kind == "multi_label":
+        labels = torch.zeros(rows, len(class_names(task)))
+    elif task.kind == "qa":
+        labels = torch.zeros(rows, 2, dtype=torch.long)
+    # Without padding, models use no mask; they would see this in the values, which do not exist here.
+    is_masked = not is_packed and len(set(shape.lengths)) > 1
+    has_types = getattr(model.hf.config, "type_vocab_size", 0) > 1
+    return Batch(
+        input_ids=torch.zeros(tokens, dtype=torch.long),
+        row_weight=torch.ones(rows),
+        index=torch.zeros(rows, dtype=torch.long),
+        num_samples=rows,
+        num_tokens=sum(shape.lengths),
+        num_padded_tokens=shape.num_tokens,
+        loss_denominator=float(rows),
+        attention_mask=torch.ones(tokens, dtype=torch.long) if is_masked else None,
+        token_type_ids=torch.zeros(tokens, dtype=torch.long) if has_types else None,
+        position_ids=torch.zeros(tokens, dtype=torch.long) if is_packed else None,
+        cu_seqlens=torch.zeros(rows + 1, dtype=torch.int32) if is_packed else None,
+        slots=torch.zeros(tokens, dtype=torch.long) if is_packed else None,
+        max_seqlen=longest,
+        labels=labels,
+        label_places=places,
+        row_bounds=torch.zeros(rows, 3, dtype=torch.long) if task.kind == "qa" else None,
+    )
+
+
+def parameters_of(
+    model: nn.Module,
+    blocks: Sequence[nn.Module],
+    with_gradient: Collection[nn.Parameter],
+    rate_factors: Mapping[str, float],
+) -> tuple[Parameter, ...]:
+    """Describe the parameters of a model; one that several blocks share belongs to the first of them.
+
+    Args:
+        model: The model.
+        blocks: Its repeated layers.
+        with_gradient: Parameters on which the loss depends.
+        rate_factors: Factors of the learning rate by name; 1 where none is given.
+    """
+    reached_ids = set(map(id, with_gradient))
+    block_of: dict[int, int] = {}
+    for number, block in enumerate(blocks):
+        for parameter in block.parameters():
+            block_of.setdefault(id(parameter), number)
+    return tuple(
+        Parameter(
+            name,
+            tuple(parameter.shape),
+            parameter.requires_grad,
+            id(parameter) in reached_ids,
+            block_of.get(id(parameter)),
+            rate_factors.get(name, 1.0),
+        )
+        for name, parameter in model.named_parameters()
+    )
+
+
+@contextmanager
+def _packed_attention(attention: PackedAttention | PackedAttentionOnCpu) -> Iterator[None]:
+    """Use a replacement for the attention of packed rows that saves the same tensors as the device's kernel."""
+    before = ALL_ATTENTION_FUNCTIONS.get(PACKED)
+    ALL_ATTENTION_FUNCTIONS.register(PACKED, attention)
+    try:
+        yield
+    finally:
+        if before is not None:
+            ALL_ATTENTION_FUNCTIONS.register(PACKED, before)

@@ -1,0 +1,142 @@
+"""Refit the constants of a machine to step times that were measured on it.
+
+Each constant has a prior in logarithms: normal, with nine of ten values between its bounds. Each measured step time is
+one observation. The maximum of the posterior moves a constant only as far as the measured times need it: a constant on
+which no measured time depends keeps its value, and of two that explain the same time the less certain one moves more.
+
+Source: Gelman et al., Bayesian Data Analysis, third edition, 2013, sections 4.1 (normal approximation) and 14.8
+(informative priors for regression coefficients).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.planning.constants import Constants
+from paratune.planning.time import StepCase, step_seconds, used_constants
+
+NINETY = 1.645
+"""Standard deviations of a normal distribution that contain nine of ten values."""
+NOISE = 0.03
+"""Standard deviation of a measured time, in logarithms: the difference between repeats of a run."""
+OTHER_WAY = 0.1
+"""Half width of the interval, in logarithms, that the fit leaves for the errors of other options: with one
+figure of a table of benchmarks/published.yaml it contains nine tenths of the table's other times (fitting half)."""
+_LIMITS = {"overlap": (None, 1.0), "together": (1.0, None)}
+"""Values that a constant cannot pass: shares, and slowdowns."""
+_STEP = 1e-3
+"""Of the derivatives, in logarithms."""
+_LEARNED = 0.9
+"""A constant whose posterior standard deviation is below this share of the prior one was determined by the figures."""
+_MOVED = 0.02
+"""Smallest change of a value, in logarithms, that is reported."""
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """A measured time of one optimizer step."""
+
+    case: StepCase
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Refit:
+    """The constants after the fit, and what the fit did."""
+
+    constants: Constants
+    before_s: tuple[float, ...]
+    """Of each measured step, predicted with the constants as they were."""
+    after_s: tuple[float, ...]
+    moved: Mapping[str, tuple[float, float]]
+    """Value before and after, of the constants that moved by 2% or more; the largest change first."""
+    learned: frozenset[str]
+    """Constants whose uncertainty shrank by a tenth or more."""
+
+
+def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
+    """Return the constants that explain measured steps best.
+
+    Args:
+        constants: With the bounds that are the prior.
+        steps: At least one; all of the machine that the constants describe.
+    """
+    from scipy.optimize import least_squares
+
+    used = sorted(set().union(*(used_constants(step.case, constants) for step in steps)))
+    names = [name for name in used if constants[name].value > 0 and constants[name].low < constants[name].high]
+    prior = np.array([_deviation(constants, name) for name in names])
+    measured = np.log([step.seconds for step in steps])
+
+    def logs(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        moved = constants.shifted(dict(zip(names, x, strict=True)))
+        return np.log([step_seconds(step.case, moved) for step in steps])
+
+    def slopes(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        columns = []
+        for number in range(len(names)):
+            ends = [x.copy(), x.copy()]
+            ends[0][number] -= _STEP
+            ends[1][number] += _STEP
+            columns.append((logs(ends[1]) - logs(ends[0])) / (2 * _STEP))
+        return np.stack(columns, axis=1)
+
+    low, high = np.array([_limits(constants, name) for name in names]).T
+    solution = least_squares(
+        lambda x: np.concatenate([(logs(x) - measured) / NOISE, x / prior]),
+        np.clip(np.zeros(len(names)), low, high),
+        jac=lambda x: np.concatenate([slopes(x) / NOISE, np.diag(1 / prior)]),
+        bounds=(low - 1e-9, high + 1e-9),
+    )
+    x = solution.x
+    slope = slopes(x)
+    covariance = np.linalg.inv(np.diag(1 / prior**2) + slope.T @ slope / NOISE**2)
+    sizes, vectors = np.linalg.eigh(covariance)
+    spreads = NINETY * vectors * np.sqrt(np.clip(sizes, 0, None))
+    joint = tuple(dict(zip(names, column, strict=True)) for column in spreads.T)
+    joint += ({"factor.run": OTHER_WAY},) if "factor.run" in constants else ()
+    shifts = dict(zip(names, x, strict=True))
+    deviations = dict(zip(names, np.sqrt(np.diag(covariance)), strict=True))
+    return Refit(
+        constants=_with_bounds(constants.shifted(shifts), deviations, joint),
+        before_s=tuple(float(value) for value in np.exp(logs(np.zeros(len(names))))),
+        after_s=tuple(float(value) for value in np.exp(logs(x))),
+        moved={
+            name: (constants[name].value, constants[name].value * math.exp(shifts[name]))
+            for name in sorted(names, key=lambda name: -abs(shifts[name]))
+            if abs(shifts[name]) >= _MOVED
+        },
+        learned=frozenset(
+            name for name, before in zip(names, prior, strict=True) if deviations[name] < _LEARNED * before
+        ),
+    )
+
+
+def _deviation(constants: Constants, name: str) -> float:
+    """Return the prior standard deviation of a constant, in logarithms."""
+    constant = constants[name]
+    low = constant.low or constant.value / (constant.high / constant.value)
+    return max(1e-6, math.log(constant.high / low) / (2 * NINETY))
+
+
+def _limits(constants: Constants, name: str) -> tuple[float, float]:
+    low, high = _LIMITS.get(name, (None, None))
+    value = constants[name].value
+    return (
+        -math.inf if low is None else min(0.0, math.log(low / value)),
+        math.inf if high is None else max(0.0, math.log(high / value)),
+    )
+
+
+def _with_bounds(constants: Constants, deviations: Mapping[str, float], joint: Any) -> Constants:
+    """Return the constants with the bounds of their posterior, and the directions in which they vary together."""
+    bounded = {}
+    for name, deviation in deviations.items():
+        constant, factor = constants[name], math.exp(NINETY * deviation)
+        source = f"{constant.source}; refitted to measured times"
+        bounded[name] = replace(constant, low=constant.value / factor, high=constant.value * factor, source=source)
+    return replace(constants.replaced(bounded), joint=joint)

@@ -1,0 +1,230 @@
+"""Replacements that make meta tensors call the kernels of a real device: fused dropout and attention, and autocast.
+
+On meta tensors PyTorch uses generic kernels: dropout saves its noise in floating point where CUDA saves one byte per
+entry, attention is not fused, and autocast has no effect. Inside `Kernels` a model calls the operators that it would
+call on the device.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+HALF: Final = (torch.float16, torch.bfloat16)
+LOWER: Final = frozenset(
+    {
+        *(functional.linear, functional.bilinear, functional.conv1d, functional.conv2d),
+        *(torch.conv1d, torch.conv2d, torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.addbmm),
+        *(torch.einsum, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.Tensor.mm),
+        *(torch.Tensor.bmm, torch.Tensor.addmm, torch.Tensor.baddbmm),
+    }
+)
+"""Functions that autocast on CUDA computes in the lower precision, as far as transformers calls them."""
+UPPER: Final = frozenset(
+    {
+        *(functional.layer_norm, functional.softmax, functional.log_softmax, functional.cross_entropy),
+        *(functional.nll_loss, functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss),
+        *(functional.binary_cross_entropy_with_logits, functional.softplus, functional.cosine_similarity),
+        *(torch.layer_norm, torch.softmax, torch.log_softmax, torch.Tensor.softmax, torch.Tensor.log_softmax),
+        *(torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, torch.exp, torch.Tensor.exp, torch.log, torch.Tensor.log),
+        *(torch.rsqrt, torch.Tensor.rsqrt, torch.reciprocal, torch.Tensor.reciprocal, torch.norm, torch.Tensor.norm),
+        *(torch.sum, torch.Tensor.sum, torch.prod, torch.Tensor.prod, torch.cumsum, torch.Tensor.cumsum),
+    }
+)
+"""Functions that autocast on CUDA computes in float32.
+
+Source of both: PyTorch 2.13 documentation, Automatic Mixed Precision package, CUDA Op-Specific Behavior.
+"""
+
+
+class Kernels(TorchFunctionMode):
+    """Calls the operators of a device for meta tensors; with autocast if a dtype is given.
+
+    On CUDA dropout is `native_dropout`, whose mask has one byte per entry, and `scaled_dot_product_attention` is the
+    flash kernel for half precision without a mask, else the memory-efficient one. On a CPU it is the flash kernel
+    without dropout, else not fused.
+
+    Args:
+        on_cuda: Whether to call the kernels of CUDA; else those of a CPU.
+        autocast: float16 or bfloat16; None computes in the dtype of the weights.
+    """
+
+    def __init__(self, *, on_cuda: bool, autocast: torch.dtype | None = None) -> None:
+        super().__init__()
+        self._on_cuda = on_cuda
+        self._autocast = autocast
+        self._cast_weights: dict[int, tuple[Tensor, Tensor]] = {}
+        self._keeps_casts = True
+
+    @property
+    def casts(self) -> list[Tensor]:
+        """Weights in the lower precision, which the pass has made so far."""
+        return [cast for _, cast in self._cast_weights.values()]
+
+    def clear(self) -> None:
+        """Release the copies of weights, as autocast does at the end of its block.
+
+        Copies that are made later, for recomputation in the backward pass, are kept only by autograd.
+        """
+        self._cast_weights.clear()
+        self._keeps_casts = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is functional.dropout and self._on_cuda:
+            return _dropout(*args, **kwargs)
+        if func is functional.scaled_dot_product_attention:
+            if self._autocast is not None:
+                args, kwargs = self._lowered((args, kwargs))
+            return _attention(*args, **kwargs, on_cuda=self._on_cuda)
+        if self._autocast is not None and func in LOWER:
+            args, kwargs = self._lowered((args, kwargs))
+        elif self._autocast is not None and func in UPPER:
+            args, kwargs = tree_map(_raised, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _lowered(self, values: Any) -> Any:
+        return tree_map(self._lower, values)
+
+    def _lower(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.dtype != torch.float32:
+            return value
+        if not (self._keeps_casts and value.is_leaf and value.requires_grad):
+            return value.to(self._autocast)
+        # Weights are cast once inside an autocast block. A reference to the weight prevents that its id is reused.
+        if id(value) not in self._cast_weights:
+            self._cast_weights[id(value)] = value, value.to(self._autocast)
+        return self._cast_weights[id(value)][1]
+
+
+def _raised(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) and value.dtype in HALF else value
+
+
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    if not training or p == 0:
+        return input
+    out: Tensor = torch.native_dropout(input, p, True)[0]
+    return out
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    on_cuda: bool,
+) -> Tensor:
+    """Return (B, H, S, K) from the kernel that PyTorch would choose; arguments of `scaled_dot_product_attention`."""
+    group = query.shape[1] // key.shape[1] if enable_gqa else 1
+    options: dict[str, Any] = {"is_causal": is_causal, "scale": scale}
+    if not on_cuda and (dropout_p > 0 or group > 1):
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, enable_gqa=enable_gqa, **options
+        )
+    if group > 1:
+        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype)
+    if on_cuda:
+        return _fused_on_cuda(query, key, value, attn_mask, dropout_p, options)
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    out: Tensor = flash(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    return out
+
+
+def _fused_on_cuda(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, options: dict[str, Any]
+) -> Tensor:
+    """Return (B, H, S, K) from the kernel of a GPU with compute capability 8.0 or newer."""
+    is_causal, scale = options["is_causal"], options["scale"]
+    out: Tensor
+    if mask is None and query.dtype in HALF:
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        out = flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        return out
+    bias = None if mask is None else mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    needs_lse = torch.is_grad_enabled() and query.requires_grad
+    out = efficient(query, key, value, bias, needs_lse, dropout_p, is_causal, scale=scale)[0]
+    return out
+
+
+class PackedAttention:
+    """Replaces `models.attention.register.packed_attention` on CUDA: saves the same tensors, computes nothing.
+
+    Args:
+        lengths: Tokens of each row.
+        count: Called for each kernel with floating-point operations, inputs and outputs, and name.
+    """
+
+    def __init__(self, lengths: Sequence[int], count: Callable[[int, Sequence[Tensor], str], None]) -> None:
+        self._lengths = tuple(lengths)
+        self._count = count
+
+    def __call__(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **others: Any
+    ) -> tuple[Tensor, None]:
+        """Return (1, T, H, K) of queries (1, H, T, K), and None."""
+        group = query.shape[1] // key.shape[1]
+        if group > 1:
+            key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+        q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+        longest, num_scores = max(self._lengths), sum(length**2 for length in self._lengths)
+        return self._attend(q, k, v, longest, num_scores).unsqueeze(0), None
+
+    def first(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, p: float) -> Tensor:
+        """Return the attention output (B, H, K) of one query for each row."""
+        return self._attend(query, key, value, 1, sum(self._lengths))
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, longest: int, num_scores: int) -> Tensor:
+        shape: tuple[int, ...] = (query.shape[1], len(query))
+        if query.dtype not in HALF:
+            shape = (len(self._lengths), query.shape[1], -(-longest // 32) * 32)
+        logsumexp = query.new_empty(shape, dtype=torch.float32)
+        out: Tensor = _PackedOnCuda.apply(query, key, value, logsumexp, num_scores, self._count)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _PackedOnCuda(torch.autograd.Function):
+    """Saves the tensors of the flash kernel for rows of unequal length: queries, keys, values, outputs, log-sum-exp.
+
+    The memory-efficient kernel (float32) saves the same with a log-sum-exp of (B, H, longest). The real kernel is not
+    called, because the shapes of its backward pass are wrong in PyTorch 2.13. There are two products forward and five
+    backward, where scores are recomputed (Dao et al., FlashAttention, NeurIPS 2022, section 3.1 and appendix B).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        logsumexp: Tensor,
+        num_scores: int,
+        count: Callable[..., None],
+    ) -> Tensor:
+        _, num_heads, width = query.shape
+        out = torch.empty_like(query)
+        ctx.save_for_backward(query, key, value, out, logsumexp)
+        ctx.count, ctx.product = count, 2 * num_heads * width * num_scores
+        count(2 * ctx.product, (query, key, value, out), "packed_attention")
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, out, _ = ctx.saved_tensors
+        grads = tuple(torch.empty_like(x) for x in (query, key, value))
+        ctx.count(5 * ctx.product, (query, key, value, out, grad, *grads), "packed_attention_backward")
+        return (*grads, None, None, None)

@@ -1,0 +1,105 @@
+"""Bytes of weights, gradients and optimizer states: the common parts, which the modules of `plan.kinds` use.
+
+`N` ranks share states. Gradients are those at the end of the last backward pass of a step, before the update. Transient
+memory (communication buffers, gathered weights) is in `engines`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from paratune.config.model_states import NumberBytes, adam_bytes, shard_count
+from paratune.planning.profile import Parameter, Profile
+from paratune.planning.setup import PredictionSetup
+
+STEP_BYTES = 4
+"""AdamW's step counter, a float32 for each parameter."""
+
+
+@dataclass(frozen=True)
+class States:
+    """Bytes of states, on the device and on the host."""
+
+    weights: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    host_weights: int = 0
+    host_gradients: int = 0
+    host_optimizer: int = 0
+
+    @property
+    def device(self) -> int:
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def host(self) -> int:
+        return self.host_weights + self.host_gradients + self.host_optimizer
+
+    def on_host(self) -> "States":
+        """Return the states, all of them on the host."""
+        return States(
+            host_weights=self.weights + self.host_weights,
+            host_gradients=self.gradients + self.host_gradients,
+            host_optimizer=self.optimizer + self.host_optimizer,
+        )
+
+
+def numbers_of(profile: Profile) -> NumberBytes:
+    """Return the bytes per element without 16-bit weights: all states in the dtype of the weights, two moments."""
+    return adam_bytes(profile.weight_bytes)
+
+
+def sharded_numbers_of(profile: Profile, setup: PredictionSetup) -> NumberBytes:
+    """Return the bytes per element of the states that FSDP2 shards: fp32, also if passes read copies in 16 bits."""
+    return adam_bytes(setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes)
+
+
+def distinct_ranks(setup: PredictionSetup) -> range:
+    """Return the ranks whose states differ; every other rank has the same states as one of these."""
+    if setup.traits.has_uneven_shards:
+        return range(setup.num_ranks)
+    return range(setup.traits.ranks_per_replica if setup.traits.cuts_blocks else 1)
+
+
+def unsharded(parameters: Iterable[Parameter], numbers: NumberBytes) -> States:
+    """Return the states of a rank without sharding."""
+    parameters = tuple(parameters)
+    trained = [parameter for parameter in parameters if parameter.is_trained and parameter.has_gradient]
+    return States(
+        weights=numbers.weight * count(parameters),
+        gradients=numbers.gradient * count(trained),
+        optimizer=numbers.optimizer * count(trained) + STEP_BYTES * len(trained),
+    )
+
+
+def shard_size(setup: PredictionSetup) -> int:
+    """Return N: the ranks over which FSDP2 shards the states."""
+    return shard_count(setup.traits, setup.num_ranks, setup.ranks_per_node)
+
+
+def shard(parameter: Parameter, num_ranks: int, rank: int = 0) -> Parameter:
+    """Return the shard of a parameter on a rank under FSDP2, as a parameter; that of rank 0 is the largest."""
+    first, *others = parameter.shape or (1,)
+    chunk = -(-first // num_ranks)
+    return replace(parameter, shape=(max(0, min(chunk, first - rank * chunk)), *others))
+
+
+def padded(parameter: Parameter, num_ranks: int) -> int:
+    """Return the elements of a parameter padded to equal shards under FSDP2, of all ranks together."""
+    return num_ranks * shard(parameter, num_ranks).numel
+
+
+def optimizer_groups(parameters: Iterable[Parameter], *, with_unused: bool = False) -> Iterable[list[Parameter]]:
+    """Yield the optimizer's groups: for each factor of the learning rate, with and without weight decay."""
+    trained = [
+        parameter for parameter in parameters if parameter.is_trained and (parameter.has_gradient or with_unused)
+    ]
+    for factor in dict.fromkeys(parameter.rate_factor for parameter in trained):
+        for decays in (True, False):
+            if group := [
+                parameter for parameter in trained if (parameter.decays, parameter.rate_factor) == (decays, factor)
+            ]:
+                yield group
+
+
+def count(parameters: Iterable[Parameter]) -> int:
+    return sum(parameter.numel for parameter in parameters)

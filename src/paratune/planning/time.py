@@ -1,0 +1,330 @@
+"""The time of an optimizer step: its terms, its bound and its interval.
+
+The time of operations comes from `plan.kernels`; the modules of `plan.kinds` add that of the strategy.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from paratune.planning.constants import BoundedConstant, Constants, UnknownConstant
+from paratune.planning.kernels import PassTime, pass_time
+from paratune.planning.kinds import kind_of, strategy_seconds
+from paratune.planning.machine import Machine, threads_of_rank
+from paratune.planning.profile import Profile, Weights
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.work import Work
+
+TERMS = (
+    "get_batch",
+    "forward",
+    "backward",
+    "optimizer",
+    "communication_exposed",
+    "bubble",
+    "offload",
+    "other",
+)
+"""Terms of a step; their sum is the step."""
+BOUNDS = ("host", "compute", "memory", "link", "offload", "loader")
+BOUND_OF = {
+    "launch": "host",
+    "python": "host",
+    "bookkeeping": "host",
+    "compute": "compute",
+    "memory": "memory",
+    "update": "memory",
+    "communication": "link",
+    "bubble": "link",
+    "offload": "offload",
+    "loader": "loader",
+}
+"""The bound (of `BOUNDS`) to which each part of a step (`StepTime.parts`) belongs."""
+
+
+@dataclass(frozen=True)
+class TimeInputs:
+    """Inputs of the job that are in neither profile nor setup."""
+
+    num_tokens: float
+    """Computed tokens of a micro-batch: T, or B x S."""
+    num_workers: int = 0
+    """As `data.num_workers`: processes of each rank that make batches."""
+    hides_words: bool = False
+    """Whether masked words are drawn for each batch (masked LM)."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of one optimizer step, in seconds."""
+
+    terms: Mapping[str, float]
+    """Seconds by the names of `TERMS`."""
+    total_s: float
+    low_s: float
+    high_s: float
+    """Bounds of the interval, from the bounds of all constants of the machine."""
+    bound: str
+    """The largest share of the step, of `BOUNDS`: host (launching operations, Python of engines), compute
+    (arithmetic), memory, link (communication and pipeline bubble), offload, or loader (making batches)."""
+    main_constants: tuple[str, ...]
+    """Constants that make the interval wide, the most important first."""
+    parts: Mapping[str, float]
+    """Seconds by the names of `BOUND_OF`: launching operations, Python of an engine, arithmetic, ... Their sum is the
+    step too."""
+
+
+def step_time(profile: Profile, setup: PredictionSetup, machine: Machine, figures: TimeInputs) -> StepTime | None:
+    """Predict the time of an optimizer step.
+
+    Args:
+        profile: Of one micro-batch of the setup.
+        setup: The way of running the job.
+        machine: On which it runs.
+        figures: Other inputs of the job.
+
+    Returns:
+        The time, or None if a constant of the machine is unknown, or the traits of an outside strategy are not
+        sufficient (see `why_no_time`).
+    """
+    constants = machine.constants_for(setup.ranks_per_node)
+    if constants is None or kind_of(setup).why_no_seconds(setup) is not None:
+        return None
+    case = step_case(profile, setup, machine, figures)
+    try:
+        used = _UsedConstants(constants.by_name)
+        terms, parts = _terms(case, Constants(used))
+        total = math.fsum(terms.values())
+        shifts = _shifts(case, constants, used.names, total)
+    except UnknownConstant:
+        return None
+    faster, slower = (math.sqrt(math.fsum(shift[side] ** 2 for shift in shifts.values())) for side in (0, 1))
+    ordered = sorted(shifts, key=lambda name: -max(shifts[name]))
+    return StepTime(
+        terms=terms,
+        total_s=total,
+        low_s=total * math.exp(-faster),
+        high_s=total * math.exp(slower),
+        bound=_bound(parts),
+        main_constants=tuple(name for name in ordered[:3] if max(shifts[name]) > 0),
+        parts=parts,
+    )
+
+
+def why_no_time(profile: Profile, setup: PredictionSetup, machine: Machine, figures: TimeInputs) -> str | None:
+    """Return the reason why `step_time` returns None; None if it returns a time."""
+    if (why := kind_of(setup).why_no_seconds(setup)) is not None:
+        return why
+    constants = machine.constants_for(setup.ranks_per_node)
+    if constants is None:
+        return f"the speed of {machine.name} is unknown; measure it there: paratune plan --calibrate"
+    try:
+        _terms(step_case(profile, setup, machine, figures), constants)
+    except UnknownConstant as error:
+        return (
+            f"{error.args[0]} of {machine.name} is unknown; measure it there (paratune plan --calibrate), or give "
+            "it in a file (docs/howto/plan.md#a-machine-of-your-own)"
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """All inputs of a step except the constants of the machine; see `step_case`."""
+
+    profile: Profile
+    blocks: tuple[Weights, ...]
+    rest: Weights
+    setup: PredictionSetup
+    machine: Machine
+    figures: TimeInputs
+
+
+def step_case(profile: Profile, setup: PredictionSetup, machine: Machine, figures: TimeInputs) -> StepCase:
+    """Return the inputs of a step; arguments as for `step_time`."""
+    return StepCase(profile, profile.blocks, profile.rest, setup, machine, figures)
+
+
+def step_seconds(case: StepCase, constants: Constants) -> float:
+    """Return the seconds of a step with other constants than those of the machine.
+
+    Raises:
+        UnknownConstant: A constant that the step needs is missing.
+    """
+    return math.fsum(_terms(case, constants)[0].values())
+
+
+def used_constants(case: StepCase, constants: Constants) -> set[str]:
+    """Return the names of the constants on which the time of a step depends.
+
+    Raises:
+        UnknownConstant: A constant that the step needs is missing.
+    """
+    used = _UsedConstants(constants.by_name)
+    _terms(case, Constants(used))
+    return used.names & constants.by_name.keys()
+
+
+class _UsedConstants(Mapping[str, BoundedConstant]):
+    """The constants of a machine; records the names of those that are read, on which the step depends."""
+
+    def __init__(self, by_name: Mapping[str, BoundedConstant]) -> None:
+        self._by_name = by_name
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> BoundedConstant:
+        self.names.add(name)
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
+def _shifts(case: StepCase, constants: Constants, names: set[str], total: float) -> dict[str, tuple[float, float]]:
+    """Return the shifts of a step by the name of the constant, or of the main constant of a joint direction."""
+    together = {name for direction in constants.joint for name in direction}
+    shifts = {name: _shift(case, constants, name, total) for name in constants if name in names - together}
+    for direction in constants.joint:
+        if not names & direction.keys():
+            continue
+        ends = [step_seconds(case, constants.shifted(direction, sign)) for sign in (-1.0, 1.0)]
+        changes = [math.log(seconds / total) for seconds in ends]
+        main = max(names & direction.keys(), key=lambda name: abs(direction[name]))
+        faster, slower = max(0.0, -min(changes)), max(0.0, *changes)
+        before = shifts.get(main, (0.0, 0.0))
+        shifts[main] = (math.hypot(before[0], faster), math.hypot(before[1], slower))
+    return shifts
+
+
+def _shift(case: StepCase, constants: Constants, name: str, total: float) -> tuple[float, float]:
+    """Return how much faster and slower a step is with one constant at its bounds, in logarithms."""
+    changes = []
+    for bound in ("low", "high"):
+        terms, _ = _terms(case, constants.at_bound(name, bound))
+        changes.append(math.log(math.fsum(terms.values()) / total))
+    return max(0.0, -min(changes)), max(0.0, *changes)
+
+
+def _terms(case: StepCase, constants: Constants) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the terms of a step, and its parts.
+
+    Raises:
+        UnknownConstant: A constant of the machine is unknown.
+    """
+    setup, machine = case.setup, case.machine
+    forward, backward = (_pass(case, constants, name) for name in ("forward", "backward"))
+    slower = _slowdown(setup, machine, constants)
+    work = Work(
+        profile=case.profile,
+        blocks=case.blocks,
+        rest=case.rest,
+        setup=setup,
+        constants=constants,
+        forward_s=forward.total_s * slower * constants.value("factor.forward", 1.0),
+        backward_s=backward.total_s * slower * constants.value("factor.backward", 1.0),
+        is_cuda=machine.is_cuda,
+        idle_s=_ahead_s(forward, backward),
+        slower=slower,
+    )
+    step = strategy_seconds(work)
+    other = constants.value("step", 0.0)
+    idle_s = _idle_host_s(forward, backward, setup) - step.hidden_s if machine.is_cuda else 0.0
+    get_batch = _get_batch_s(setup, constants, case.figures, step.total_s + other, idle_s)
+    run = constants.value("factor.run", 1.0)
+    terms = {
+        "get_batch": run * get_batch,
+        "forward": run * step.forward_s,
+        "backward": run * step.backward_s,
+        "optimizer": run * step.optimizer_s,
+        "communication_exposed": run * step.communication_s,
+        "bubble": run * step.bubble_s,
+        "offload": run * step.offload_s,
+        "other": run * other,
+    }
+    python = {term: run * seconds for term, seconds in step.python_s.items()}
+    return terms, _parts(terms, forward, backward, python)
+
+
+def _pass(case: StepCase, constants: Constants, name: str) -> PassTime:
+    phase = case.profile.forward if name == "forward" else case.profile.backward
+    return pass_time(
+        phase.operations,
+        constants,
+        launch=f"launch.{name}",
+        tf32=case.setup.precision.tf32,
+        is_cuda=case.machine.is_cuda,
+    )
+
+
+def _slowdown(setup: PredictionSetup, machine: Machine, constants: Constants) -> float:
+    """Return the factor by which the other ranks of a machine slow a rank down."""
+    ranks = setup.ranks_per_node
+    if ranks == 1:
+        return 1.0
+    together = constants.value("together", 1.0)
+    if machine.is_cuda or machine.num_cores is None:
+        return together
+    return max(together, ranks * threads_of_rank(ranks, machine.num_cores) / machine.num_cores)
+
+
+def _idle_host_s(forward: PassTime, backward: PassTime, setup: PredictionSetup) -> float:
+    """Return the seconds of a step in which the host is ahead of the device, and can make the next batch."""
+    return _ahead_s(forward, backward) * setup.grad_accum_steps
+
+
+def _ahead_s(forward: PassTime, backward: PassTime) -> float:
+    """Return the seconds by which the host is ahead of the device in a micro-batch; 0 on a CPU."""
+    return max(0.0, sum(passing.device_s - passing.host_s for passing in (forward, backward) if passing.is_queued))
+
+
+def _get_batch_s(
+    setup: PredictionSetup, constants: Constants, figures: TimeInputs, rest_s: float, idle_s: float
+) -> float:
+    """Return the seconds that a step waits for its batch, which overlap neither workers nor a host that is ahead."""
+    making = setup.micro_batch_size * constants.value("loader", 0.0)
+    if figures.hides_words:
+        making += figures.num_tokens * constants.value("loader.hiding", 0.0)
+    making *= setup.grad_accum_steps
+    if figures.num_workers:
+        return max(0.0, making / figures.num_workers - rest_s)
+    return max(0.0, making - idle_s)
+
+
+def _parts(
+    terms: Mapping[str, float], forward: PassTime, backward: PassTime, python: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the parts of the terms; `python` has the seconds of the engine's own Python in each term."""
+    terms = {term: seconds - python.get(term, 0.0) for term, seconds in terms.items()}
+    parts = {
+        "launch": 0.0,
+        "python": math.fsum(python.values()),
+        "bookkeeping": terms["other"],
+        "compute": 0.0,
+        "memory": 0.0,
+        "update": terms["optimizer"],
+        "communication": terms["communication_exposed"],
+        "bubble": terms["bubble"],
+        "offload": terms["offload"],
+        "loader": terms["get_batch"],
+    }
+    for term, passing in (("forward", forward), ("backward", backward)):
+        if passing.is_queued and passing.is_host_bound:
+            parts["launch"] += terms[term]
+            continue
+        on_host = 0.0 if passing.is_queued or not passing.total_s else passing.host_s / passing.total_s
+        arithmetic = passing.arithmetic_s / passing.device_s * (1 - on_host) if passing.device_s else 0.0
+        parts["launch"] += terms[term] * on_host
+        parts["compute"] += terms[term] * arithmetic
+        parts["memory"] += terms[term] * (1 - on_host - arithmetic)
+    return parts
+
+
+def _bound(parts: Mapping[str, float]) -> str:
+    """Return the bound with the largest share of a step."""
+    shares = dict.fromkeys(BOUNDS, 0.0)
+    for part, seconds in parts.items():
+        shares[BOUND_OF[part]] += seconds
+    return max(BOUNDS, key=shares.__getitem__)

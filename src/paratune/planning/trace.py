@@ -1,0 +1,209 @@
+"""Counts the allocations, bytes and operations of a pass of a model, on tensors without data.
+
+The real model runs on the meta device, where operators compute only shapes, inside a dispatch mode that sees each
+operator. Storages count from their creation until Python frees them, including those that autograd keeps.
+"""
+
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import flop_registry
+
+from paratune.planning.timeline import Mark, Timeline, rounded
+
+CUDA_ROUNDING = 512
+"""Bytes to a multiple of which PyTorch's allocator of CUDA memory rounds every request (kMinBlockSize)."""
+_NO_KERNEL = frozenset(
+    {
+        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "resize_"),
+        *("unsafe_split_with_sizes", "_unsafe_view"),
+    }
+)
+"""Operators besides views that launch no kernel."""
+
+
+class Operation(NamedTuple):
+    """The inputs of the time of one kernel."""
+
+    flops: int
+    """Floating-point operations of a matrix product; 0 for everything else."""
+    num_bytes: int
+    """Bytes of its inputs and outputs together."""
+    dtype: str
+    """Of its first output, such as float32 or bfloat16."""
+    name: str
+    """Of its operator, such as addmm or native_layer_norm."""
+
+
+@dataclass
+class Phase:
+    """What happened between two marks of a trace."""
+
+    kernels: list[Operation] = field(default_factory=list)
+    """In their order."""
+
+    @cached_property
+    def operations(self) -> Counter[Operation]:
+        """How often each kernel ran; read it only after the phase."""
+        return Counter(self.kernels)
+
+    @property
+    def flops(self) -> int:
+        return sum(operation.flops * count for operation, count in self.operations.items())
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that all kernels read and write, if none stays in a cache."""
+        return sum(operation.num_bytes * count for operation, count in self.operations.items())
+
+    @property
+    def num_kernels(self) -> int:
+        return len(self.kernels)
+
+
+class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records allocations, and counts operations in the current phase.
+
+    Args:
+        rounding: Every allocation is rounded up to a multiple of so many bytes: `CUDA_ROUNDING`, or 1.
+    """
+
+    def __init__(self, rounding: int = CUDA_ROUNDING) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._rounding = rounding
+        self._alive: dict[int, tuple[int, int]] = {}
+        """Rounded bytes of each storage, and its number in the timeline; -1 of what was there before."""
+        self._sizes: list[int] = []
+        self._changes: list[int] = []
+        self._marks: list[Mark] = []
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        """Most bytes alive at once since a `recording` began, all that was there before included."""
+        self.phase = Phase()
+
+    @contextmanager
+    def recording(self) -> Iterator[Phase]:
+        """Give what runs inside a phase of its own."""
+        before, self.phase = self.phase, Phase()
+        self.peak_bytes = self.live_bytes
+        try:
+            yield self.phase
+        finally:
+            self.phase = before
+
+    def hold(self, tensor: Tensor, *, is_base: bool = False) -> None:
+        """Count the storage of a tensor once, until it is freed.
+
+        Args:
+            tensor: The tensor.
+            is_base: Whether it existed before the trace and is not in the timeline.
+        """
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._alive:
+            return
+        number = -1
+        if not is_base:
+            number = len(self._sizes)
+            self._sizes.append(storage.nbytes())
+            self._changes.append(number)
+        num_bytes = rounded(storage.nbytes(), self._rounding)
+        self._alive[key] = num_bytes, number
+        self.live_bytes += num_bytes
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        weakref.finalize(storage, self._drop, key)
+
+    def _drop(self, key: int) -> None:
+        num_bytes, number = self._alive.pop(key, (0, -1))
+        self.live_bytes -= num_bytes
+        if number >= 0:
+            self._changes.append(~number)
+
+    def mark(self, kind: str, number: int) -> None:
+        """Add a mark at the current position of the timeline; see `Mark`."""
+        self._marks.append(Mark(len(self._changes), kind, number))
+
+    def numbers(self, tensors: Iterable[Tensor]) -> list[int]:
+        """Return the number of each tensor's storage in the timeline, -1 if it is not in it."""
+        return [self._alive.get(tensor.untyped_storage()._cdata, (0, -1))[1] for tensor in tensors]
+
+    @property
+    def num_changes(self) -> int:
+        return len(self._changes)
+
+    def timeline(self, num_forward: int, gradients: Mapping[int, int], casts: Iterable[int]) -> Timeline:
+        """Return the timeline until now."""
+        lists = tuple(self._sizes), tuple(self._changes), tuple(self._marks)
+        return Timeline(*lists, num_forward, dict(gradients), frozenset(casts))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        outputs = func(*args, **kwargs)
+        tensors = [tensor for tensor in tree_iter(outputs) if isinstance(tensor, Tensor)]
+        for tensor in tensors:
+            self.hold(tensor)
+        packet = func._overloadpacket
+        inputs = [tensor for tensor in tree_iter((args, kwargs)) if isinstance(tensor, Tensor)]
+        # Operators on lists, such as _foreach_copy_, return nothing: they change their inputs.
+        touches = tensors or (inputs and func._schema.is_mutable)
+        if touches and not func.is_view and packet.__name__ not in _NO_KERNEL:
+            count = flop_registry.get(packet)
+            flops = int(count(*args, **kwargs, out_val=outputs)) if count is not None else 0
+            self.count(flops, [*tensors, *inputs], packet.__name__)
+        return outputs
+
+    def count(self, flops: int, tensors: Sequence[Tensor], name: str) -> None:
+        """Count a kernel in the current phase.
+
+        Args:
+            flops: Its floating-point operations.
+            tensors: The tensors that it reads and writes, the first output first.
+            name: Name of its operator.
+        """
+        num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        dtype = str(tensors[0].dtype).removeprefix("torch.")
+        self.phase.kernels.append(Operation(flops, num_bytes, dtype, name))
+
+
+class Saved:
+    """The storages that autograd keeps for the backward pass, each once: activations, as the word is used.
+
+    Args:
+        known: Tensors that are there anyhow and do not count: weights, buffers, the batch.
+    """
+
+    def __init__(self, known: Iterator[Tensor]) -> None:
+        self._known = {tensor.untyped_storage()._cdata for tensor in known}
+        self._storages: dict[int, tuple[int, Any]] = {}
+        self.num_bytes = 0
+
+    @contextmanager
+    def watching(self) -> Iterator["Saved"]:
+        """Look at what the forward passes inside save."""
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, _unchanged):
+            yield self
+
+    def _pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._known and storage._cdata not in self._storages:
+            # The storage is held as well, so that no other one gets its address.
+            self._storages[storage._cdata] = storage.nbytes(), storage
+            self.num_bytes += storage.nbytes()
+        return tensor.detach()  # an operation that saves its own output would hold itself, which nothing collects
+
+    def forget(self) -> None:
+        """Let go of the storages; the count stays."""
+        self._storages.clear()
+
+
+def _unchanged(tensor: Tensor) -> Tensor:
+    return tensor

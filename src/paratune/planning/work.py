@@ -1,0 +1,164 @@
+"""The time of a step on one rank without its strategy, and functions that all strategies use."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from paratune.planning.constants import Constants
+from paratune.planning.profile import Profile, Weights
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.traffic import unit_gradients, unit_weights
+
+ADAMW_PASSES = 9
+"""How often an optimizer step reads or writes the bytes of the trained weights: gradients for their norm; weights,
+gradients and both moments read; the same four written, with clipped gradients."""
+
+SHARDED_ADAMW_PASSES = 10
+"""The same for shards, whose gradients are read for the norm, read and written for clipping, and then only read."""
+
+LAMB_PASSES = 32
+"""The same for LAMB, sharded or not: 3 for the gradients' norm and clipping, 8 for the moments, 6 for the denominators,
+8 to put r + decay x in the place of gradients, 2 for norms, 5 to multiply by the trust ratios and to take the step."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Inputs of the time of a step, and the times of the passes on one rank."""
+
+    profile: Profile
+    blocks: tuple[Weights, ...]
+    """As in the profile."""
+    rest: Weights
+    """As in the profile."""
+    setup: PredictionSetup
+    constants: Constants
+    forward_s: float
+    """Seconds of one micro-batch through the whole model."""
+    backward_s: float
+    is_cuda: bool
+    idle_s: float = 0.0
+    """Seconds by which the host is ahead of the device in a micro-batch; so much Python of an engine takes no time."""
+    slower: float = 1.0
+    """Factor by which the other ranks of the machine slow the rank down."""
+
+    @cached_property
+    def grads(self) -> int:
+        """Bytes of all gradients, as they are summed over ranks and micro-batches."""
+        return sum(unit_gradients(self.profile, self.setup))
+
+    @cached_property
+    def updated(self) -> int:
+        """Bytes of all trained weights in the dtype of the optimizer."""
+        size = self.setup.state_bytes if self.setup.keeps_16_bits else self.profile.weight_bytes
+        return size * self.profile.num_trained
+
+    @cached_property
+    def weights(self) -> int:
+        """Bytes of all weights, frozen ones included."""
+        return sum(unit_weights(self.profile))
+
+    @cached_property
+    def num_tensors(self) -> int:
+        return sum(len(part.sizes) for part in (*self.blocks, self.rest))
+
+    @property
+    def overlap(self) -> float:
+        return self.constants.value("overlap", 0.0)
+
+    def moved_s(self, num_bytes: float) -> float:
+        """Return the seconds in which kernels read and write `num_bytes` bytes together."""
+        return self.slower * num_bytes / self.constants["elementwise"].at(num_bytes) if num_bytes else 0.0
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """The seconds of a step on a rank."""
+
+    forward_s: float
+    backward_s: float
+    optimizer_s: float
+    communication_s: float = 0.0
+    """Collectives, as far as they do not overlap computing."""
+    bubble_s: float = 0.0
+    offload_s: float = 0.0
+    python_s: Mapping[str, float] = field(default_factory=dict)
+    """The part of these seconds that is Python of an engine, by the term of `plan.time`."""
+    hidden_s: float = 0.0
+    """Python of an engine while the host is ahead of the device, which adds nothing to the step."""
+
+    @property
+    def total_s(self) -> float:
+        parts = (self.forward_s, self.backward_s, self.optimizer_s)
+        return math.fsum((*parts, self.communication_s, self.bubble_s, self.offload_s))
+
+
+def local_step(work: Work) -> StepSeconds:
+    """Return the step of a single rank with the whole model."""
+    accumulating = accumulated_s(work)
+    steps = work.setup.grad_accum_steps
+    return StepSeconds(steps * work.forward_s, steps * work.backward_s + accumulating, optimizer_s(work))
+
+
+def accumulated_s(work: Work) -> float:
+    """Return the seconds of adding the gradients of micro-batches after the first: two reads and a write."""
+    return (work.setup.grad_accum_steps - 1) * work.moved_s(3 * work.grads)
+
+
+def scaled_communication_s(work: Work, seconds: float) -> float:
+    """Return the exposed seconds of collectives times `factor.communication`, which runs on the machine refine."""
+    return seconds * work.constants.value("factor.communication", 1.0)
+
+
+def engine_python_s(work: Work, name: str, number: int) -> tuple[float, float]:
+    """Return the seconds of an engine's Python in a step that delay its passes, and those that do not.
+
+    Args:
+        work: The work of the step.
+        name: The constant for one unit or parameter that the engine manages; 0 if it is unknown.
+        number: Number of units or parameters.
+    """
+    python_s, steps = number * work.constants.value(name, 0.0), work.setup.grad_accum_steps
+    return steps * work.slower * max(0.0, python_s - work.idle_s), steps * min(python_s, work.idle_s)
+
+
+def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> float:
+    """Return the seconds of norm, clipping and update on the device, for a share of the trained weights.
+
+    Args:
+        work: The work of the step.
+        share: Share of the elements, not of the tensors.
+        is_sharded: Whether each tensor is a shard of FSDP2: gradients are then clipped in separate kernels.
+    """
+    constants = work.constants
+    moving = (
+        work.slower * share * update_passes(work.setup, is_sharded=is_sharded) * work.updated / constants["adamw"].value
+    )
+    tensor_s = constants.value("adamw.tensor", 0.0)
+    # A half-precision copy is made of a float32 weight: three times the bytes of the copy are read and written.
+    moving += work.moved_s(3 * work.profile.working_bytes)
+    calling = work.slower * work.num_tensors * (constants.value("adamw.shard", tensor_s) if is_sharded else tensor_s)
+    return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
+
+
+def update_passes(setup: PredictionSetup, *, is_sharded: bool = False) -> int:
+    """Return how often norm, clipping and update read or write the bytes of the trained weights."""
+    if setup.optimizer == "lamb":
+        return LAMB_PASSES
+    return SHARDED_ADAMW_PASSES if is_sharded else ADAMW_PASSES
+
+
+def exposed_s(passes: Iterable[tuple[float, float]], end_s: float, overlap: float) -> float:
+    """Return the seconds by which collectives delay a pass.
+
+    Args:
+        passes: The earliest start and the duration of each collective; they run one after another.
+        end_s: Seconds of the pass without collectives.
+        overlap: Share of a collective that overlaps computing if possible; the rest delays computing.
+    """
+    finished = total = 0.0
+    for ready, seconds in passes:
+        finished = max(finished, ready) + seconds
+        total += seconds
+    hidden = max(0.0, finished - end_s)
+    return overlap * hidden + (1 - overlap) * total

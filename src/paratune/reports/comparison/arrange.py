@@ -1,0 +1,304 @@
+"""The runs of a comparison: groups of runs that differ only in their seed, and the baseline among them."""
+
+import glob
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from pathlib import Path
+
+from paratune.base.text import plain
+from paratune.errors import CheckpointError, ConfigError, did_you_mean
+from paratune.records import RUN_FILE
+from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
+from paratune.reports.runs.differing import allowed_by_axes
+from paratune.reports.runs.machine import machine_kinds
+from paratune.reports.runs.read import FoundRuns, RunRecord, Unfinished, read_runs
+from paratune.reports.runs.sameness import config_differences, configuration_key
+from paratune.reports.systems.configurations import label_of
+from paratune.verdicts import Group, LookHistory
+from paratune.verdicts.sequential import look_history
+
+_RUN_SPECIFIC = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
+"""Suffixes of environment variables that differ between runs of one configuration: GPUs assigned by a queue,
+folders.
+"""
+
+
+@dataclass(frozen=True)
+class BaselineFamily:
+    """Configurations that are compared with one baseline."""
+
+    title: str
+    """Values of the axes that all configurations share; empty when there are none."""
+    groups: tuple[Group, ...]
+    baseline: str
+    """Label of a group."""
+    levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Shown value of each compared axis of a matrix, by label of a group; empty without a matrix."""
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """All runs of a comparison, grouped."""
+
+    families: tuple[BaselineFamily, ...]
+    runs: tuple[RunRecord, ...]
+    unfinished: tuple[Unfinished, ...]
+    certificates: tuple[Path, ...]
+    notes: tuple[str, ...]
+    allowed: frozenset[str] = frozenset()
+    """Differences that the axes of a matrix allow."""
+    history: LookHistory = field(default_factory=LookHistory)
+    """Earlier looks at the runs of a matrix."""
+
+
+def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Arrangement:
+    """Return the runs that the arguments of a command line select, grouped for comparison.
+
+    Args:
+        words: Run folders, which are grouped by their configuration; or groups of runs, each a pattern or a list with
+            commas; or one folder of a matrix.
+        baseline: A run, a group, or a value of an axis; None takes what the matrix names, or the first.
+        by: Axes of a matrix whose values are compared; none compares what the matrix chooses among.
+
+    Raises:
+        ConfigError: The words name nothing, a run twice, or runs in one group that are not of one configuration.
+        CheckpointError: A folder is not a run, or there are no two configurations with a finished run.
+    """
+    matrices = [word for word in words if holds_sweep(Path(word))]
+    if matrices and len(words) > 1:
+        raise ConfigError(
+            f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*",
+            code="compare.mixed_matrix",
+        )
+    if matrices:
+        return _arrange_matrix(Path(matrices[0]), baseline, by)
+    if by:
+        raise ConfigError(
+            "--by names an axis of a matrix; give the folder of one, with sweep.json",
+            code="cli.no_effect",
+            option="--by",
+        )
+    if not words:
+        raise ConfigError(
+            "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix",
+            code="cli.argument_missing",
+        )
+    expanded = {word: _expand(word) for word in words}
+    is_grouped = any(folders != [Path(word)] for word, folders in expanded.items())
+    _refuse_twice(expanded)
+    records = read_runs([folder for folders in expanded.values() for folder in folders])
+    if not is_grouped:
+        groups = by_configuration(records.runs)
+        return _arrangement(records, (BaselineFamily("", tuple(groups), baseline_of(groups, baseline)),))
+    named = _as_named(expanded, records)
+    groups = _distinct([_label(runs) for runs in named.values()], list(named), list(named.values()))
+    wanted = next((group.label for word, group in zip(named, groups, strict=True) if word == baseline), baseline)
+    return _arrangement(records, (BaselineFamily("", tuple(groups), baseline_of(groups, wanted)),))
+
+
+def _arrangement(
+    records: FoundRuns, families: tuple[BaselineFamily, ...], allowed: frozenset[str] = frozenset()
+) -> Arrangement:
+    comparable = tuple(family for family in families if len(family.groups) > 1)
+    if not comparable:
+        labels = [plain(group.label) for family in families for group in family.groups]
+        left_out = "".join(f"\n  left out: {plain(run.folder)}: {plain(run.reason)}" for run in records.unfinished)
+        runs = records.runs[0].name if len(records.runs) == 1 else f"{len(records.runs)} runs"
+        raise CheckpointError(
+            f"nothing to compare with: {runs} of one configuration ({', '.join(labels[:3])}); name runs of another"
+            f"{left_out}",
+            code="report.nothing_to_compare",
+        )
+    return Arrangement(comparable, records.runs, records.unfinished, records.certificates, records.notes, allowed)
+
+
+def _expand(word: str) -> list[Path]:
+    """Return the folders of an argument: itself, or its comma-separated parts with patterns expanded."""
+    if Path(word).exists():
+        return [Path(word)]
+    folders: list[Path] = []
+    for part in (part.strip() for part in word.split(",")):
+        if not part:
+            raise ConfigError(f"{plain(word)!r} names no run between two commas", code="compare.unknown_run", word=word)
+        if Path(part).exists() or not glob.has_magic(part):
+            folders.append(Path(part))
+            continue
+        matches = [Path(path) for path in sorted(glob.glob(part)) if Path(path).is_dir()]  # noqa: PTH207
+        if not matches:
+            raise ConfigError(f"{plain(part)} matches no folder", code="compare.unknown_run", part=part)
+        folders += matches
+    return folders
+
+
+def _refuse_twice(expanded: Mapping[str, Sequence[Path]]) -> None:
+    """Raise an error when a run is in two groups, which would compare it with itself."""
+    word_by_folder: dict[Path, str] = {}
+    for word, folders in expanded.items():
+        for folder in folders:
+            first = word_by_folder.setdefault(folder.resolve(), word)
+            if first != word:
+                raise ConfigError(
+                    f"{plain(folder)} is in {plain(first)} and in {plain(word)}: a run is in one group",
+                    code="cli.named_twice",
+                    folder=folder,
+                    word=word,
+                )
+
+
+def _as_named(expanded: Mapping[str, Sequence[Path]], records: FoundRuns) -> dict[str, tuple[RunRecord, ...]]:
+    """Return the runs of each argument; raise an error when they have different configurations."""
+    by_folder = {run.folder: run for run in records.runs}
+    groups = {}
+    for word, folders in expanded.items():
+        runs = tuple(by_folder[folder] for folder in folders if folder in by_folder)
+        if len({configuration_key(run) for run in runs}) > 1:
+            keys = [setting.key for setting in config_differences(runs) if setting.key != "run.seed"] or [
+                "their data or processes"
+            ]
+            raise ConfigError(
+                f"the runs of {plain(word)} are not of one configuration: they differ in {', '.join(keys[:5])}"
+                f"{', ...' if len(keys) > 5 else ''}; name each configuration by itself",
+                code="compare.group_differs",
+                word=word,
+            )
+        if runs:
+            groups[word] = runs
+    return groups
+
+
+def by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
+    """Return groups of runs that differ only in seed and repeat and ran on one kind of machine."""
+    groups_by_key: dict[tuple[object, ...], list[RunRecord]] = {}
+    for run, machine in zip(runs, machine_kinds(runs), strict=True):
+        groups_by_key.setdefault((configuration_key(run), _environment(run), machine), []).append(run)
+    groups = [tuple(group) for group in groups_by_key.values()]
+    return _distinct([_label(group) for group in groups], [group[0].name for group in groups], groups)
+
+
+def _distinct(labels: Sequence[str], others: Sequence[str], groups: Sequence[tuple[RunRecord, ...]]) -> list[Group]:
+    """Return the groups by label; groups with equal labels get their other name."""
+    return [
+        Group(label if labels.count(label) == 1 else other, runs)
+        for label, other, runs in zip(labels, others, groups, strict=True)
+    ]
+
+
+def _environment(run: RunRecord) -> str:
+    """Return the environment variables of a run, without those of its own devices and folders."""
+    variables = run.get("run.environment")
+    known = variables.items() if isinstance(variables, Mapping) else ()
+    return str(sorted((str(name), value) for name, value in known if not str(name).endswith(_RUN_SPECIFIC)))
+
+
+def _label(group: Sequence[RunRecord]) -> str:
+    """Return the common prefix of the names of runs, or the first name."""
+    if len(group) == 1:
+        return group[0].name
+    names = [run.name for run in group]
+    stem = (
+        "".join(letters[0] for letters in takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False)))
+        .rstrip("0123456789")
+        .rstrip("-_. /")
+    )
+    for word in ("seed", "s", "run"):
+        if stem.endswith(("-" + word, "_" + word, "." + word)):
+            stem = stem[: -len(word) - 1]
+    return stem or names[0]
+
+
+def baseline_of(groups: Sequence[Group], wanted: str | None) -> str:
+    """Return the label of the group with this label, with a run of this name, or with a run in this folder."""
+    if wanted is None or not groups:
+        return groups[0].label if groups else ""
+    for group in groups:
+        names = {group.label, *(run.name for run in group.runs), *(str(run.folder) for run in group.runs)}
+        if wanted in names or Path(wanted).resolve() in {run.folder.resolve() for run in group.runs}:
+            return group.label
+    known = [group.label for group in groups]
+    listed = ", ".join(plain(label) for label in known[:5])
+    raise ConfigError(
+        f"--baseline {plain(wanted)} is not one of the compared configurations ({listed}){did_you_mean(wanted, known)}",
+        code="compare.unknown_run",
+        option="--baseline",
+    )
+
+
+def _arrange_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Arrangement:
+    record = read_sweep(folder)
+    axes = [axis for axis in record.axes if not axis.is_seed]
+    labels = [axis.label for axis in axes]
+    wanted = [part.strip() for word in by for part in word.split(",") if part.strip()]
+    unknown = [name for name in wanted if name not in labels]
+    if unknown:
+        near = did_you_mean(unknown[0], labels)
+        raise ConfigError(
+            f"--by {plain(unknown[0])} is no axis of {plain(folder)} ({', '.join(labels)}){near}",
+            code="cli.unknown_name",
+            option="--by",
+            folder=folder,
+        )
+    compared = [axis for axis in axes if (axis.label in wanted if wanted else axis.label not in record.select_per)]
+    cells = {
+        cell_run_folder(folder, cell.name): cell for cell in record.cells if cell.state not in {"skipped", "pending"}
+    }
+    started = [path for path in cells if (path / RUN_FILE).is_file()]
+    if not started:
+        raise CheckpointError(
+            f"no run of {plain(folder)} has started, so there is nothing to compare",
+            code="report.nothing_to_compare",
+            folder=folder,
+        )
+    records = read_runs(started)
+    families = _families(record, axes, compared, [(run, cells[run.folder]) for run in records.runs], baseline)
+    allowed = allowed_by_axes(key for axis in compared for key in (axis.keys or (axis.key,)))
+    return replace(_arrangement(records, tuple(families), allowed), history=look_history(record))
+
+
+def _families(
+    record: SweepRecord, axes: Sequence[Axis], compared: Sequence[Axis],
+    runs: Sequence[tuple[RunRecord, CellRecord]], baseline: str | None,
+) -> Iterable[BaselineFamily]:  # fmt: skip
+    """Yield the groups within each combination of the values that are not compared."""
+    held = [axis for axis in axes if axis not in compared]
+
+    families: dict[str, dict[str, list[tuple[RunRecord, CellRecord]]]] = {}
+    for run, cell in runs:
+        probe = " (probe)" if cell.kind == "probe" else ""
+        held_at = ", ".join(f"{axis.label} {axis.values[cell.values[axis.label]]}" for axis in held)
+        title = f"{held_at}{probe}".strip()
+        families.setdefault(title, {}).setdefault(label_of(compared, cell.values) or record.name, []).append(
+            (run, cell)
+        )
+    is_base = _names_baseline(record, compared, baseline)
+    for title, groups in families.items():
+        members = tuple(Group(label, tuple(run for run, _ in cell_runs)) for label, cell_runs in groups.items())
+        named = [label for label, cell_runs in groups.items() if is_base(label, cell_runs[0][1])]
+        levels = {
+            label: {axis.label: axis.values[cell_runs[0][1].values[axis.label]] for axis in compared}
+            for label, cell_runs in groups.items()
+        }
+        yield BaselineFamily(title, members, named[0] if named else members[0].label, levels)
+
+
+def _names_baseline(
+    record: SweepRecord, compared: Sequence[Axis], wanted: str | None
+) -> Callable[[str, CellRecord], bool]:
+    """Return a function that identifies the baseline of a family by label and cell."""
+    if wanted is None:
+        named = {label: value for label, value in record.baseline.items() if label in {axis.label for axis in compared}}
+        return lambda _, cell: bool(named) and named.items() <= cell.values.items()
+    values = {name for axis in compared for pair in axis.values.items() for name in pair}
+    labels = {label_of(compared, cell.values) or record.name for cell in record.cells}
+    if wanted not in values | labels:
+        listed = ", ".join(plain(label) for label in sorted(labels)[:5])
+        near = did_you_mean(wanted, values | labels)
+        raise ConfigError(
+            f"--baseline {plain(wanted)} is not one of the compared configurations ({listed}){near}",
+            code="compare.unknown_run",
+            option="--baseline",
+        )
+    return lambda label, cell: (
+        wanted == label
+        or any(wanted in (cell.values[axis.label], axis.values[cell.values[axis.label]]) for axis in compared)
+    )

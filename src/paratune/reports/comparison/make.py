@@ -1,0 +1,168 @@
+"""`make_comparison`: the arguments of `paratune compare` to verdicts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from paratune.base.text import plain
+from paratune.reports.comparison.arrange import BaselineFamily, arrange
+from paratune.reports.comparison.figures import FigureRow, figure_rows
+from paratune.reports.runs.certificates import Certificate, find_certificates
+from paratune.reports.runs.differing import differs_of
+from paratune.reports.runs.noise import noise_scales
+from paratune.reports.runs.read import RunRecord, Unfinished
+from paratune.verdicts import Group, LookHistory, Margin, Verdict, judge
+from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
+
+GENERATOR = "paratune compare"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Configurations compared with one baseline, with the verdicts."""
+
+    family: BaselineFamily
+    verdicts: tuple[Verdict, ...]
+    """Verdicts on all groups except the baseline, in order."""
+    rows: tuple[FigureRow, ...]
+    effects: tuple[FactorEffect, ...] = ()
+    """Main effects of the axes of a matrix; empty with fewer than two axes."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether no configuration is comparable with the baseline."""
+        return all(verdict.differs.refused for verdict in self.verdicts)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All comparisons of a command."""
+
+    families: tuple[Compared, ...]
+    unfinished: tuple[Unfinished, ...]
+    certificates: tuple[Certificate, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there is no comparable pair."""
+        return all(family.is_refused for family in self.families)
+
+    def _repr_html_(self) -> str:
+        """Return what `paratune compare` prints, for notebooks."""
+        from paratune.console.html import html_of
+        from paratune.reports.comparison.terminal import terminal_comparison
+
+        return html_of(terminal_comparison(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data; unknown values are None."""
+        return {
+            "generator": GENERATOR,
+            "schema_version": SCHEMA_VERSION,
+            "families": [_family_dict(family) for family in self.families],
+            "unfinished": [
+                {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
+            ],
+            "certificates": [certificate.as_dict() for certificate in self.certificates],
+            "notes": list(self.notes),
+        }
+
+
+def make_comparison(
+    words: Sequence[str],
+    *,
+    baseline: str | None = None,
+    by: Sequence[str] = (),
+    margins: Mapping[str, Margin] | None = None,
+    allowed: frozenset[str] = frozenset(),
+    looks: int | None = None,
+) -> Comparison:
+    """Read runs and judge them; writes nothing.
+
+    Args:
+        words: Runs, groups of runs, or the folder of a matrix; see `arrange`.
+        baseline: Configuration that the others are compared with; the first when None.
+        by: Axes of a matrix whose values are compared.
+        margins: As `judge` takes them.
+        allowed: Names of `paratune.reports.runs.differing.ALLOW`: what may differ because it is what is compared.
+        looks: How many times these runs were compared while runs were added, this time included; 1 when None. The
+            record of a matrix has its own.
+
+    Raises:
+        ConfigError: The words cannot be understood.
+        CheckpointError: A folder is not a run, or there is nothing to compare.
+    """
+    arrangement = arrange(words, baseline, by)
+    history = arrangement.history if looks is None else LookHistory(num_earlier=looks - 1)
+    certificates, of_others = find_certificates(arrangement.runs, arrangement.certificates)
+    allowed = allowed | arrangement.allowed
+    by_name = {run.name: run for run in arrangement.runs}
+    families = tuple(_compared(family, by_name, margins or {}, allowed, history) for family in arrangement.families)
+    return Comparison(
+        families, arrangement.unfinished, certificates, (*arrangement.notes, *of_others, *_notes(families))
+    )
+
+
+def _compared(
+    family: BaselineFamily, by_name: Mapping[str, RunRecord], margins: Mapping[str, Margin], allowed: frozenset[str],
+    history: LookHistory,
+) -> Compared:  # fmt: skip
+    members = {group.label: [by_name[run.name] for run in group.runs] for group in family.groups}
+    base = members[family.baseline]
+    differs = {label: differs_of(base, runs, allowed) for label, runs in members.items() if label != family.baseline}
+    noise = noise_scales(members)
+    groups = [replace(group, noise_scale=noise[group.label]) for group in family.groups]
+    verdicts = judge(groups, family.baseline, margins, differs=differs, history=history)
+    rows = tuple(figure_rows(family.groups, family.baseline, verdicts))
+    return Compared(family, tuple(verdicts), rows, _effects(family, verdicts, margins, history))
+
+
+def _effects(
+    family: BaselineFamily, verdicts: Sequence[Verdict], margins: Mapping[str, Margin], history: LookHistory
+) -> tuple[FactorEffect, ...]:
+    """Return the main effects of the compared axes, over the comparable configurations."""
+    refused = {verdict.label for verdict in verdicts if verdict.differs.refused}
+    baseline = family.levels.get(family.baseline, {})
+    varied = {axis for axis in baseline if len({levels[axis] for levels in family.levels.values()}) > 1}
+    if len(varied) < 2:
+        return ()
+    cells = [FactorCell(family.levels[group.label], group) for group in family.groups if group.label not in refused]
+    return tuple(factor_effects(cells, baseline, margins, history=history))
+
+
+def _notes(families: Sequence[Compared]) -> list[str]:
+    """Return the notes that apply to all verdicts."""
+    verdicts = [verdict for compared in families for verdict in compared.verdicts]
+    notes = [f"{plain(verdict.label)}: {note}." for verdict in verdicts for note in verdict.notes]
+    most = max(len(compared.verdicts) for compared in families)
+    if most > 1:
+        notes.append(
+            f"Intervals are 95% confidence intervals. Up to {most} configurations are compared with one baseline, so "
+            "differences and equality are tested at 5% over all of them (Holm)."
+        )
+    return notes
+
+
+def _family_dict(compared: Compared) -> dict[str, Any]:
+    return {
+        "within": compared.family.title or None,
+        "baseline": compared.family.baseline,
+        "groups": [_group_dict(group) for group in compared.family.groups],
+        "verdicts": [verdict.as_dict() for verdict in compared.verdicts],
+        "effects": [asdict(effect) for effect in compared.effects],
+        "figures": {
+            row.key: {
+                verdict.label: asdict(finding) for verdict, finding in zip(compared.verdicts, row.findings, strict=True)
+            }
+            for row in compared.rows
+        },
+    }
+
+
+def _group_dict(group: Group) -> dict[str, Any]:
+    return {
+        "label": group.label,
+        "runs": [{"run": run.name, "folder": str(run.folder), "seed": run.get("run.seed")} for run in group.runs],
+    }

@@ -1,0 +1,174 @@
+"""The report of a corpus as a page and as Markdown; and the page that shows the progress of a corpus."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE, counted, format_duration
+from paratune.reports.corpus.figures import corpus_figures
+from paratune.reports.corpus.tables import corpus_tables, reasons_table
+from paratune.reports.document import QuotedTexts, ReportDocument, ReportSection, document_markdown
+from paratune.reports.page.document import document_html, made_by, page, section_html
+from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.text import shorten, tag
+
+MAX_CHARACTERS = 700
+"""Shown characters of a text."""
+_FIGURES = {
+    "funnel": ("funnel",),
+    "by_year": ("years",),
+    "by_host": ("hosts",),
+    "lengths": ("words", "sentence_words", "perplexity"),
+}
+"""Figures above tables, by the key of the table."""
+_KINDS = ("by_mime", "by_extractor", "by_charset", "by_licence", "by_split")
+"""Tables that share a section."""
+_CLOSED = ("by_year", "by_host", *_KINDS)
+
+
+@dataclass(frozen=True)
+class ShownTexts:
+    """Texts that a report shows."""
+
+    heading: str
+    rows: Sequence[Mapping[str, Any]]
+    """url, timestamp, reason, detail and text, as far as they are known."""
+
+
+def corpus_html(title: str, figures: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
+    """Return the page of a corpus.
+
+    Args:
+        title: Title of the page.
+        figures: Result of `paratune.corpus.store.figures.corpus_figures`.
+        samples: Texts in the order of the page.
+    """
+    return document_html(_document(title, figures, samples))
+
+
+def corpus_markdown(title: str, figures: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
+    """Return the report of a corpus as Markdown."""
+    return document_markdown(_document(title, figures, samples))
+
+
+def lead(figures: Mapping[str, Any]) -> str:
+    """Return the size of the corpus in one sentence."""
+    documents, sentences = figures["documents"], figures["sentences"]
+    if documents is None:
+        return f"{counted(len(figures['funnel']), 'stage')} finished; the corpus is not."
+    parts = [counted(documents["num"], "document"), counted(documents["num_words"], "word")]
+    parts += [counted(sentences["num"], "sentence")] if sentences is not None else []
+    return f"{', '.join(parts)} from {counted(documents['num_hosts'], 'host')}."
+
+
+def _document(title: str, figures: Mapping[str, Any], samples: Sequence[ShownTexts]) -> ReportDocument:
+    quotes = [QuotedTexts(tuple((_table_notes(row), _text(row)) for row in group.rows)) for group in samples]
+    texts = (
+        ReportSection(f"samples-{number}", group.heading, (quote,))
+        for number, (group, quote) in enumerate(zip(samples, quotes, strict=True))
+    )
+    return ReportDocument(title, (lead(figures),), (*_sections(figures), *texts), made_by())
+
+
+def _sections(figures: Mapping[str, Any]) -> Iterator[ReportSection]:
+    drawings = {drawing.key: drawing for drawing in corpus_figures(figures)}
+    tables = {table.key: replace(table, is_closed=table.key in _CLOSED) for table in corpus_tables(figures)}
+    for key, table in tables.items():
+        if key not in _KINDS:
+            above = (drawings[name] for name in _FIGURES.get(key, ()) if name in drawings)
+            yield ReportSection(key, table.title, (*above, table))
+    if kinds := tuple(tables[key] for key in _KINDS if key in tables):
+        yield ReportSection("kinds", "Kinds of documents", kinds)
+
+
+def _table_notes(row: Mapping[str, Any]) -> str:
+    fields = (row.get(name) for name in ("reason", "timestamp", "url"))
+    return ", ".join(plain(field) for field in fields if field)
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    """Return the text of a row, or its detail if it has no text."""
+    detail, text = row.get("detail"), row.get("text")
+    if not text:
+        return shorten(detail or "", MAX_CHARACTERS)
+    shown = shorten(" ".join(text.split()), MAX_CHARACTERS)
+    return f"({shorten(detail, 120)}) {shown}" if detail else shown
+
+
+@dataclass(frozen=True)
+class StageLine:
+    """The progress of a stage; None is unknown."""
+
+    name: str
+    state: str
+    """done, at work, stopped or waits."""
+    num_kept: int | None = None
+    dropped: Mapping[str, int] | None = None
+    """Rows by reason."""
+    rows_per_s: float | None = None
+    """Rows that the stage reads each second, kept or not."""
+
+
+@dataclass(frozen=True)
+class CorpusProgress:
+    """The progress of a corpus."""
+
+    state: str
+    """running, finished or stopped, with the reason."""
+    is_over: bool
+    lines: Sequence[StageLine]
+    label: str
+    """Name of the running task; empty for none."""
+    done: int
+    total: int
+    """Parts of the running task."""
+    left_s: float | None
+    elapsed_s: float
+    now: str
+    """Time of day of this state."""
+
+
+def progress_html(title: str, progress: CorpusProgress, *, every_s: int) -> str:
+    """Return the page of a running corpus; browsers reload it until the corpus is finished.
+
+    Args:
+        title: Title of the page.
+        progress: The progress.
+        every_s: Seconds between two reloads.
+    """
+    task = []
+    if progress.label and not progress.is_over:
+        left = "" if progress.left_s is None else f"; about {format_duration(progress.left_s)} left"
+        bar = {"value": progress.done, "max": max(1, progress.total), "style": "width: 100%"}
+        task = [
+            tag("p", f"{progress.label}: {progress.done:,} of {progress.total:,} parts{left}"),
+            tag("progress", "", **bar, aria_label=progress.label),
+        ]
+    about = f"{progress.state}; {format_duration(progress.elapsed_s)} so far, as of {progress.now}"
+    header = tag("header", tag("h1", title), tag("p", about, class_="lead"), *task)
+    tables = (table for table in (_stages(progress), reasons_table(_funnel(progress.lines))) if table.lines)
+    sections = (section_html(ReportSection(table.key, table.title, (table,))) for table in tables)
+    content = [header, *sections, tag("footer", tag("p", made_by()))]
+    return page(title, content, num_columns=6, first="stages", refresh_s=None if progress.is_over else every_s)
+
+
+def _funnel(lines: Sequence[StageLine]) -> list[dict[str, Any]]:
+    return [
+        {"stage": line.name, "kept": line.num_kept, "dropped": line.dropped or {}}
+        for line in lines
+        if line.num_kept is not None
+    ]
+
+
+def _stages(progress: CorpusProgress) -> Table:
+    columns = (
+        *(Column(name, is_text=True) for name in ("Stage", "State")),
+        *map(Column, ("Kept", "Dropped", "Rows/s")),
+    )
+    lines = []
+    for line in progress.lines:
+        numbers = (line.num_kept, None if line.dropped is None else sum(line.dropped.values()), line.rows_per_s)
+        cells = (TableCell(NOT_AVAILABLE if number is None else f"{number:,.0f}", number) for number in numbers)
+        lines.append((TableCell(line.name), TableCell(line.state), *cells))
+    return Table("stages", "Stages", columns, tuple(lines))

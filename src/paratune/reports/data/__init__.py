@@ -1,0 +1,1 @@
+"""Figures of a data set: `paratune data --figures`."""

@@ -1,0 +1,1 @@
+"""Figures: how they are drawn, and the figures that several reports share."""

@@ -1,0 +1,307 @@
+"""Figures of runs: loss curves, phases of a step, memory, predictions."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paratune.base.text import plain
+from paratune.base.units import NOT_AVAILABLE, format_bytes, format_share
+from paratune.records import ALL_PHASES
+from paratune.reports.figures.canvas import INK, MUTED, ON_PHASE, RUN_COLOURS, Drawing, Hovers, Key
+from paratune.reports.rows.row import byte_unit, decimals
+from paratune.reports.rows.speed import MEMORY_KINDS, PHASE_NAMES, step_parts_ms
+from paratune.reports.runs.read import Curve, RunRecord, rank_memory
+from paratune.reports.text import shorten, some_names
+
+DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))  # type: ignore[assignment]
+PHASE_COLOURS = {
+    "get_batch": "#e3b23c",
+    "forward": "#8cc0e6",
+    "backward": "#4f8fc4",
+    "optimizer": "#e08a7d",
+    "other": "#b9b9b9",
+}
+PHASE_LEGEND = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
+_MAX_NUMBERED = 24
+"""Figures with more bars have no numbers in them."""
+MAX_FAINT = 4
+"""Figures of more runs than this show only the running means."""
+_MAX_POINTS = 800
+_MAX_RANK_BARS = 16
+"""More ranks than this share the height of so many bars."""
+_NAME_WIDTH = 26
+
+
+def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, name: str = "loss") -> Drawing:
+    """Draw the training loss (steps faint, running mean strong) and the validation loss (points) of runs.
+
+    Args:
+        runs: Runs of one task.
+        styles: Position of each run's colour and dashes, by name; the same in all figures of a page.
+        name: Of its files and its place in the page.
+    """
+    by_epoch = len({run.get("run.batch.global_batch_size") for run in runs}) > 1
+
+    def draw(axes: Any, hovers: Hovers) -> None:
+        for number, run in enumerate(runs):
+            # Curves of the same experiment coincide: the earlier run stays visible as the edge of the later, thinner
+            # line.
+            width = 1.4 + 1.8 * (len(runs) - 1 - number) / max(1, len(runs) - 1)
+            colour, dashes = run_style(styles[run.name])
+            line = {"color": colour, "dashes": dashes or (None, None)}
+            x, y = curve_points(run.train, by_epoch)
+            if len(x) > 1:
+                if len(runs) <= MAX_FAINT:
+                    axes.plot(*thinned(x, y), color=colour, linewidth=0.6, alpha=0.3, gid=hovers.part_of(run.name))
+                means = running_mean(y, window_size(len(y)))
+                axes.plot(*thinned(x, means), linewidth=width, gid=hovers.part_of(run.name), **line)
+            x, y = curve_points(run.validation, by_epoch)
+            axes.plot(x, y, linewidth=0.7, alpha=0.7, gid=hovers.part_of(run.name), **line)
+            for at, loss in zip(x, y, strict=True):
+                gid = hovers.part_of(run.name)
+                axes.plot([at], [loss], marker="o", markersize=3.6 + width, color=colour, gid=gid)
+                hovers[gid] = f"{run.name}: validation loss {loss:.4f} at {'epoch' if by_epoch else 'step'} {at:g}"
+        axes.set_xlabel("Epoch" if by_epoch else "Optimizer step")
+        axes.set_ylabel("Loss")
+        axes.set_xlim(left=0)
+        axes.grid(axis="y")
+
+    keys = tuple(Key(run.name, *run_style(styles[run.name])) for run in runs) if len(styles) > 1 else ()
+    title = f"Loss curves: {_names(runs)}"
+    caption = loss_caption(runs)
+    if len(runs) <= MAX_FAINT and any(window_size(len(run.train.steps)) > 1 for run in runs):
+        caption += " Faint: training loss of each step."
+    if len(runs) > 1:
+        caption += " Where curves coincide, the earlier run is the wider line."
+    return Drawing(name, title, caption, draw, 3.5, legend=keys)
+
+
+def loss_caption(runs: Sequence[RunRecord]) -> str:
+    """Return what the lines and points of loss curves are."""
+    window = ", ".join(sorted({f"{window_size(len(run.train.steps))}" for run in runs}, key=int))
+    if window == "1":
+        return "Lines: training loss of each step. Points: validation loss."
+    return f"Lines: running mean of the training loss over the last {window} steps. Points: validation loss."
+
+
+def phase_bars(runs: Sequence[RunRecord]) -> Drawing:
+    """Draw the mean step of each run as a bar of its phases."""
+    parts = [[value or 0.0 for value in step_parts_ms(run).values()] for run in runs]
+    unit, size = ("s", 1000.0) if max(map(sum, parts), default=0) >= 1000 else ("ms", 1.0)
+
+    def draw(axes: Any, hovers: Hovers) -> None:
+        stack_phases(axes, hovers, [[value / size for value in row] for row in parts], [run.name for run in runs], unit)
+        _run_axis(axes, hovers, runs, range(len(runs)))
+        axes.set_xlabel(f"Mean time of a measured step ({unit})")
+
+    height = 0.9 + 0.42 * len(runs)
+    caption = "Mean step by phase, over measured steps and all ranks. The table of results has the values."
+    return Drawing("phases", f"Phases of a step: {_names(runs)}", caption, draw, height, legend=PHASE_LEGEND)
+
+
+def stack_phases(axes: Any, hovers: Hovers, rows: Sequence[Sequence[float]], names: Sequence[str], unit: str) -> None:
+    """Draw a horizontal bar for each row, stacked from its phases.
+
+    Args:
+        axes: Axes of matplotlib.
+        hovers: Tooltips by gid.
+        rows: Time of each phase, in the order of `ALL_PHASES`.
+        names: Names of the rows in tooltips; they own the rows.
+        unit: Unit of the times.
+    """
+    totals, left = [sum(row) for row in rows], [0.0] * len(rows)
+    places = decimals([max(row) for row in rows])
+    for number, phase in enumerate(ALL_PHASES):
+        widths = [row[number] for row in rows]
+        bars = axes.barh(range(len(rows)), widths, left=left, height=0.63, color=PHASE_COLOURS[phase])
+        for row, (bar, width) in enumerate(zip(bars, widths, strict=True)):
+            text, gid = f"{width:,.{places}f}", hovers.part_of(names[row], row=row)
+            bar.set_gid(gid)
+            share = format_share(width / totals[row] if totals[row] else None)
+            hovers[gid] = f"{names[row]}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})"
+            if width > 0.08 * max(totals) and len(rows) <= _MAX_NUMBERED:
+                gid = hovers.part_of(names[row], row=row)
+                axes.text(
+                    left[row] + width / 2, row, text, ha="center", va="center", color=ON_PHASE, fontsize=9, gid=gid
+                )
+            left[row] += width
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+
+
+def memory_bars(runs: Sequence[RunRecord]) -> Drawing:
+    """Draw the peak memory of every rank of each run."""
+    memory = [rank_memory(run) for run in runs]
+    unit, size = byte_unit([value for values in memory for value in values])
+    kinds = {run.get("summary.memory.kind") for run in runs}
+
+    rooms = [min(_MAX_RANK_BARS, max(1, len(values))) for values in memory]
+    bottoms = [sum(rooms[:row]) + 0.8 * row for row in range(len(runs))]
+
+    def draw(axes: Any, hovers: Hovers) -> None:
+        for row, (run, values) in enumerate(zip(runs, memory, strict=True)):
+            thick = rooms[row] / max(1, len(values))
+            for rank, value in enumerate(values):
+                if value is None:
+                    continue
+                gid = hovers.part_of(run.name)
+                y = bottoms[row] + (rank + 0.5) * thick
+                bar = axes.barh([y], [value / size], height=0.86 * thick, color=RUN_COLOURS[0], alpha=0.85)[0]
+                bar.set_gid(gid)
+                hovers[gid] = f"{run.name}, rank {rank}: {format_bytes(value)}"
+        middles = [bottom + room / 2 for bottom, room in zip(bottoms, rooms, strict=True)]
+        _run_axis(axes, hovers, runs, middles, kinds=len(kinds) > 1)
+        axes.set_ylim(bottoms[-1] + rooms[-1] + 0.4, -0.4)
+        axes.set_xlabel(f"Peak memory of each rank ({unit})")
+
+    height = 0.75 + 0.17 * (bottoms[-1] + rooms[-1])
+    named = sorted(str(kind or NOT_AVAILABLE) for kind in kinds)
+    kind_texts = "; ".join(f"{kind}: {MEMORY_KINDS.get(kind, 'kind not known to this report')}" for kind in named)
+    caption = f"One bar for each rank, rank 0 on top. {kind_texts}."
+    return Drawing("memory", f"Peak memory by rank: {_names(runs)}", caption, draw, max(1.3, height))
+
+
+def predicted_against_actual(
+    labels: Any, predictions: Any, run: str, split: str, *, limits: tuple[float, float], name: str = "predictions"
+) -> Drawing:
+    """Draw predictions over labels, and a histogram of the errors.
+
+    Args:
+        labels: (N,), finite.
+        predictions: (N,), finite.
+        run: Name of the run, or of its configuration.
+        split: Of which they are.
+        limits: Lowest and highest value of both axes, the same for runs that are compared.
+        name: Of its files and its place in the page.
+    """
+
+    def draw(figure: Any, hovers: Hovers) -> None:
+        left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
+        x, y = thinned(labels, predictions)
+        low, high = limits
+        pad = 0.04 * (high - low) or 0.5
+        left.plot([low - pad, high + pad], [low - pad, high + pad], color=MUTED, linewidth=0.8, dashes=(4, 3))
+        left.plot(
+            x, y, linestyle="none", marker="o", markersize=3.2, markeredgewidth=0, alpha=0.4, color=RUN_COLOURS[0]
+        )
+        left.set(xlim=(low - pad, high + pad), ylim=(low - pad, high + pad), aspect="equal")
+        left.set(xlabel="Actual", ylabel="Predicted")
+        errors = predictions - labels
+        counts, edges = np.histogram(errors, bins=_bins(errors))
+        bars = right.bar(
+            edges[:-1], counts, width=np.diff(edges) * 0.94, align="edge", color=RUN_COLOURS[0], alpha=0.85
+        )
+        for position, bar in enumerate(bars):
+            bar.set_gid(f"hover-{position}")
+            hovers[f"hover-{position}"] = (
+                f"{counts[position]} rows from {edges[position]:.3g} to {edges[position + 1]:.3g}"
+            )
+        right.axvline(0, color=INK, linewidth=0.8)
+        right.set(xlabel="Error (predicted - actual)", ylabel="Rows")
+        right.grid(axis="y")
+
+    title = f"{run}: predicted against actual, and the histogram of errors"
+    shown = num_shown(len(labels))
+    rows_text = f"{shown:,} evenly spaced rows of {len(labels):,}" if shown < len(labels) else f"{len(labels):,} rows"
+    errors = predictions - labels
+    caption = (
+        f"Predictions on {split}; points: {rows_text}; histogram: all rows. Dashed: predicted equals actual. "
+        f"Errors: mean {errors.mean():.3g}, standard deviation {errors.std():.3g}."
+    )
+    return Drawing(name, title, caption, draw, 3.3, whole=True, owner=run)
+
+
+def run_style(position: int) -> tuple[str, tuple[int, ...]]:
+    """Return colour and dashes of the run at a position: first the solid colours, then the same colours dashed."""
+    return RUN_COLOURS[position % len(RUN_COLOURS)], DASHES[position // len(RUN_COLOURS) % len(DASHES)]
+
+
+def window_size(num_steps: int) -> int:
+    """Return the number of steps in the running mean of the training loss."""
+    return max(1, num_steps // 25)
+
+
+def read_predictions(path: Path) -> tuple[Any, Any]:
+    """Return labels and predictions of a regression, (N,) float64 each, without rows that have no finite label.
+
+    Raises:
+        ValueError: The file is damaged or lacks a column.
+        OSError: It cannot be read.
+    """
+    from pyarrow import ArrowException, parquet
+
+    try:
+        table = parquet.read_table(path, columns=["label", "prediction"])
+        labels, predictions = (
+            np.asarray(table.column(name).to_numpy(zero_copy_only=False), dtype=np.float64)
+            for name in table.column_names
+        )
+    except (ArrowException, KeyError, TypeError) as error:
+        raise ValueError(plain(error)) from error
+    known = np.isfinite(labels) & np.isfinite(predictions)
+    if not known.any():
+        raise ValueError("it has no row with a label and a prediction")
+    return labels[known], predictions[known]
+
+
+def num_shown(num_rows: int) -> int:
+    """Return the number of rows that are drawn as points."""
+    return len(range(0, num_rows, _stride(num_rows)))
+
+
+def _run_axis(
+    axes: Any, hovers: Hovers, runs: Sequence[RunRecord], positions: Sequence[float], *, kinds: bool = False
+) -> None:
+    """Write the names of the runs on the vertical axis, the first on top."""
+    names = [shorten(run.name, _NAME_WIDTH) for run in runs]
+    if kinds:
+        names = [
+            f"{name} ({shorten(run.get('summary.memory.kind'), 16)})" for name, run in zip(names, runs, strict=True)
+        ]
+    axes.set_yticks(positions, names)
+    is_row_each = [*positions] == [*range(len(runs))]
+    for row, (label, run) in enumerate(zip(axes.get_yticklabels(), runs, strict=True)):
+        label.set_gid(hovers.part_of(run.name, row=row if is_row_each else None))
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(left=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+
+
+def curve_points(curve: Curve, by_epoch: bool) -> tuple[Any, Any]:
+    """Return x and loss of the points of a curve with a known loss."""
+    x = np.array(curve.epochs if by_epoch else curve.steps, dtype=np.float64)
+    y = np.array(curve.losses, dtype=np.float64)
+    known = np.isfinite(x) & np.isfinite(y)
+    return x[known], y[known]
+
+
+def running_mean(values: Any, window: int) -> Any:
+    """Return the mean of each value and the values before it, over at most `window` values."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(0, ends - window)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def _stride(num_rows: int) -> int:
+    return max(1, -(-num_rows // _MAX_POINTS))
+
+
+def thinned(*columns: Any) -> tuple[Any, ...]:
+    """Return every n-th point, so that a long run does not make a large page."""
+    stride = _stride(len(columns[0]))
+    return tuple(column[::stride] for column in columns)
+
+
+def _bins(errors: Any) -> int:
+    """Return the number of bars by the Freedman-Diaconis rule, between 8 and 40."""
+    spread = np.subtract(*np.percentile(errors, [75, 25]))
+    width = 2 * spread / len(errors) ** (1 / 3)
+    return int(np.clip(np.ptp(errors) / width, 8, 40)) if width > 0 else 8
+
+
+def _names(runs: Sequence[RunRecord]) -> str:
+    """Return the names for a title; only the first of many, since the figure shows all of them."""
+    return some_names([shorten(run.name, 60) for run in runs], 6)

@@ -1,0 +1,7 @@
+"""The report of a matrix of runs."""
+
+from paratune.reports.matrix.make import make_sweep
+from paratune.reports.matrix.outcomes import SweepReport
+from paratune.reports.matrix.terminal import terminal_sweep
+
+__all__ = ["SweepReport", "make_sweep", "terminal_sweep"]

@@ -1,0 +1,239 @@
+"""The tables of a matrix: chosen candidates, all candidates, all runs and missing runs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from paratune.base.units import NOT_AVAILABLE, counted
+from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
+from paratune.reports.rows.scores import metric_name
+from paratune.reports.systems.configurations import label_of
+from paratune.reports.tables.table import Table, TableCell, table_of_texts
+
+_OTHERS = "Others"
+"""Heading of the values that are in no group of the matrix."""
+
+
+def missing(report: SweepReport) -> Iterator[Table]:
+    """Yield the table of runs without results, with the reasons; nothing when all runs have results."""
+    outcomes = [outcome for outcome in report.outcomes if not outcome.is_finished]
+    if outcomes:
+        rows = [(outcome.cell.name, outcome.reason or "") for outcome in outcomes]
+        title = f"Without results: {len(outcomes)} of {counted(len(report.outcomes), 'run')}"
+        yield table_of_texts("missing", title, ("run", "reason"), rows, 2)
+
+
+def chosen(report: SweepReport) -> Table:
+    """Return the chosen candidate of each group: a line for each model, a column for each metric of each task."""
+    per = report.record.select_per
+    across = next((axis.label for axis in report.record.axes if axis.is_column and axis.label in per), None)
+    down = [label for label in per if label != across]
+    columns: dict[tuple[str, str, str], str] = {}
+    labels: dict[tuple[str, str, str], str] = {}
+    rows: dict[tuple[str, ...], dict[tuple[str, str, str], TableCell]] = {}
+    for group in report.groups:
+        row = rows.setdefault(tuple(report.shown(label, group.values[label]) for label in down), {})
+        name = report.shown(across, group.values[across]) if across else ""
+        if _is_choice(report):
+            labels.setdefault((name, "", "chosen"), f"{name} chosen".strip())
+            row[name, "", "chosen"] = _chosen_name(report, group)
+        for metric in group.metrics:
+            column = (name, group.split_shown(), metric)
+            columns.setdefault(column, " ".join(filter(None, [name, group.split_shown(), metric_name(metric)])))
+            row[column] = _mean(group.chosen, group.split_shown(), metric)
+    headings = [_heading(report, down, name) for name in rows]
+    order = _order_of_groups(report, down, headings)
+    cells: list[list[str | TableCell]] = [
+        [*(name or (report.record.name,)), *(row.get(column, TableCell("")) for column in (*labels, *columns))]
+        for name, row in (list(rows.items())[at] for at in order)
+    ]
+    listed = [headings[at] for at in order]
+    starts = tuple((at, text) for at, text in enumerate(listed) if text and (at == 0 or listed[at - 1] != text))
+    title = "Chosen by validation" if _is_choice(report) else "Results"
+    header = (*(down or ["matrix"]), *labels.values(), *columns.values())
+    table = table_of_texts("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_table_notes(report)))
+    return replace(table, groups=starts)
+
+
+def _heading(report: SweepReport, down: Sequence[str], shown: Sequence[str]) -> str:
+    """Return the heading of a line, from the first of its axes that has groups; empty when none has."""
+    label = next((label for label in down if label in report.record.groups), None)
+    if label is None:
+        return ""
+    headings = report.record.groups[label].items()
+    value = shown[down.index(label)]
+    return next((text for text, names in headings if value in {report.shown(label, name) for name in names}), _OTHERS)
+
+
+def _order_of_groups(report: SweepReport, down: Sequence[str], headings: Sequence[str]) -> list[int]:
+    """Return the positions of the lines, sorted by heading."""
+    order = [text for label in down for text in report.record.groups.get(label, ())]
+    places = {text: at for at, text in enumerate(dict.fromkeys(order))}
+    return sorted(range(len(headings)), key=lambda at: places.get(headings[at], len(places)))
+
+
+def _chosen_name(report: SweepReport, group: CandidateGroup) -> TableCell:
+    """Return the values of the chosen candidate on the axes of the choice."""
+    if group.chosen is None:
+        return TableCell("none")
+    axes = [axis for axis in report.record.axes if axis.label in group.chosen.values]
+    runs_ = tuple(outcome.cell.name for outcome in group.chosen.outcomes)
+    tie = f" (tied with {counted(len(group.tied), 'other')})" if group.tied else ""
+    name = label_of(axes, group.chosen.values) or "the only one"
+    return TableCell(f"{name}{tie}", runs=runs_, source="sweep.json")
+
+
+def _is_choice(report: SweepReport) -> bool:
+    return any(len(group.candidates) > 1 for group in report.groups)
+
+
+def _table_notes(report: SweepReport) -> Iterator[str]:
+    yield _over_seeds(report)
+    if not _is_choice(report):
+        return
+    metrics = sorted({group.metric for group in report.groups})
+    yield f"Chosen: the best mean of {' or '.join(metrics)} on validation, without test scores."
+    yield from dict.fromkeys(filter(None, (_constant_note(report, group) for group in report.groups)))
+    if any(group.split_shown() == "validation" for group in report.groups):
+        yield "Without a test set, scores are those of the validation set that decided the choice: they are optimistic."
+
+
+def _constant_note(report: SweepReport, group: CandidateGroup) -> str:
+    """Return the score of a constant prediction, and whether the choice is not better; empty when it is unknown."""
+    if group.constant is None:
+        return ""
+    where = ", ".join(report.shown(label, name) for label, name in group.values.items())
+    where = f" of {where}" if where else ""
+    below = f"; the chosen candidate{where} is not better" if group.is_below_constant else ""
+    task = next((report.shown(axis.label, group.values[axis.label]) for axis in report.record.axes
+                 if axis.is_column and axis.label in group.values), "")  # fmt: skip
+    score = f"{metric_name(group.metric)} {group.constant:.4f} on validation"
+    return f"{task + ': ' if task else ''}A constant prediction ({group.predicts}) has {score}{below}."
+
+
+def _over_seeds(report: SweepReport) -> str:
+    """Return the note on the number of seeds."""
+    seeds = report.seeds
+    if len(seeds) < 2:
+        return "One seed: no spread over seeds."
+    figures = [
+        group.chosen.figure(group.split_shown(), metric)
+        for group in report.groups
+        if group.chosen
+        for metric in group.metrics
+    ]
+    counts = sorted({len(figure.known) for figure in figures} or {len(seeds)})
+    if counts == [len(seeds)]:
+        return f"Mean ± sample standard deviation over {len(seeds)} seeds: {', '.join(seeds)}."
+    counts_text = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
+    return (
+        f"Mean ± sample standard deviation over {counts_text} of {len(seeds)} seeds ({', '.join(seeds)}): see n below."
+    )
+
+
+def candidates(report: SweepReport, group: CandidateGroup, number: int) -> Table:
+    """Return all candidates of a group, with the score of every run."""
+    tried = list(group.candidates[0].values)
+    test = group.split_shown() == "test"
+    seeds = next((tuple(axis.values) for axis in report.record.axes if axis.is_seed), ())
+    metric = metric_name(group.metric)
+    header = [*(tried or ["runs"]), f"validation {metric}", *(["n"] if len(report.seeds) > 1 else [])]
+    header += [f"seed {seed}" for seed in report.seeds] if len(report.seeds) > 1 else []
+    header += [f"test {metric_name(metric_key)}" for metric_key in group.metrics] if test else []
+    rows, marked = [], []
+    for position, candidate in enumerate(group.candidates):
+        is_chosen = candidate is group.chosen and len(group.candidates) > 1
+        marked += [position] if is_chosen else []
+        figure = candidate.figure("validation", group.metric)
+        names = [report.shown(label, candidate.values[label]) for label in tried] or ["all"]
+        names[0] = f"{'* ' if is_chosen else ''}{names[0]}"
+        row: list[str | TableCell] = [*names, _mean(candidate, "validation", group.metric)]
+        if len(report.seeds) > 1:
+            row.append(f"{len(figure.known)}/{figure.num_wanted}")
+            row += [_seed_cell(report, candidate, seed, group.metric) for seed in seeds]
+        if test:
+            row += [_mean(candidate, "test", metric_key) for metric_key in group.metrics]
+        rows.append(tuple(row))
+    values_text = (
+        ", ".join(f"{label}: {report.shown(label, name)}" for label, name in group.values.items()) or "All runs"
+    )
+    num_labels = len(tried) or 1
+    return table_of_texts(
+        f"candidates-{number}", values_text, tuple(header), tuple(rows), num_labels, _remarks(group), tuple(marked)
+    )
+
+
+def _remarks(group: CandidateGroup) -> tuple[str, ...]:
+    mark = ("* chosen",) if group.chosen is not None and len(group.candidates) > 1 else ()
+    return (*mark, *(f"{text[0].upper()}{text[1:]}." for text in group.remarks))
+
+
+def _seed_cell(report: SweepReport, candidate: CandidateRuns, seed: str, metric: str) -> str | TableCell:
+    """Return the score with a seed; the state of the run when it has none, nothing when it is excluded."""
+    outcomes = candidate.by_seed.get((seed,), [])
+    finished = [outcome for outcome in outcomes if outcome.is_finished]
+    if len(finished) == 1:
+        return _score(finished[0], "validation", metric)
+    if not finished:
+        return outcomes[0].cell.state if outcomes else ""
+    value = candidate.scores("validation", metric)[seed,]
+    runs_ = tuple(outcome.cell.name for outcome in finished)
+    return TableCell(score_text(value), value, runs_, f"mean of summary.scores.validation.{metric}")
+
+
+def _mean(candidate: CandidateRuns | None, split: str, metric: str) -> TableCell:
+    """Return the cell of a mean over the runs of a candidate."""
+    if candidate is None:
+        return TableCell(NOT_AVAILABLE)
+    figure = candidate.figure(split, metric)
+    runs_ = tuple(outcome.cell.name for outcome in candidate.outcomes if outcome.score(split, metric) is not None)
+    source = f"mean of summary.scores.{split}.{metric}"
+    return TableCell(mean_text(figure), figure.mean, runs_, source, deviation=figure.deviation)
+
+
+def _score(outcome: Outcome, split: str, metric: str) -> TableCell:
+    """Return the cell of a score of a run."""
+    value = outcome.score(split, metric)
+    runs_ = (outcome.cell.name,) if outcome.is_finished else ()
+    return TableCell(score_text(value), value, runs_, f"summary.scores.{split}.{metric}")
+
+
+def mean_text(figure: Figure | None) -> str:
+    """Return mean and spread, and the number of runs when some are missing."""
+    if figure is None or figure.mean is None:
+        return NOT_AVAILABLE
+    spread = "" if figure.deviation is None else f" ± {figure.deviation:.4f}"
+    return f"{figure.mean:.4f}{spread}" + ("" if figure.is_whole else f" ({len(figure.known)} of {figure.num_wanted})")
+
+
+def score_text(value: float | None) -> str:
+    """Return a score as text, n/a when unknown."""
+    return NOT_AVAILABLE if value is None else f"{value:.4f}"
+
+
+def runs(report: SweepReport) -> Table:
+    """Return every run with its scores."""
+    labels = [axis.label for axis in report.record.axes]
+    columns = score_columns(report.outcomes)
+    header = ("run", *labels, "state", *(f"{split} {metric_name(metric)}" for split, metric in columns))
+    rows: list[list[str | TableCell]] = [
+        [
+            outcome.cell.name,
+            *(report.shown(label, outcome.cell.values[label]) for label in labels),
+            outcome.cell.state,
+            *(_score(outcome, *column) for column in columns),
+        ]
+        for outcome in report.outcomes
+    ]
+    return table_of_texts("runs", "All runs", header, rows, len(labels) + 2)
+
+
+def score_columns(outcomes: Sequence[Outcome], *, all_metrics: bool = False) -> list[tuple[str, str]]:
+    """Return the split and metric of each column of scores, validation first."""
+    columns = {
+        (split, metric): None
+        for outcome in outcomes
+        for split, scores in outcome.scores.items()
+        for metric in scores
+        if all_metrics or metric in outcome.cell.metrics
+    }
+    return sorted(columns, key=lambda column: column[0] != "validation")

@@ -1,0 +1,125 @@
+"""Writes the files of a report: all or none, and never over other files."""
+
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from paratune.base.atomic import delete_remains, sync, temporary_path
+from paratune.base.text import plain
+from paratune.errors import CheckpointError
+from paratune.records import read_json
+from paratune.reports.text import GENERATOR
+
+MARKER = "report.json"
+"""A folder whose report.json has our name holds a report that may be replaced."""
+
+_OURS = re.compile(
+    r"index\.html|report\.(md|csv|json|pdf)|tables/[\w.-]+\.(md|tex|csv)|figures/[\w.-]+\.(svg|png)"
+    r"|reproduce/[\w.-]+\.yaml|essays/[\w.-]+\.html"
+)
+"""Names of the files of a report."""
+
+
+def check_folder(folder: Path, names: list[str]) -> None:
+    """Check, before any work is done, that files of these names may be written to `folder`.
+
+    Raises:
+        CheckpointError: It is a file, or holds files of these names that are not a report's.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(
+            f"{plain(folder)} is a file; give --out a folder, new or from an earlier report",
+            code="output.foreign",
+            folder=folder,
+        )
+    present = [name for name in names if (folder / name).exists()]
+    if present and not holds_report(folder):
+        raise CheckpointError(
+            f"{plain(folder)} holds {', '.join(present)} that no paratune report wrote; "
+            "give --out another folder, or move them away",
+            code="output.foreign",
+            folder=folder,
+        )
+
+
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, ...]:
+    """Write all files or none: first under temporary names, then renamed, the marker first.
+
+    Files of an earlier report that this one does not have are removed; what no report wrote stays.
+
+    Args:
+        folder: Of the report.
+        files: Contents by name; a name may lie in a folder below.
+
+    Raises:
+        CheckpointError: The folder cannot be made or written to, or holds files of these names that are not a
+            report's; what was there before is unchanged.
+    """
+    earlier = files_of_report(folder)
+    foreign = sorted(name for name in files if name not in earlier and (folder / name).exists())
+    if foreign:
+        names = ", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if len(foreign) > 5 else "")
+        raise CheckpointError(
+            f"{plain(folder)} holds {names} that no paratune report wrote; give --out another folder, or move "
+            "them away",
+            code="output.foreign",
+            folder=folder,
+        )
+    aside = {name: temporary_path(folder / name) for name in files}
+    made = [path for path in {path.parent: None for path in aside.values()} if not path.exists()]
+    try:
+        for name, path in aside.items():
+            delete_remains(path.parent, name=Path(name).name)
+            _write(path, files[name])
+        for name in sorted(files, key=lambda name: name != MARKER):
+            aside[name].replace(folder / name)
+        for name in earlier - set(files):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"the report cannot be written to {plain(folder)}: {error.strerror}; give --out a folder with room that "
+            "you may write to",
+            code="output.not_writable",
+            folder=folder,
+        ) from error
+    finally:
+        _clean(aside.values(), [*made, *{(folder / name).parent for name in earlier} - {folder}])
+    return tuple(folder / name for name in files)
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    sync(path)
+
+
+def _clean(files: Iterable[Path], folders: Iterable[Path]) -> None:
+    """Remove temporary files that were not renamed, and empty folders."""
+    for path in files:
+        with contextlib.suppress(OSError):  # renamed, or its folder does not exist
+            path.unlink()
+    for path in sorted(folders, key=lambda path: -len(path.parts)):
+        with contextlib.suppress(OSError):  # not empty, or not made
+            path.rmdir()
+
+
+def files_of_report(folder: Path) -> set[str]:
+    """Return the names of the files of an earlier report, from its report.json."""
+    if not holds_report(folder):
+        return set()
+    listed = read_json(folder / MARKER).get("files")
+    paths = [Path(path) for path in listed if isinstance(path, str)] if isinstance(listed, list) else []
+    base = next((path.parent for path in paths if path.name == MARKER), None)
+    names = {path.relative_to(base).as_posix() for path in paths if base is not None and path.is_relative_to(base)}
+    # Anyone may have edited the list: delete no file outside of the folder or of another kind.
+    return {name for name in names if _OURS.fullmatch(name)} | {MARKER}
+
+
+def holds_report(folder: Path) -> bool:
+    """Return whether a folder holds a report that may be replaced."""
+    try:
+        value = read_json(folder / MARKER)
+    except (CheckpointError, OSError):
+        return False
+    return isinstance(value, dict) and value.get("generator") == GENERATOR

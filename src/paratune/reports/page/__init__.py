@@ -1,0 +1,1 @@
+"""HTML pages that need no other file and no network."""

@@ -1,0 +1,29 @@
+"""The files of a report in every format."""
+
+from collections.abc import Sequence
+
+from paratune.reports.document import ReportDocument, document_markdown
+from paratune.reports.figures import canvas
+from paratune.reports.figures.canvas import drawing_files
+from paratune.reports.page.document import document_html
+from paratune.reports.pdf.document import can_typeset, document_pdf
+from paratune.reports.tables.files import table_files
+
+PAGE = "index.html"
+PDF = "report.pdf"
+FILES: Sequence[str] = (PAGE, PDF, "report.md", "report.csv", "report.json")
+"""Files that a folder with an earlier report has."""
+
+
+def document_files(document: ReportDocument, *, num_runs: int) -> dict[str, str | bytes]:
+    """Return the page, Markdown, tables, figures and PDF of a report by file name; no PDF without the extra `plots`."""
+    figures = drawing_files(document.drawings)
+    files: dict[str, str | bytes] = {
+        PAGE: document_html(document),
+        "report.md": document_markdown(document),
+        **table_files(document.tables),
+        **figures,
+    }
+    if canvas.can_draw() is None and can_typeset():
+        files[PDF] = document_pdf(document, figures, num_runs=num_runs)
+    return files

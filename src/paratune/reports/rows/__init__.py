@@ -1,0 +1,1 @@
+"""Rows of the comparison table of runs, a module for each group of figures."""

@@ -1,0 +1,187 @@
+"""The rows of the comparison table, with a cell for each run."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paratune.base.units import NOT_AVAILABLE
+from paratune.config.targets import ScoreTarget
+from paratune.reports.rows.devices import device_rows
+from paratune.reports.rows.efficiency import efficiency_rows
+from paratune.reports.rows.predictions import prediction_rows
+from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, counts, formatted
+from paratune.reports.rows.scores import constant_rows, quality_rows
+from paratune.reports.rows.speed import memory_rows, phases_rows, time_rows
+from paratune.reports.runs.certificates import Certificate, certified
+from paratune.reports.runs.read import RunRecord
+from paratune.reports.runs.targets import target_rows
+from paratune.reports.tables.table import TableCell
+
+ARROW = " → "
+"""Separates the values of consecutive sessions."""
+_STRATEGY_OPTIONS = (
+    ("stages", "pipeline_stages", "Pipeline stages"),
+    ("schedule", "pipeline_schedule", "Pipeline schedule"),
+    ("stage", "deepspeed_stage", "DeepSpeed stage"),
+    ("shard_size", "shard_size", "Ranks that share states"),
+)
+"""Strategy options that the comparison shows: name, key of the row, label."""
+
+
+def build_rows(
+    runs: Sequence[RunRecord],
+    certificates: Sequence[Certificate] = (),
+    *,
+    reference: RunRecord | None = None,
+    targets: Sequence[ScoreTarget] = (),
+    price: float | None = None,
+) -> tuple[ReportRow, ...]:
+    """Return the rows of the comparison table, in their order.
+
+    Args:
+        runs: Runs in the order of the columns.
+        certificates: Result of `find_certificates`.
+        reference: Run whose reference batch is that of the statistical efficiency; the first run when None.
+        targets: Scores; rows show when runs reached them.
+        price: Price of a device-hour.
+    """
+    rows = [
+        *_setup(runs),
+        *_certified(runs, certificates),
+        *time_rows(runs),
+        *target_rows(runs, targets),
+        *efficiency_rows(runs, reference or runs[0]),
+        *phases_rows(runs),
+        *memory_rows(runs),
+        *device_rows(runs, price),
+        *prediction_rows(runs),
+        *quality_rows(runs),
+        *constant_rows(runs),
+    ]
+    return tuple(rows)
+
+
+def _setup(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
+    builder = RowBuilder(runs, "Setup")
+    if any(run.is_baseline for run in runs):
+        fitted = [str(run.get("run.model.architecture")) if run.is_baseline else None for run in runs]
+        texts = ["none" if name is None else name for name in fitted]
+        yield builder.row("baseline", "Fitted baseline", "run.model.architecture", fitted, texts)
+    yield _session_row(runs, "strategy", "Strategy", "run.strategy.kind", str)
+    yield from _strategy_options(runs)
+    yield _session_row(runs, "world_size", "World size (processes)", "run.world_size", count_text)
+    devices = [
+        ARROW.join(map(str, run.session_values("run.device"))) if _changed(run, "run.device") else _devices(run)
+        for run in runs
+    ]
+    yield builder.row("device", "Device", "summary.ranks[].device", devices)
+    yield _session_row(runs, "precision", "Precision", "run.config.precision", str)
+    yield builder.number("global_batch_size", "Global batch (samples)", "run.batch.global_batch_size", counts)
+    micro = _session_row(
+        runs, "micro_batch_size", "Micro-batch × accumulation", "run.batch.micro_batch_size", count_text
+    )
+    source = "run.batch.micro_batch_size, run.batch.grad_accum_steps"
+    cells = (replace(cell, text=_micro_batch(run), source=source) for run, cell in zip(runs, micro.cells, strict=True))
+    yield replace(micro, cells=tuple(cells))
+    accum = _session_row(runs, "grad_accum_steps", "Accumulation steps", "run.batch.grad_accum_steps", count_text)
+    yield replace(accum, shown=False)
+    workers = _session_row(runs, "loader_workers", "Loader workers of each rank", "run.loader.workers", count_text)
+    yield replace(workers, shown=len({cell.text for cell in workers.cells}) > 1 or ARROW in workers.cells[0].text)
+    yield from _training_rows(runs)
+    megabytes = formatted(lambda value: NOT_AVAILABLE if value is None else f"{value / 1e6:,.1f}")
+    yield builder.number("model_size_bytes", "Model size (MB)", "run.model.size_bytes", megabytes)
+    yield builder.number("batches_per_epoch", "Batches per epoch and rank", "run.plan.batches_per_epoch", counts)
+    yield builder.number("num_steps", "Optimizer steps", "summary.num_steps", counts)
+    yield builder.number(
+        "seed", "Seed", "run.seed", formatted(lambda value: NOT_AVAILABLE if value is None else str(value))
+    )
+
+
+def _strategy_options(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
+    """Yield the strategy options that a run has."""
+    for option, key, label in _STRATEGY_OPTIONS:
+        row = _session_row(runs, key, label, f"run.strategy.options.{option}", str)
+        if option == "schedule":
+            row = replace(row, cells=tuple(_schedule(cell, run) for cell, run in zip(row.cells, runs, strict=True)))
+        if any(cell.value is not None for cell in row.cells):
+            yield row
+
+
+def _schedule(cell: TableCell, run: RunRecord) -> TableCell:
+    """Add the number of stages of each rank to an interleaved schedule."""
+    chunks = run.get("run.strategy.traits.stages_per_rank")
+    if cell.value != "interleaved" or chunks is None:
+        return cell
+    return replace(cell, text=f"{cell.text}, {chunks} a rank")
+
+
+def _certified(runs: Sequence[RunRecord], certificates: Sequence[Certificate]) -> Iterator[ReportRow]:
+    """Yield the certificates of the strategies, if there are any."""
+    if certificates:
+        texts, sources = zip(*(certified(run, certificates) for run in runs), strict=True)
+        yield RowBuilder(runs, "Setup").row("certified", "Certified", sources, texts)
+
+
+def _session_row(runs: Sequence[RunRecord], key: str, label: str, source: str, text: Callable[[Any], str]) -> ReportRow:
+    """Return the row of a setting; "1 → 2" for a run that was resumed with another value."""
+    values: list[Any] = []
+    for run in runs:
+        values_by_session = (
+            [session.number(source) for session in run.sessions] if text is count_text else run.session_values(source)
+        )
+        if _changed(run, source):
+            values.append(
+                ARROW.join(NOT_AVAILABLE if value is None else text(value) for value in run.session_values(source))
+            )
+        else:
+            values.append(
+                values_by_session[0]
+                if text is count_text or values_by_session[0] is None
+                else str(values_by_session[0])
+            )
+    texts = [value if isinstance(value, str) else NOT_AVAILABLE if value is None else text(value) for value in values]
+    sources = [source.replace("run.", "run.sessions[].", 1) if _changed(run, source) else source for run in runs]
+    return RowBuilder(runs, "Setup").row(key, label, sources, values, texts)
+
+
+def _training_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
+    """Yield the number of training rows, and how many of them a model labelled."""
+    builder = RowBuilder(runs, "Setup")
+    rows, pseudo = ([run.number(f"run.data.train.{key}") for run in runs] for key in ("num_rows", "num_pseudo"))
+    given = [
+        None if all_rows is None else all_rows - (num_pseudo or 0)
+        for all_rows, num_pseudo in zip(rows, pseudo, strict=True)
+    ]
+    texts = [
+        f"{count_text(count)} labelled + {count_text(num_pseudo)} pseudo-labelled" if num_pseudo else count_text(count)
+        for count, num_pseudo in zip(given, pseudo, strict=True)
+    ]
+    source = "run.data.train.num_rows, run.data.train.num_pseudo"
+    yield builder.row("num_train_rows", "Training rows", source, rows, texts, shown=any(pseudo))
+    yield builder.number("num_pseudo_rows", "Pseudo-labelled rows", "run.data.train.num_pseudo", counts, shown=False)
+
+
+def _changed(run: RunRecord, source: str) -> bool:
+    return len(run.session_values(source)) > 1
+
+
+def _micro_batch(run: RunRecord) -> str:
+    texts = []
+    for session in run.sessions:
+        sizes = (session.number(f"run.batch.{key}") for key in ("micro_batch_size", "grad_accum_steps"))
+        texts.append(" × ".join(count_text(size) for size in sizes))
+        # Values after the memory ran out in a session.
+        changes = session.get("run.batch.changes")
+        for change in changes if isinstance(changes, list) else []:
+            if isinstance(change, Mapping):
+                texts.append(f"{change.get('micro_batch_size')} × {change.get('grad_accum_steps')}")
+    return ARROW.join(dict.fromkeys(texts))
+
+
+def _devices(run: RunRecord) -> str | None:
+    """Return the kinds of device of the ranks: "cpu", "cuda"."""
+    ranks = run.get("summary.ranks")
+    if not isinstance(ranks, list):
+        return None
+    kinds = {str(rank.get("device", NOT_AVAILABLE)).split(":")[0] for rank in ranks if isinstance(rank, dict)}
+    return ", ".join(sorted(kinds)) or None

@@ -1,0 +1,158 @@
+"""Rows on statistical efficiency, communication and stragglers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from paratune.base.units import NOT_AVAILABLE, format_share
+from paratune.records.efficiency import MIN_SAMPLES, statistical_efficiency
+from paratune.reports.rows.row import ReportRow, RowBuilder, decimals, formatted, numbers, percentages
+from paratune.reports.runs.read import RunRecord
+from paratune.verdicts.rates import reference_batch_of
+
+GROUP = "Efficiency"
+_NOISE, _NOISE_ERROR = "summary.noise_scale.value", "summary.noise_scale.standard_error"
+_FIGURES = {"noise_scale": "value", "communication": "share", "stragglers": "slowdown"}
+"""Parts of a summary with a reason for unknown values, and the figure that is null then."""
+_NAMES = {"noise_scale": "noise scale", "communication": "communication", "stragglers": "slowest rank"}
+
+
+@dataclass(frozen=True)
+class RunNoise:
+    """The noise scale of a run, in samples; unknown below `MIN_SAMPLES` sampled steps, as in older records."""
+
+    value: float | None
+    error: float | None
+    """Standard error, if known."""
+    num_samples: float | None
+    """Sampled steps."""
+
+
+def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator[ReportRow]:
+    """Yield noise scale, statistical efficiency, goodput, communication and stragglers.
+
+    Args:
+        runs: In the order of the table.
+        reference: Run whose reference batch is that of the statistical efficiency.
+    """
+    builder = RowBuilder(runs, GROUP)
+    noises = [run_noise(run) for run in runs]
+    yield _noise_row(runs, noises)
+    efficiencies = [_efficiency(run, noise, reference) for run, noise in zip(runs, noises, strict=True)]
+    batch, base = "run.batch.global_batch_size", reference_batch_of(reference)
+    # When all batches are the reference batch, efficiency is 100% and goodput equals samples/s.
+    differ = {run.number(batch) for run in runs} != {base}
+    yield builder.row(
+        "statistical_efficiency",
+        f"Statistical efficiency (against {_batch_text(base)})",
+        f"(phi + m0) / (phi + m): phi {_NOISE}, m {batch}, m0 {_base_source(reference)} of {reference.name}",
+        efficiencies,
+        [format_share(value) for value in efficiencies],
+        shown=differ,
+    )
+    rate = "summary.throughput.samples_per_s"
+    rates = [run.number(rate) for run in runs]
+    goodputs = [
+        None if value_rate is None or other is None else value_rate * other
+        for value_rate, other in zip(rates, efficiencies, strict=True)
+    ]
+    source = f"{rate} times statistical_efficiency"
+    label, texts = "Goodput (useful samples/s)", numbers(goodputs)
+    yield builder.row("goodput", label, source, goodputs, texts, shown=differ)
+    yield from _communication(runs)
+    yield from _stragglers(runs)
+
+
+def run_noise(run: RunRecord) -> RunNoise:
+    """Return the noise scale of a run, from its own samples alone."""
+    count = run.number("summary.noise_scale.num_steps")
+    if count is None or count < MIN_SAMPLES:
+        return RunNoise(None, None, count)
+    return RunNoise(run.number(_NOISE), run.number(_NOISE_ERROR), count)
+
+
+def why_unknown(runs: Sequence[RunRecord]) -> list[list[str]]:
+    """Return the reasons for unknown figures of each run, if another run has them."""
+    shown = {part for part in _FIGURES if any(_figure(run, part) is not None for run in runs)}
+    reasons = []
+    for run in runs:
+        texts = []
+        for part in _FIGURES:
+            reason = run.get(f"summary.{part}.reason")
+            if isinstance(reason, str) and part in shown and _figure(run, part) is None:
+                texts.append(f"{_NAMES[part]} n/a: {reason}.")
+        reasons.append(texts)
+    return reasons
+
+
+def _figure(run: RunRecord, part: str) -> float | None:
+    return run_noise(run).value if part == "noise_scale" else run.number(f"summary.{part}.{_FIGURES[part]}")
+
+
+def _noise_row(runs: Sequence[RunRecord], noises: Sequence[RunNoise]) -> ReportRow:
+    places = decimals([noise.value for noise in noises])
+    texts = []
+    for noise in noises:
+        error = "" if noise.error is None else f" ± {noise.error:,.{places}f}"
+        text = NOT_AVAILABLE if noise.value is None else f"{noise.value:,.{places}f}{error}"
+        texts.append(text if noise.num_samples is None else f"{text} (n = {noise.num_samples:,.0f})")
+    values = [noise.value for noise in noises]
+    is_known = any(value is not None for value in values)
+    return RowBuilder(runs, GROUP).row("noise_scale", "Noise scale (samples)", _NOISE, values, texts, shown=is_known)
+
+
+def _efficiency(run: RunRecord, noise: RunNoise, reference: RunRecord) -> float | None:
+    size, of_reference = run.number("run.batch.global_batch_size"), reference_batch_of(reference)
+    if not size or not of_reference:
+        return None
+    if size == of_reference:
+        return 1.0  # whatever the noise scale is
+    if noise.value is None:
+        return None
+    return statistical_efficiency(noise.value, size, of_reference)
+
+
+def _base_source(reference: RunRecord) -> str:
+    is_own = reference.number("run.config.measure.reference_batch") is not None
+    return "measure.reference_batch" if is_own else "that"
+
+
+def _batch_text(size: float | None) -> str:
+    return NOT_AVAILABLE if size is None else f"{size:,.0f} samples"
+
+
+def _communication(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
+    builder = RowBuilder(runs, GROUP)
+    sources = {key: f"summary.communication.{key}" for key in ("share", "exposed_share", "time_ms_per_step")}
+    shares, exposed = ([run.number(sources[key]) for run in runs] for key in ("share", "exposed_share"))
+    texts = [
+        NOT_AVAILABLE if share is None else f"{format_share(share)} ({format_share(part)})"
+        for share, part in zip(shares, exposed, strict=True)
+    ]
+    source = f"{sources['share']}, {sources['exposed_share']}"
+    yield builder.row("communication_share", "Communication (not hidden)", source, shares, texts)
+    yield builder.number(
+        "communication_exposed_share", "Communication, not hidden", sources["exposed_share"], percentages, shown=False
+    )
+    yield builder.number(
+        "communication_ms_per_step", "Communication (ms a step)", sources["time_ms_per_step"], numbers, shown=False
+    )
+
+
+def _stragglers(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
+    builder = RowBuilder(runs, GROUP)
+    sources = {key: f"summary.stragglers.{key}" for key in ("slowdown", "slowest_rank", "wait_share")}
+    slowdowns, ranks = ([run.number(sources[key]) for run in runs] for key in ("slowdown", "slowest_rank"))
+    texts = [
+        NOT_AVAILABLE if slowdown is None or rank is None else f"{slowdown:.2f}× (rank {rank:.0f})"
+        for slowdown, rank in zip(slowdowns, ranks, strict=True)
+    ]
+    source = f"{sources['slowdown']}, {sources['slowest_rank']}"
+    yield builder.row("straggler_slowdown", "Slowest rank to median rank", source, slowdowns, texts)
+    yield builder.number(
+        "straggler_rank",
+        "Slowest rank",
+        sources["slowest_rank"],
+        formatted(lambda value: NOT_AVAILABLE if value is None else f"{value:.0f}"),
+        shown=False,
+    )
+    yield builder.number("wait_share", "Waiting for the slowest rank", sources["wait_share"], percentages)

@@ -1,0 +1,133 @@
+"""Rows on quality: losses, scores, and the scores of a constant answer."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from paratune.base.units import NOT_AVAILABLE, format_percent, percent_change
+from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
+from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, formatted
+from paratune.reports.runs.read import RunRecord
+
+_CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
+"""Metrics of a constant answer that are informative; without an answer, exact match and F1 are equal."""
+
+
+def metric_name(metric: str) -> str:
+    """Return the label of a metric, with an arrow to its better side."""
+    if metric not in LABELS:
+        return metric
+    return f"{LABELS[metric]} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
+
+
+def quality_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
+    """Yield the training loss and the scores of every set."""
+    loss = RowBuilder(runs, "Training loss")
+    source = "summary.loss.mean_last_epoch"
+    yield loss.number("train_loss_last_epoch", "Mean of the last epoch", source, formatted(_score))
+    steps = [run.number("summary.kept_step") for run in runs]
+    if any(step is not None for step in steps):
+        kept = RowBuilder(runs, "Kept model")
+        yield kept.row("kept_step", "Step (of all scores)", "summary.kept_step", steps, list(map(_kept_text, runs)))
+    for split in _splits_of(runs):
+        metrics = _metrics_of(runs, split)
+        builder = RowBuilder(runs, f"{split.capitalize().replace('_', ' ')} scores")
+        for metric in metrics:
+            values = [run.number(("summary", "scores", split, metric)) for run in runs]
+            texts = [_score(value) for value in values]
+            source = f"summary.scores.{split}.{metric}"
+            # With more than two classes f1 is f1_macro (`metrics.classification`).
+            shown = metric != "f1" or "f1_macro" not in metrics or not _all_have_many_classes(runs)
+            row = builder.row(f"{split}_{metric}", metric_name(metric), source, values, texts, shown=shown)
+            yield replace(row, metric=metric)
+
+
+def constant_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
+    """Yield the scores of a constant answer, and the change of the runs against them."""
+    for split in ("test", "validation"):
+        paths = {metric: ("summary", "baseline", "scores", split, metric) for metric in _CONSTANT_METRICS}
+        for metric, path in paths.items():
+            values = [run.number(path) for run in runs]
+            if all(value is None for value in values):
+                continue
+            texts = [
+                NOT_AVAILABLE if value is None else f"{_score(value)} (run {_from_constant(run, split, metric, value)})"
+                for run, value in zip(runs, values, strict=True)
+            ]
+            yield RowBuilder(runs, _constant_name(runs).capitalize()).row(
+                f"{split}_constant_{metric}",
+                f"{split.capitalize()} {metric_name(metric)}",
+                ".".join(path),
+                values,
+                texts,
+            )
+
+
+def _kept_text(run: RunRecord) -> str:
+    """Return "50 of 75 (best accuracy)"."""
+    step, metric = run.number("summary.kept_step"), run.get("summary.best.metric")
+    if step is None:
+        return NOT_AVAILABLE
+    return f"{step:,.0f} of {count_text(run.number('summary.num_steps'))} ({f'best {metric}' if metric else 'last'})"
+
+
+def _constant_name(runs: Sequence[RunRecord]) -> str:
+    """Return the usual name of the constant answer of all runs, such as majority class."""
+    names = {str(name) for run in runs if (name := run.get("summary.baseline.predicts"))}
+    return names.pop() if len(names) == 1 else "constant answer"
+
+
+def _from_constant(run: RunRecord, split: str, metric: str, constant: float) -> str:
+    """Return "+20.0%, better": the change, and what it means for this metric."""
+    value = run.number(("summary", "scores", split, metric))
+    if value is None:
+        return NOT_AVAILABLE
+    change = format_percent(percent_change(value, constant))
+    word = "equal" if value == constant else "better" if _is_better(metric, value, constant) else "worse"
+    return f"{change}, {word}"
+
+
+def _is_better(metric: str, value: float, other: float) -> bool:
+    return value < other if metric in LOWER_IS_BETTER else value > other
+
+
+def not_better_than_constant(run: RunRecord) -> str | None:
+    """Return a sentence when the model is not better than a constant answer; None when it is, or nothing is known.
+
+    The first headline metric of the task decides, on the test set or else on validation.
+    """
+    name, metrics = run.get("summary.baseline.predicts"), run.get("run.task.metrics")
+    for split in ("test", "validation"):
+        for metric in metrics if isinstance(metrics, list) else ():
+            value = run.number(("summary", "scores", split, metric))
+            constant = run.number(("summary", "baseline", "scores", split, metric))
+            if value is not None and constant is not None:
+                if _is_better(metric, value, constant):
+                    return None
+                title = f"{split} {LABELS.get(metric, metric)}"
+                return f"not better than the {name}: {title} {_score(value)}, of the {name} {_score(constant)}."
+    return None
+
+
+def _splits_of(runs: Sequence[RunRecord]) -> list[str]:
+    """Return validation, test, and the other sets that runs have scores of."""
+    scored = [scores for run in runs if isinstance(scores := run.get("summary.scores"), dict)]
+    return list(dict.fromkeys(["validation", "test", *(split for scores in scored for split in scores)]))
+
+
+def _all_have_many_classes(runs: Sequence[RunRecord]) -> bool:
+    """Return whether all classification runs have more than two classes."""
+    labels = [run.get("run.task.labels") for run in runs]
+    return all(len(names) > 2 for names in labels if isinstance(names, list))
+
+
+def _metrics_of(runs: Sequence[RunRecord], split: str) -> list[str]:
+    metrics: dict[str, None] = {}
+    for run in runs:
+        scores = run.get(f"summary.scores.{split}")
+        metrics.update(dict.fromkeys(scores if isinstance(scores, dict) else ()))
+    order = list(LABELS)
+    return sorted(metrics, key=lambda metric: order.index(metric) if metric in order else len(order))
+
+
+def _score(value: float | None) -> str:
+    return NOT_AVAILABLE if value is None else f"{value:.4f}"

@@ -1,0 +1,1 @@
+"""The report of runs: `paratune report RUN...`."""

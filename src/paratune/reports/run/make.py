@@ -1,0 +1,64 @@
+"""`make`: run folders to a report, which is written if a folder is given."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paratune.config.targets import ScoreTarget
+from paratune.reports.json_text import json_text
+from paratune.reports.output import MARKER, check_folder, write_files
+from paratune.reports.report_files import FILES, document_files
+from paratune.reports.run.csv import runs_csv
+from paratune.reports.run.document import reproduced_runs, run_document
+from paratune.reports.run.model import Report, build_report
+from paratune.reports.run.tables import few_runs
+from paratune.reports.run.verdicts import run_verdicts
+from paratune.reports.runs.read import read_runs
+from paratune.reports.runs.reproduce import reproduction_files
+from paratune.verdicts import Margin
+
+
+def make(
+    runs: Sequence[Path],
+    out: Path | None,
+    baseline: Path | None = None,
+    targets: Sequence[ScoreTarget] = (),
+    price: float | None = None,
+    margins: Mapping[str, Margin] | None = None,
+) -> Report:
+    """Compare finished runs, and write the report to `out`.
+
+    Args:
+        runs: Run folders in the order of the report; the others are compared with the first one.
+        out: Folder for the page, the tables, the figures and the data files, created when absent; None writes nothing.
+        baseline: Run folder that the changes in per cent refer to; shown first if it is not in `runs`.
+        targets: Scores; the report shows when runs reached them.
+        price: Price of a device-hour.
+        margins: Differences that count as equal, by measure; `default_margin` for other measures.
+
+    Returns:
+        The report; `files` lists the written files.
+
+    Raises:
+        CheckpointError: A folder is not a run, is damaged or has another schema version; no run is finished; or the
+            files cannot be written.
+        ConfigError: No run was evaluated by the metric of a target.
+    """
+    if out is not None:
+        check_folder(out, list(FILES))
+    folders = [Path(run) for run in runs]
+    if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
+        folders.insert(0, baseline)
+    report = build_report(read_runs(folders), baseline, targets, price)
+    verdicts, notes = run_verdicts(report, baseline, margins)
+    report = replace(report, verdicts=verdicts, verdict_notes=notes)
+    if out is None:
+        return report
+    files = {
+        **document_files(run_document(report), num_runs=len(report.runs)),
+        "report.csv": runs_csv(report),
+        **reproduction_files(reproduced_runs(few_runs(report))),
+    }
+    report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
+    write_files(out, {**files, MARKER: json_text(report.as_dict())})
+    return report

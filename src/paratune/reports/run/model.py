@@ -1,0 +1,342 @@
+"""The contents of a report of runs as data."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paratune.base.text import plain
+from paratune.config.targets import ScoreTarget
+from paratune.errors import CheckpointError
+from paratune.records import ALL_PHASES
+from paratune.reports.rows.build import ARROW, build_rows
+from paratune.reports.rows.devices import unknown_reasons
+from paratune.reports.rows.efficiency import why_unknown
+from paratune.reports.rows.row import ReportRow
+from paratune.reports.rows.scores import not_better_than_constant
+from paratune.reports.run.baseline import Against, against
+from paratune.reports.runs.certificates import Certificate, find_certificates
+from paratune.reports.runs.read import FoundRuns, RunRecord, Unfinished, rank_memory
+from paratune.reports.runs.sameness import (
+    Difference,
+    Sameness,
+    SeedSpread,
+    compare,
+    config_differences,
+    seed_groups,
+    spread,
+)
+from paratune.reports.text import GENERATOR
+from paratune.verdicts import Verdict
+
+REPORT_SCHEMA_VERSION = 1
+MAX_CLASSES = 24
+"""Confusion matrices of more classes are shown as a list of the most frequent confusions."""
+_MAY_CHANGE = {
+    "strategy": "run.strategy.kind",
+    "world size": "run.world_size",
+    "device": "run.device",
+    "precision": "run.config.precision",
+    "micro-batch": "run.batch.micro_batch_size",
+}
+"""Settings that may change when a run is resumed, and their fields in run.json."""
+_SPREAD_KEYS = ("train_s", "epoch_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Runs that differ only in their seed, and the spread of their figures by row key."""
+
+    runs: tuple[str, ...]
+    spreads: dict[str, SeedSpread]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Finished runs, compared."""
+
+    runs: tuple[RunRecord, ...]
+    unfinished: tuple[Unfinished, ...]
+    rows: tuple[ReportRow, ...]
+    sameness: Sameness
+    differences: tuple[Difference, ...]
+    seed_groups: tuple[SeedGroup, ...]
+    certificates: tuple[Certificate, ...]
+    notes: tuple[str, ...]
+    """How the figures were measured, and what was left out."""
+    against: Against | None = None
+    """Changes against a baseline, if one was named."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Verdicts on each configuration except the baseline."""
+    verdict_notes: tuple[str, ...] = ()
+    """Reasons for missing verdicts."""
+    files: tuple[Path, ...] = field(default=())
+    """Written files; empty when no folder was given."""
+
+    @property
+    def title(self) -> str:
+        return f"Run {self.runs[0].name}" if len(self.runs) == 1 else f"{len(self.runs)} runs compared"
+
+    @property
+    def shown_rows(self) -> tuple[ReportRow, ...]:
+        """The rows that tables show: those in which a value is known."""
+        return tuple(row for row in self.rows if row.shown and any(cell.is_known for cell in row.cells))
+
+    @property
+    def footnotes(self) -> tuple[str, ...]:
+        """Notes for the marks in the labels of rows."""
+        return tuple(row.footnote for row in self.shown_rows if row.footnote)
+
+    def _repr_html_(self) -> str:
+        """Return the table of the report, for notebooks."""
+        from paratune.console.html import html_of
+        from paratune.reports.run.terminal import terminal_table
+
+        return html_of(terminal_table(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, as in report.json; unknown values are None."""
+        return {
+            "generator": GENERATOR,
+            "schema_version": REPORT_SCHEMA_VERSION,
+            "runs": [_run_dict(run, self.rows, position) for position, run in enumerate(self.runs)],
+            "unfinished": [
+                {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
+            ],
+            "same_experiment": {
+                "verdict": self.sameness.verdict,
+                "sentence": self.sameness.sentence,
+                "differ": {entry.key: dict(entry.values) for entry in self.sameness.differ},
+                "not_recorded": list(self.sameness.unknown),
+            },
+            "config_differences": {entry.key: dict(entry.values) for entry in self.differences},
+            "seed_groups": [_group_dict(group) for group in self.seed_groups],
+            "certificates": [entry.as_dict() for entry in self.certificates],
+            "baseline": None if self.against is None else self.against.as_dict(),
+            "verdicts": [verdict.as_dict() for verdict in self.verdicts],
+            "notes": list(self.notes),
+            "files": [str(path) for path in self.files],
+        }
+
+
+def build_report(
+    records: FoundRuns, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (), price: float | None = None
+) -> Report:
+    """Return the report of runs that were read; writes nothing.
+
+    Args:
+        records: The runs.
+        baseline: Folder of the run that changes in per cent refer to.
+        targets: Scores; the report shows when runs reached them.
+        price: Price of a device-hour.
+
+    Raises:
+        CheckpointError: The baseline or all other runs are not finished.
+        ConfigError: No run was evaluated by the metric of a target.
+    """
+    certificates, of_others = find_certificates(records.runs, records.certificates)
+    base = None if baseline is None else _name_of(baseline, records)
+    reference = next((run for run in records.runs if run.name == base), records.runs[0])
+    rows = build_rows(records.runs, certificates, reference=reference, targets=targets, price=price)
+    return Report(
+        runs=records.runs,
+        unfinished=records.unfinished,
+        rows=rows,
+        sameness=compare(records.runs),
+        differences=config_differences(records.runs),
+        seed_groups=tuple(_seed_group(group, rows) for group in seed_groups(records.runs)),
+        certificates=certificates,
+        notes=(*_notes(records.runs), *records.notes, *of_others),
+        against=None if base is None else against(base, rows),
+    )
+
+
+def _name_of(folder: Path, records: FoundRuns) -> str:
+    """Return the name of the run in a folder."""
+    name = next((run.name for run in records.runs if run.folder.resolve() == folder.resolve()), None)
+    if name is None:
+        raise CheckpointError(
+            f"--baseline {plain(folder)} is not a finished run, and there is nothing to compare with",
+            code="report.no_baseline",
+            option="--baseline",
+            value=folder,
+        )
+    if len(records.runs) == 1:
+        raise CheckpointError(
+            f"--baseline {plain(folder)}: no other finished run is given; add its folder, or leave out --baseline",
+            code="report.no_baseline",
+            option="--baseline",
+            value=folder,
+        )
+    return name
+
+
+def split_shown(run: RunRecord) -> str | None:
+    """Return the split whose predictions are drawn: test, or validation when a run has no test scores."""
+    return next((split for split in ("test", "validation") if run.get(f"summary.scores.{split}")), None)
+
+
+def _seed_group(group: Sequence[RunRecord], rows: Sequence[ReportRow]) -> SeedGroup:
+    names = {run.name for run in group}
+    spreads = {}
+    for row in rows:
+        if row.key in _SPREAD_KEYS or row.group.endswith(" scores"):
+            values = {
+                cell.runs[0]: cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None
+            }
+            if len(values) > 1:
+                spreads[row.key] = spread(values)
+    return SeedGroup(tuple(run.name for run in group), spreads)
+
+
+def _notes(runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield the notes; a note that applies to several runs appears once."""
+    names_by_note: dict[str, list[str]] = {}
+    for run, unknown in zip(runs, why_unknown(runs), strict=True):
+        for text in (*_notes_of(run), *unknown):
+            names_by_note.setdefault(text, []).append(run.name)
+    cost, measured_runs = _cost_of_measuring(runs)
+    if measured_runs:
+        names_by_note[cost] = measured_runs
+    for text, names in names_by_note.items():
+        who = "" if len(runs) == 1 else "All runs: " if len(names) == len(runs) else f"{', '.join(names)}: "
+        yield f"{who}{text}" if who else text[0].upper() + text[1:]
+    if len({run.get("summary.memory.kind") for run in runs}) > 1:
+        yield "Peak memory was measured in different ways and is not comparable: see the row Kind."
+    if len({run.task for run in runs}) > 1:
+        yield "The runs have different tasks; their scores and losses cannot be compared."
+
+
+def _cost_of_measuring(runs: Sequence[RunRecord]) -> tuple[str, list[str]]:
+    """Return the note on the cost of measuring, and the names of the runs that recorded it."""
+    costs_by_run = [
+        (run.name, cost, 100 * share)
+        for run in runs
+        if (cost := run.number("summary.recorder.cost_ms_per_step")) is not None
+        and (share := run.number("summary.recorder.cost_share")) is not None
+    ]
+    if not costs_by_run:
+        return "", []
+    names, costs, shares = zip(*costs_by_run, strict=True)
+    of_step = " to ".join(dict.fromkeys(f"{value:.3f}" for value in (min(costs), max(costs))))
+    of_time = " to ".join(dict.fromkeys(f"{value:.2f}%" for value in (min(shares), max(shares))))
+    return f"measuring itself cost {of_step} ms a step ({of_time}).", list(names)
+
+
+def _how_fitted(run: RunRecord) -> str:
+    """Return how a fitted baseline, which has no steps, was fitted and chosen."""
+    name, features, c = (run.get(f"summary.fitted.{key}") for key in ("estimator", "num_features", "c"))
+    metric, tried = run.get("summary.fitted.chosen_by.metric"), run.get("summary.fitted.candidates")
+    among = f", the best {metric} on validation of {len(tried)} values" if isinstance(tried, list) and tried[1:] else ""
+    return f"no model was trained: {name} of {_count(features)} features, with C = {c}{among}."
+
+
+def _notes_of(run: RunRecord) -> Iterator[str]:
+    measured, steps = run.number("summary.throughput.num_steps_measured"), run.number("summary.num_steps")
+    warm_up = run.number("run.config.measure.warmup_steps")
+    if run.is_baseline:
+        yield _how_fitted(run)
+    elif not measured:
+        yield f"no step was measured: all {_count(steps)} were warm-up, so rates and phases are n/a."
+    else:
+        first = "" if warm_up is None else f" (the first {_count(warm_up)}, and as many after each resume)"
+        profiled = run.number("summary.profile.num_steps") or run.number("summary.communication.num_steps")
+        too = f"; so are {_count(profiled)} steps under the profiler" if profiled else ""
+        yield f"{_count(measured)} of {_count(steps)} steps measured; warm-up is left out{first}{too}."
+    if (sentence := not_better_than_constant(run)) is not None:
+        yield sentence
+    stops = run.number("summary.num_interruptions")
+    if stops:
+        times = "once" if stops == 1 else f"{_count(stops)} times"
+        yield f"interrupted {times}; steps trained again after a resume count once."
+    requeued = run.number("summary.num_requeued")
+    if requeued:
+        yield f"its job was queued again {'once' if requeued == 1 else f'{_count(requeued)} times'} by Slurm."
+    restarts = run.number("summary.num_restarts")
+    if restarts:
+        times = "once" if restarts == 1 else f"{_count(restarts)} times"
+        yield f"its processes were started again {times} by torchrun."
+    changes = [
+        f"{name} {ARROW.join(str(value) for value in run.session_values(source))}"
+        for name, source in _MAY_CHANGE.items()
+        if len(run.session_values(source)) > 1
+    ]
+    if changes:
+        steps_taken = ", ".join(_count(session.number("run.step")) for session in run.sessions[1:])
+        yield (
+            f"resumed with other settings (after step {steps_taken}): {', '.join(changes)}. Times, rates and "
+            f"phases are "
+            "those of all its sessions together, memory is that of the last."
+        )
+    yield from unknown_reasons(run)
+    if run.get("summary.stop_reason") == "early_stopping":
+        yield f"stopped early, after {_count(steps)} steps, because validation did not improve."
+
+
+def _count(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:,.0f}"
+
+
+def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
+    cells = {row.key: row.cells[position] for row in rows}
+    confusion = run.get("summary.confusion")
+    return {
+        "run": run.name,
+        "run_id": run.get("run.run_id"),
+        "folder": str(run.folder),
+        "task": run.get("run.task"),
+        "values": {key: cell.value for key, cell in cells.items()},
+        "sources": {key: cell.source for key, cell in cells.items()},
+        "phases_contain": {phase: run.get(f"run.strategy.traits.phases.{phase}") for phase in ALL_PHASES[:-1]},
+        "peak_memory_bytes_by_rank": rank_memory(run),
+        "confusion": confusion if isinstance(confusion, dict) else None,
+        "slices": dict(run.slices),
+        "hardware": run.get("run.hardware"),
+        "versions": run.get("run.versions"),
+        "code": run.get("run.code"),
+        "command": run.get("run.command"),
+        "sessions": [_session_dict(session) for session in run.sessions] if len(run.sessions) > 1 else [],
+    }
+
+
+def _session_dict(session: RunRecord) -> dict[str, Any]:
+    names = ("began", "step", "world_size", "device", "batch", "loader", "hardware", "versions", "code", "command")
+    return {
+        **{name: session.get(f"run.{name}") for name in names},
+        "strategy": session.get("run.strategy.kind"),
+        "precision": session.get("run.config.precision"),
+    }
+
+
+def confusion_matrix(run: RunRecord) -> tuple[str, list[list[int]] | None]:
+    """Return split and confusion matrix (rows true, columns predicted) of test, else of validation; None if neither
+    exists.
+    """
+    for split in ("test", "validation"):
+        value = run.get(f"summary.confusion.{split}")
+        if isinstance(value, list) and value and all(_is_row(row, len(value)) for row in value):
+            return split, value
+    return "test", None
+
+
+def _is_row(row: object, size: int) -> bool:
+    return isinstance(row, list) and len(row) == size and all(type(count) is int and count >= 0 for count in row)
+
+
+def class_names(run: RunRecord, size: int) -> list[str]:
+    """Return the names of the classes; their ids when the record has another number of names."""
+    return run.labels if len(run.labels) == size else [str(number) for number in range(size)]
+
+
+def _group_dict(group: SeedGroup) -> dict[str, Any]:
+    spreads = {
+        key: {
+            "mean": spread.mean,
+            "standard_deviation": spread.deviation,
+            "min": spread.low,
+            "max": spread.high,
+            "num_runs": len(spread.runs),
+        }
+        for key, spread in group.spreads.items()
+    }
+    return {"runs": list(group.runs), "spread": spreads}

@@ -1,0 +1,372 @@
+"""The tables of a report of runs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from paratune.base.units import NOT_AVAILABLE, format_share
+from paratune.records import ALL_PHASES, predictions_file
+from paratune.records.certificate import COLUMNS
+from paratune.records.evaluations import ordered_scores
+from paratune.reports.figures.runs import run_style
+from paratune.reports.rows.row import ReportRow, byte_unit, decimals, numbers
+from paratune.reports.rows.scores import metric_name
+from paratune.reports.rows.speed import PHASE_NAMES
+from paratune.reports.run.baseline import Against
+from paratune.reports.run.model import MAX_CLASSES, Report, SeedGroup, class_names, confusion_matrix
+from paratune.reports.runs.certificates import Certificate
+from paratune.reports.runs.machine import setting_text
+from paratune.reports.runs.read import RunRecord, rank_memory
+from paratune.reports.runs.sameness import Difference
+from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.text import some_names
+
+MAX_RUNS = 24
+"""Reports of more runs have a line instead of a column for each run, and figures and tables of the first runs only."""
+_MAX_RANKS = 64
+_MAX_VALUES = 24
+"""Errors by actual value: labels with more distinct values are grouped."""
+_MAX_CONFUSIONS = 20
+_MAIN_FIGURES = (
+    "strategy", "world_size", "precision", "global_batch_size", "seed", "train_s", "epoch_s", "samples_per_s",
+    "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes",
+)  # fmt: skip
+_MAX_SCORES = 3
+_ERROR_FORMATS = (".3g", "+.3g", ".3g", ".3g")
+
+
+def few_runs(report: Report) -> Report:
+    """Return the report of the first `MAX_RUNS` runs; the report itself if it has no more."""
+    return report if len(report.runs) <= MAX_RUNS else replace(report, runs=report.runs[:MAX_RUNS])
+
+
+def table_key(report: Report, run: RunRecord, kind: str) -> str:
+    """Return the key of a table of one run, such as "losses-2"."""
+    return kind if len(report.runs) == 1 else f"{kind}-{report.runs.index(run) + 1}"
+
+
+def comparison(report: Report) -> Table:
+    """Return the table of all figures: a line for each figure, a column for each run."""
+    several = len(report.runs) > 1
+    styles = [run_style(at) if several else None for at in range(len(report.runs))]
+    columns = (
+        Column("", "figure", is_text=True),
+        *(Column(run.name, line_style=style) for run, style in zip(report.runs, styles, strict=True)),
+    )
+    lines = tuple((TableCell(row.label, row.key), *row.cells) for row in report.shown_rows)
+    title = "Comparison" if several else "Results"
+    return Table("comparison", title, columns, lines, report.footnotes, groups=_groups(report.shown_rows))
+
+
+def every_run(report: Report) -> Table:
+    """Return the main figures with a line for each run, for sorting."""
+    rows = {row.key: row for row in report.shown_rows}
+    chosen = [rows[key] for key in _MAIN_FIGURES if key in rows]
+    scores = [row for row in report.shown_rows if row.metric not in (None, "loss")]
+    last = scores[-1].group if scores else None
+    chosen += [row for row in scores if row.group == last][:_MAX_SCORES]
+    columns = (Column("Run", "run", is_text=True), *map(_run_column, chosen))
+    lines = tuple(
+        (TableCell(run.name, runs=(run.name,), source=str(run.folder)), *(row.cells[at] for row in chosen))
+        for at, run in enumerate(report.runs)
+    )
+    has_comparison = len(report.runs) <= MAX_RUNS
+    note = "The comparison above has all figures." if has_comparison else "report.csv has all figures."
+    return Table("runs", "All runs", columns, lines, (note,))
+
+
+def _run_column(row: ReportRow) -> Column:
+    label = row.label
+    if row.group.endswith("scores"):
+        label = f"{row.group.removesuffix(' scores')}: {row.label}"
+    elif row.key.startswith("peak_memory"):
+        label = f"{row.group}, {row.label[0].lower()}{row.label[1:]}"
+    return Column(label, row.key, is_text=any(isinstance(cell.value, str) for cell in row.cells))
+
+
+def certificate(report: Report, certificate: Certificate, number: int) -> Table:
+    """Return the differences between strategies and one process that `paratune certify` found."""
+    columns = tuple(Column(name.capitalize(), is_text=at == 0) for at, name in enumerate(COLUMNS))
+    lines = tuple(tuple(map(TableCell, row)) for row in certificate.rows)
+    about = (
+        "Compared with one process: same samples, order and initial weights. The numbers are the largest relative "
+        "differences."
+    )
+    notes = (*certificate.reasons, f"{certificate.how}. {about} {certificate.path}")
+    title = f"{certificate.run_names(len(report.runs))}: {certificate.verdict}"
+    return Table(f"certificate-{number}", title, columns, lines, notes)
+
+
+def changes(against: Against) -> Table:
+    """Return the changes against the baseline run: each figure with its change in brackets."""
+    names = [change.run for change in against.rows[0].changes] if against.rows else []
+    runs = names[:MAX_RUNS]
+    baseline = Column(f"{against.baseline} (baseline)", against.baseline, is_repeated=True)
+    columns = (Column("", "figure", is_text=True), baseline, *map(Column, runs))
+    lines = tuple(
+        (
+            TableCell(row.label, row.key),
+            TableCell(row.figure, runs=(against.baseline,)),
+            *(
+                TableCell(
+                    f"{change.figure} ({change.text})", None, (change.run,), f"compared with {against.baseline}",
+                    change_percent=change.percent, better=change.better,
+                )
+                for change in row.changes[:MAX_RUNS]
+            ),
+        )
+        for row in against.rows
+    )  # fmt: skip
+    notes = [
+        "In brackets: change in per cent of the baseline; none where the baseline is 0 or below. Less time and memory, "
+        "and higher rates are better; scores follow the direction of the metric. A change that rounds to 0.0% counts "
+        "as the same."
+    ]
+    if runs != names:
+        notes.append(f"The first {len(runs)} of {len(names)} runs; report.csv has all.")
+    title = "Changes against the baseline"
+    return Table("baseline", title, columns, lines, tuple(notes), groups=_groups(against.rows))
+
+
+def seeds(report: Report, group: SeedGroup, number: int) -> Table:
+    """Return mean and spread of runs that are equal but for their seed."""
+    rows = [row for row in report.rows if row.key in group.spreads]
+    lines = []
+    for row in rows:
+        spread = group.spreads[row.key]
+        values: list[float | None] = [spread.mean, spread.deviation, spread.low, spread.high]
+        places = 4 if row.group.endswith("scores") else decimals(values)
+        texts = [f"{value:,.{places}f}" for value in values]
+        label = row.label
+        if row.key.endswith("_bytes"):
+            unit, size = byte_unit(values)
+            label = f"Largest rank ({unit})"
+            texts = numbers([None if value is None else value / size for value in values])
+        elif row.key in ("train_s", "epoch_s"):
+            label = f"{row.label} (s)"
+        source = f"computed from {row.key}"
+        fields = zip([*texts, str(len(spread.runs))], [*values, len(spread.runs)], strict=True)
+        cells = (TableCell(text, value, spread.runs, source) for text, value in fields)
+        lines.append((TableCell(label, row.key), *cells))
+    names = ("Mean", "Standard deviation", "Lowest", "Highest", "Runs")
+    columns = (Column("", "figure", is_text=True), *map(Column, names))
+    title, notes = f"Equal but for the seed: {some_names(group.runs)}", ("Sample standard deviation (n - 1).",)
+    return Table(f"seeds-{number}", title, columns, tuple(lines), notes, groups=_groups(rows))
+
+
+def evaluations(report: Report, run: RunRecord) -> Table | None:
+    """Return losses and scores of each evaluation, with the kept one marked; None if there was none."""
+    steps = np.array(run.train.steps)
+    values = np.array(run.train.losses, dtype=np.float64)
+    kept_step = run.number("summary.kept_step")
+    metrics = _evaluated_metrics(run)
+    lines, before = [], 0
+    for step, epoch, loss in zip(run.validation.steps, run.validation.epochs, run.validation.losses, strict=True):
+        since = values[(steps > before) & (steps <= step)]
+        known = since[np.isfinite(since)]
+        mean = float(known.mean()) if len(known) else None
+        source = f"events: mean of step.loss over steps {before + 1} to {step}"
+        scores = run.validation_scores.get(step, {})
+        lines.append(
+            (
+                TableCell(f"{step:,}", step, (run.name,)),
+                _number(run, epoch, ".2f", "events: evaluation.epoch"),
+                _number(run, mean, ".4f", source),
+                _number(run, loss, ".4f", "events: evaluation.scores.loss"),
+                *(_number(run, scores.get(name), ".4f", f"events: evaluation.scores.{name}") for name in metrics),
+                *([TableCell("kept" if step == kept_step else "", step == kept_step)] if kept_step is not None else []),
+            )
+        )
+        before = step
+    if not lines:
+        return None
+    names = ("Step", "Epoch", "Mean training loss since the last evaluation", "Validation loss")
+    columns = [*map(Column, names), *(Column(metric_name(name), name) for name in metrics)]
+    if kept_step is not None:
+        columns.append(Column("Kept model", "is_kept", is_text=True))
+    title = f"Evaluations of {run.name}"
+    return Table(table_key(report, run, "evaluations"), title, tuple(columns), tuple(lines), is_closed=True)
+
+
+def _evaluated_metrics(run: RunRecord) -> list[str]:
+    """Return the first metrics of the evaluations without the loss; the metric that selects the model comes first."""
+    scores = {name: score for by_name in run.validation_scores.values() for name, score in by_name.items()}
+    names = ordered_scores(scores, run.get("summary.best.metric"))
+    return [name for name in names if name != "loss"][:_MAX_SCORES]
+
+
+def phase_contents(report: Report) -> Table:
+    """Return the work that each phase contains under each strategy, from the traits of the strategy."""
+    contents: dict[str, dict[str, str]] = {}
+    for session in (session for run in report.runs for session in run.sessions):
+        phases = session.get("run.strategy.traits.phases")
+        texts = phases if isinstance(phases, dict) else {}
+        kind = str(session.get("run.strategy.kind") or NOT_AVAILABLE)
+        contents.setdefault(kind, {str(phase): str(text) for phase, text in texts.items()})
+    other = "the rest of the step's wall time: logging, bookkeeping, waiting outside of the phases"
+    lines = tuple(
+        tuple(
+            map(
+                TableCell,
+                (
+                    PHASE_NAMES[phase],
+                    *(other if phase == "other" else texts.get(phase, NOT_AVAILABLE) for texts in contents.values()),
+                ),
+            )
+        )
+        for phase in ALL_PHASES
+    )
+    columns = (
+        Column("Phase", is_text=True),
+        *(Column(f"Contents with strategy {kind}", kind, is_text=True) for kind in contents),
+    )
+    return Table("phases", "Contents of each phase", columns, lines)
+
+
+def memory(report: Report) -> Table:
+    """Return the peak memory of each rank."""
+    ranks = [(run.name, *pair) for run in report.runs for pair in list(enumerate(rank_memory(run)))[:_MAX_RANKS]]
+    unit, size = byte_unit([value for _, _, value in ranks])
+    texts = numbers([None if value is None else value / size for _, _, value in ranks])
+    lines = tuple(
+        (
+            TableCell(run),
+            TableCell(f"{rank}", rank),
+            TableCell(text, value, (run,), f"summary.ranks[{rank}].peak_memory_bytes"),
+        )
+        for (run, rank, value), text in zip(ranks, texts, strict=True)
+    )
+    columns = (
+        Column("Run", "run", is_text=True),
+        Column("Rank", "rank"),
+        Column(f"Peak memory ({unit})", "peak_memory_bytes"),
+    )
+    is_cut = any(len(rank_memory(run)) > _MAX_RANKS for run in report.runs)
+    notes = (f"The first {_MAX_RANKS} ranks of each run; report.json has all.",) if is_cut else ()
+    return Table("memory", "Peak memory of each rank", columns, lines, notes, is_closed=True)
+
+
+def errors(report: Report, run: RunRecord, split: str, labels: Any, predictions: Any) -> Table:
+    """Return the errors of a regression for each actual value, or for ten equal parts of the range of values.
+
+    Args:
+        report: The report.
+        run: The run.
+        split: Split of the predictions.
+        labels: (N,), finite.
+        predictions: (N,), finite.
+    """
+    values = np.unique(labels)
+    if len(values) <= _MAX_VALUES:
+        groups = [(f"{value:g}", labels == value) for value in values]
+    else:
+        edges = np.linspace(labels.min(), labels.max(), 11)
+        bins = np.clip(np.digitize(labels, edges) - 1, 0, 9)
+        groups = [(f"{edges[at]:.3g} to {edges[at + 1]:.3g}", bins == at) for at in np.unique(bins)]
+    lines, source = [], predictions_file(split)
+    for name, chosen in groups:
+        error = predictions[chosen] - labels[chosen]
+        figures = (predictions[chosen].mean(), error.mean(), np.abs(error).mean(), np.sqrt((error**2).mean()))
+        texts = [f"{figure:{form}}".replace("-", "−") for figure, form in zip(figures, _ERROR_FORMATS, strict=True)]
+        fields = zip([f"{len(error):,}", *texts], [len(error), *map(float, figures)], strict=True)
+        lines.append((TableCell(name), *(TableCell(text, value, (run.name,), source) for text, value in fields)))
+    columns = tuple(map(Column, ("Actual", "Rows", "Mean prediction", "Mean error", "MAE", "RMSE")))
+    title = f"Errors of {run.name} on {split} by actual value"
+    return Table(table_key(report, run, "errors"), title, columns, tuple(lines), is_closed=True)
+
+
+def confusion(report: Report, run: RunRecord) -> Table | None:
+    """Return the confusion matrix, or the most frequent confusions of many classes; None if the record has none."""
+    split, counts = confusion_matrix(run)
+    if counts is None:
+        return None
+    names, key = class_names(run, len(counts)), table_key(report, run, "confusion")
+    if len(counts) > MAX_CLASSES:
+        return _most_frequent(run, split, counts, names, key)
+
+    def cell(true: int, predicted: int) -> TableCell:
+        count, total = counts[true][predicted], sum(counts[true])
+        source = f"summary.confusion.{split}, {names[true]} predicted as {names[predicted]}"
+        return TableCell(f"{count:,}", count, (run.name,), source, share=count / total if total else 0.0)
+
+    classes = range(len(names))
+    columns = (Column("True class", is_text=True), *map(Column, names))
+    lines = tuple((TableCell(names[true]), *(cell(true, predicted) for predicted in classes)) for true in classes)
+    note = f"Lines: true classes; columns: predicted classes. {sum(map(sum, counts)):,} rows."
+    return Table(key, f"Confusion matrix of {run.name} on {split}", columns, lines, (note,))
+
+
+def _most_frequent(run: RunRecord, split: str, counts: list[list[int]], names: Sequence[str], key: str) -> Table:
+    pairs = [
+        (count, true, predicted)
+        for true, row in enumerate(counts)
+        for predicted, count in enumerate(row)
+        if count and true != predicted
+    ]
+    source, lines = f"summary.confusion.{split}", []
+    for count, true, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:_MAX_CONFUSIONS]:
+        share = count / sum(counts[true])
+        numbers = (TableCell(f"{count:,}", count, (run.name,), source),
+                   TableCell(format_share(share), share, (run.name,), source))  # fmt: skip
+        lines.append((TableCell(names[true]), TableCell(names[predicted]), *numbers))
+    columns = (
+        *(Column(name, is_text=True) for name in ("True class", "Predicted class")),
+        *map(Column, ("Rows", "Share of the true class")),
+    )
+    title = f"Most frequent confusions of {run.name} on {split}"
+    note = f"The most frequent confusions of {len(names)} classes; report.json has the whole matrix."
+    return Table(key, title, columns, tuple(lines), (note,))
+
+
+def settings(report: Report) -> Table:
+    """Return the configuration keys whose values differ, with the origin of each value."""
+    lines = tuple((TableCell(setting.key), *_setting_cells([setting], report.runs)) for setting in report.differences)
+    columns = (Column("Setting", "setting", is_text=True), *(Column(run.name, is_text=True) for run in report.runs))
+    equal = "The resolved configurations are equal but for the names of the runs."
+    about = "index.html shows the file line or the option that a value comes from: point at the value."
+    return Table("settings", "Settings that differ", columns, lines, (about if lines else equal,))
+
+
+def settings_by_run(report: Report) -> Table:
+    """Return the configuration keys whose values differ, with a line for each run."""
+    keys = (Column(setting.key, is_text=True) for setting in report.differences)
+    lines = tuple((TableCell(run.name), *_setting_cells(report.differences, [run])) for run in report.runs)
+    return Table("settings", "Settings that differ", (Column("Run", "run", is_text=True), *keys), lines)
+
+
+def _setting_cells(settings: Iterable[Difference], runs: Iterable[RunRecord]) -> list[TableCell]:
+    runs = list(runs)
+    return [
+        TableCell(setting_text(setting, run.name), None, (run.name,), f"from {setting.origins[run.name] or 'unknown'}")
+        for setting in settings
+        for run in runs
+    ]
+
+
+def facts(report: Report, key: str, title: str, read: Callable[[RunRecord], Mapping[str, str]]) -> Table:
+    """Return a table of facts with a column for each run; with one column if they are the same in all runs."""
+    by_run = {run.name: read(run) for run in report.runs}
+    first = report.runs[0].name
+    same = len(by_run) > 1 and all(values == by_run[first] for values in by_run.values())
+    shown = {"All runs": by_run[first]} if same else by_run
+    keys = list(dict.fromkeys(fact for values in shown.values() for fact in values))
+    columns = (Column("", "fact", is_text=True), *(Column(name, is_text=True) for name in shown))
+
+    def cell(name: str, fact: str) -> TableCell:
+        return TableCell(shown[name].get(fact, NOT_AVAILABLE), None, tuple(by_run) if same else (name,), "run.json")
+
+    lines = tuple((TableCell(fact), *(cell(name, fact) for name in shown)) for fact in keys)
+    return Table(key, title, columns, lines, () if lines else ("Not recorded.",))
+
+
+def _groups(rows: Sequence[Any]) -> tuple[tuple[int, str], ...]:
+    """Return the headings of consecutive rows of a group: the position of the first row, and the heading."""
+    groups = groupby(enumerate(rows), key=lambda pair: pair[1].group)
+    return tuple((next(members)[0], heading) for heading, members in groups)
+
+
+def _number(run: RunRecord, value: float | None, form: str, source: str) -> TableCell:
+    return TableCell(NOT_AVAILABLE if value is None else f"{value:{form}}", value, (run.name,), source)

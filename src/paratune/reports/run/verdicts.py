@@ -1,0 +1,57 @@
+"""Verdicts in a report of runs: the verdicts that `paratune compare` gives for the same runs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from paratune.errors import CheckpointError
+from paratune.reports.comparison.arrange import baseline_of, by_configuration
+from paratune.reports.figures.canvas import Drawing
+from paratune.reports.run.model import Report
+from paratune.reports.runs.differing import differs_of
+from paratune.reports.runs.noise import noise_scales
+from paratune.reports.systems.effect_figures import effect_drawings
+from paratune.reports.systems.judging import MAX_JUDGED, MAX_RUNS, verdict_table
+from paratune.reports.tables.table import Table
+from paratune.verdicts import Margin, Verdict, judge
+
+
+def run_verdicts(
+    report: Report, baseline: Path | None = None, margins: Mapping[str, Margin] | None = None
+) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    """Return a verdict for each configuration but the baseline, and notes on missing verdicts.
+
+    Runs are grouped by their configuration, as in `paratune compare`. Probes are not compared with full runs.
+
+    Args:
+        report: The runs.
+        baseline: Folder of a run of the baseline configuration; that of the first run when None.
+        margins: Margins of `judge`.
+    """
+    groups = by_configuration(report.runs)
+    if len(groups) < 2:
+        return (), ()
+    base = baseline_of(groups, None if baseline is None else str(baseline))
+    by_name = {run.name: run for run in report.runs}
+    members = {group.label: [by_name[run.name] for run in group.runs] for group in groups}
+    groups = [group for group in groups if members[group.label][0].is_probe == members[base][0].is_probe]
+    if len(groups) > MAX_JUDGED or sum(len(group.runs) for group in groups) > MAX_RUNS:
+        limit = f"{MAX_JUDGED} configurations and {MAX_RUNS} runs"
+        return (), (f"No verdicts on more than {limit}; paratune compare judges any number.",)
+    if len(groups) < 2:
+        return (), ()
+    others = (group.label for group in groups if group.label != base)
+    try:
+        differs = {label: differs_of(members[base], members[label], frozenset()) for label in others}
+        noise = noise_scales(members)
+        lent = [replace(group, noise_scale=noise[group.label]) for group in groups]
+        return tuple(judge(lent, base, margins, differs=differs)), ()
+    except CheckpointError as error:
+        return (), (f"No verdict against {base}: {error}",)
+
+
+def verdict_parts(report: Report) -> Iterator[Drawing | Table]:
+    """Yield the figure of the effects, and the table of verdicts, if there are any."""
+    drawings = tuple(effect_drawings(report.verdicts))
+    yield from drawings
+    yield from verdict_table(report.verdicts, report.verdict_notes, is_closed=bool(drawings))

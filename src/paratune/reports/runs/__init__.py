@@ -1,0 +1,1 @@
+"""Run records: how they are read, compared and described."""

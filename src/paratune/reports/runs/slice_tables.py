@@ -1,0 +1,142 @@
+"""Tables of scores by slice: a line for each slice, a column for each run or configuration."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paratune.base.units import NOT_AVAILABLE
+from paratune.config.metric_names import LABELS
+from paratune.records.slices import notes, score_text, shown_metrics, slice_score
+from paratune.reports.rows.scores import metric_name
+from paratune.reports.runs.read import RunRecord
+from paratune.reports.systems.measures import ReportMeasure, amount
+from paratune.reports.systems.sameness import Notes
+from paratune.reports.systems.writing import amount_text, column_scale
+from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.text import shorten, shorten_all
+
+KIND, HEADING = "slices", "Scores by slice"
+_WIDTH = 60
+Entry = Mapping[str, Any]
+"""An entry of `summary.slices.SPLIT.COLUMN`."""
+_Task = tuple[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class SlicedRuns:
+    """A column of the tables."""
+
+    label: str
+    runs: tuple[RunRecord, ...]
+    """One run, or the runs of all seeds of a configuration."""
+
+
+def slice_tables(members: Sequence[SlicedRuns]) -> Iterator[Table]:
+    """Yield a table for each task, set and column with scores by slice.
+
+    Args:
+        members: The columns, each of one task and with a run.
+    """
+    by_task: dict[_Task, list[SlicedRuns]] = {}
+    for member in members:
+        if member.runs:
+            by_task.setdefault((member.runs[0].task, tuple(member.runs[0].labels)), []).append(member)
+    names = [
+        (split, column, task)
+        for task, task_members in by_task.items()
+        for split in _ordered(split for member in task_members for run in member.runs for split in run.slices)
+        for column in _ordered(
+            column for member in task_members for run in member.runs for column in run.slices.get(split, {})
+        )
+    ]
+    for number, (split, column, task) in enumerate(names, start=1):
+        title = f"{split.capitalize().replace('_', ' ')} scores by {column}"
+        if sum(name[:2] == (split, column) for name in names) > 1:
+            title += f" ({shorten(': '.join(filter(None, [task[0], ', '.join(task[1])])), _WIDTH)})"
+        yield _table(by_task[task], split, column, f"{KIND}-{number}", title)
+
+
+def _ordered(names: Iterator[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _table(members: Sequence[SlicedRuns], split: str, column: str, key: str, title: str) -> Table:
+    by_member = [[_entries(run, split, column) for run in member.runs] for member in members]
+    all_entries: list[dict[str, Any]] = [
+        record for runs in by_member for entries in runs for record in entries.values()
+    ]
+    values = _ordered(entry["value"] for entry in all_entries)
+    shown = dict(zip(values, shorten_all(values, _WIDTH), strict=True))
+    kind, footnotes = members[0].runs[0].task, Notes()
+    lines: list[tuple[TableCell, ...]] = []
+    groups: list[tuple[int, str]] = []
+    for metric in shown_metrics(kind, all_entries):
+        groups.append((len(lines), metric_name(metric)))
+        for value in values:
+            entries_by_member = [[entries.get(value) for entries in runs] for runs in by_member]
+            known = [entry for entries in entries_by_member for entry in entries if entry is not None]
+            cells = [
+                _cell(member, entries, metric, (split, column, value), footnotes)
+                for member, entries in zip(members, entries_by_member, strict=True)
+            ]
+            lines.append((TableCell(_name(shown[value], known)), _num_rows(known), *cells))
+    columns = (
+        Column(column, "slice", is_text=True),
+        Column("Rows", "num_rows"),
+        *(Column(member.label) for member in members),
+    )
+    are_means = {len(member.runs) > 1 for member in members}
+    about = notes(kind, {column: all_entries}, are_single=False in are_means, are_means=True in are_means)
+    return Table(key, title, columns, tuple(lines), (*about, *footnotes.lines), groups=tuple(groups))
+
+
+def _entries(run: RunRecord, split: str, column: str) -> dict[str, dict[str, Any]]:
+    return {entry["value"]: entry for entry in run.slices.get(split, {}).get(column, [])}
+
+
+def _name(value: str, entries: Sequence[Entry]) -> str:
+    """Return the value with its description, if all runs agree on the description."""
+    details = {entry["detail"] for entry in entries}
+    return f"{value}: {details.pop()}" if len(details) == 1 and None not in details else value
+
+
+def _num_rows(entries: Sequence[Entry]) -> TableCell:
+    counts = list(dict.fromkeys(entry["num_rows"] for entry in entries))
+    return TableCell(", ".join(f"{count:,}" for count in counts), counts[0] if len(counts) == 1 else None)
+
+
+def _cell(
+    member: SlicedRuns, entries: Sequence[Entry | None], metric: str, place: tuple[str, str, str], footnotes: Notes
+) -> TableCell:
+    """Return the score of one run with its interval, or the mean of several runs with its spread."""
+    split, column, value = place
+    source = f"summary.slices.{split}.{column}: {metric}"
+    names = tuple(run.name for run in member.runs)
+    known = [entry for entry in entries if entry is not None]
+    if not known:
+        marks = footnotes.marks([_why_none(member.runs, split, column)])
+        return TableCell(NOT_AVAILABLE, None, names, source, marks)
+    if len(member.runs) == 1:
+        score, interval = slice_score(known[0], metric)
+        return TableCell(score_text(known[0], metric), score, names, source, interval=interval)
+    by_run = dict(zip(names, entries, strict=True))
+
+    def read(run: RunRecord) -> float | None:
+        entry = by_run[run.name]
+        return None if entry is None else slice_score(entry, metric)[0]
+
+    label = f"{LABELS.get(metric, metric)} of {value}"
+    mean = amount(ReportMeasure(f"{split}_{metric}", label, "score", 0, source, read, is_quality=True), member.runs)
+    text = amount_text(mean, column_scale(mean.measure, [mean.center]))
+    return TableCell(text, mean.center, tuple(mean.values) or names, f"mean of {source}", (), mean.deviation)
+
+
+def _why_none(runs: Sequence[RunRecord], split: str, column: str) -> str:
+    """Return why no run has a slice."""
+    if any(column in run.slices.get(split, {}) for run in runs):
+        return f"no row of {split} has this value"
+    if not any(column in (run.get("run.config.evaluate.slices") or ()) for run in runs):
+        return f"evaluate.slices of this configuration does not name {column}"
+    if not any(run.get(("summary", "scores", split)) for run in runs):
+        return f"no scores of {split}"
+    return f"the record has no scores of {split} by {column}; the log of the run gives the reason if there was an error"

@@ -1,0 +1,163 @@
+"""The configurations of a matrix: its cells without seed and repeat, each with its runs and settings."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from paratune.config.differences import flatten
+from paratune.records.sweep import Axis, SweepRecord
+from paratune.reports.runs.machine import run_nodes
+from paratune.reports.runs.read import RunRecord
+from paratune.reports.systems.cell_runs import CellRun
+
+NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
+"""Keys of axes that are no options of a configuration: processes, nodes, probes, environment variables, and the
+matrix.
+"""
+_OF_A_SEED = ("run", "data.split.seed")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A configuration of a matrix."""
+
+    label: str
+    """Name in tables and figures."""
+    values: Mapping[str, str]
+    """Name of its value on each axis except seeds, by label of the axis."""
+    cell_runs: tuple[CellRun, ...]
+    """Runs of all seeds and repeats."""
+    settings: Mapping[str, Any]
+    """Its values of all keys that the axes vary, by dotted key."""
+
+    @cached_property
+    def runs(self) -> tuple[RunRecord, ...]:
+        """The finished runs with readable records."""
+        return tuple(cell_run.record for cell_run in self.cell_runs if cell_run.record is not None)
+
+    @cached_property
+    def scored(self) -> tuple[RunRecord, ...]:
+        """The runs whose scores count: no probes, and the first of several repeats, which train the same."""
+        return tuple(
+            cell_run.record for cell_run in self.cell_runs if cell_run.record is not None and cell_run.cell.counts
+        )
+
+    @cached_property
+    def is_probe(self) -> bool:
+        return any(cell_run.cell.kind == "probe" for cell_run in self.cell_runs)
+
+    @cached_property
+    def world_size(self) -> int:
+        """Processes, one for each device."""
+        return int(self._count("run.world_size") or self.cell_runs[0].cell.num_processes)
+
+    @cached_property
+    def global_batch_size(self) -> int | None:
+        return self._count("run.batch.global_batch_size")
+
+    def _count(self, source: str) -> int | None:
+        value = self.runs[0].number(source) if self.runs else None
+        return None if value is None else int(value)
+
+
+def build_configurations(record: SweepRecord, cell_runs: Sequence[CellRun]) -> tuple[Configuration, ...]:
+    """Return the configurations of a matrix in the order of its axes, including those without a finished run."""
+    axes = [axis for axis in record.axes if not axis.is_seed]
+    groups: dict[tuple[str, ...], list[CellRun]] = {}
+    for cell_run in cell_runs:
+        groups.setdefault((cell_run.cell.kind, *(cell_run.cell.values[axis.label] for axis in axes)), []).append(
+            cell_run
+        )
+    keys = _varied_keys(record, cell_runs)
+    kinds = {cell_run.cell.kind for cell_run in cell_runs}
+    configurations = []
+    for (kind, *names), group in groups.items():
+        values = dict(zip((axis.label for axis in axes), names, strict=True))
+        label = label_of(axes, values) or record.name
+        if len(kinds) > 1 and kind == "probe" and not any(PROBE in axis.keys for axis in axes):
+            label += ", probe"
+        of_matrix = next(({MATRIX: values[axis.label]} for axis in axes if MATRIX in axis.keys), {})
+        configurations.append(Configuration(label, values, tuple(group), of_matrix | _settings(group, keys)))
+    return tuple(configurations)
+
+
+def setting_of(run: RunRecord, key: str) -> Any:
+    """Return the value of a run for a key of an axis; None when it is not recorded."""
+    if key == NPROC:
+        return run.get("run.world_size")
+    if key == NODES:
+        return len(run_nodes(run))
+    if key.startswith(f"{ENV}."):
+        return run.get(("run", "environment", key.removeprefix(f"{ENV}.")))
+    return run.get(("run", "config", *key.split(".")))
+
+
+def label_of(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
+    """Return the values of the axes that vary: names alone, numbers after the name of their axis.
+
+    Args:
+        axes: Axes of the label.
+        values: The name of the value on each axis, by the axis' label.
+    """
+    parts = []
+    for axis in axes:
+        if len(axis.values) > 1:
+            shown = axis.values[values[axis.label]]
+            parts.append(shown if _is_name(shown) else f"{_axis_name(axis)} {shown}")
+    return ", ".join(parts)
+
+
+def _axis_name(axis: Axis) -> str:
+    """Return a label as words; names of variables stay unchanged."""
+    return axis.label if axis.key.startswith(f"{ENV}.") else axis.label.replace("_", " ")
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and text[0].isalpha() and text not in ("true", "false", "null")
+
+
+def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a configuration; variables and processes are known without a finished run."""
+    run = next((cell_run.record for cell_run in cell_runs if cell_run.record is not None), None)
+    cell = cell_runs[0].cell
+    settings: dict[str, Any] = {}
+    for key in keys:
+        if key == NPROC:
+            settings[key] = cell.num_processes
+        elif key == NODES:
+            settings[key] = cell.num_nodes
+        elif key.startswith(f"{ENV}.") and key.removeprefix(f"{ENV}.") in cell.environment:
+            settings[key] = cell.environment[key.removeprefix(f"{ENV}.")]
+        elif key != PROBE and run is not None:
+            settings[key] = setting_of(run, key)
+    return settings
+
+
+def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]:
+    """Return the keys that distinguish configurations: keys of the axes, down to single options.
+
+    A record of an earlier version does not say what its axes set: then all options in which its runs differ.
+    """
+    axes = [axis for axis in record.axes if not axis.is_seed]
+    runs = [item.record for item in cell_runs if item.record is not None]
+    flat = [_flat(run) for run in runs]
+    sizes = {item.cell.num_processes for item in cell_runs}
+    known = all(axis.keys for axis in axes)
+    axis_keys = [key for axis in axes for key in axis.keys]
+    keys = [key for key in dict.fromkeys(axis_keys) if key in (NPROC, NODES) or key.startswith(f"{ENV}.")]
+    if not known and len(sizes) > 1 and NPROC not in keys:
+        keys.append(NPROC)
+    for option in dict.fromkeys(key for options in flat for key in options):
+        if any(option == item or option.startswith(f"{item}.") for item in _OF_A_SEED):
+            continue
+        of_axis = any(option == key or option.startswith(f"{key}.") for key in axis_keys)
+        if (of_axis or not known) and len({json.dumps(options.get(option), default=str) for options in flat}) > 1:
+            keys.append(option)
+    return keys
+
+
+def _flat(run: RunRecord) -> dict[str, Any]:
+    config = run.get("run.config")
+    return flatten(config) if isinstance(config, Mapping) else {}

@@ -1,0 +1,118 @@
+"""Statistical efficiency and goodput of configurations.
+
+Efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch size, m0 the reference batch of
+the baseline. Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times efficiency. Both are those
+of each run, as verdicts have them; over runs they are totals over totals: what all samples were worth, over their
+number and over their time.
+"""
+
+import statistics
+from dataclasses import dataclass
+
+from paratune.reports.runs.sameness import experiment_key
+from paratune.reports.systems.configurations import Configuration
+from paratune.reports.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure, measured_samples
+from paratune.reports.systems.model import Systems
+from paratune.verdicts.rates import efficiency_of, pooled_noise, reference_batch_of
+
+NOISE_SCALE = ReportMeasure(
+    "noise_scale", "Noise scale (samples)", "count", 0, "summary.noise_scale: all traces over all squared norms",
+    lambda run: run.number("summary.noise_scale.value"),
+)  # fmt: skip
+EFFICIENCY = ReportMeasure(
+    "statistical_efficiency", "Statistical efficiency", "share", 1, "(phi + m0) / (phi + m)", lambda run: None
+)
+GOODPUT = ReportMeasure(
+    "goodput_samples_per_s",
+    "Goodput (samples/s)",
+    "rate",
+    1,
+    "samples/s times statistical efficiency",
+    lambda run: None,
+)
+
+
+@dataclass(frozen=True)
+class ConfigurationNoise:
+    """The noise scale of a configuration."""
+
+    value: float | None
+    runs: tuple[str, ...]
+    """Runs that the noise scale was measured in."""
+    remark: str
+    """Configuration that it was measured in, or the reason why it is unknown."""
+
+
+def configuration_noise(systems: Systems, configuration: Configuration) -> ConfigurationNoise:
+    """Return the noise scale of a configuration; that of another one with the same experiment if it has none."""
+    return systems.once("noise", configuration, lambda: _find_noise(systems, configuration))
+
+
+def _find_noise(systems: Systems, configuration: Configuration) -> ConfigurationNoise:
+    noise = _pooled(systems, configuration)
+    if noise is not None:
+        return ConfigurationNoise(noise, _measured_in(configuration), "")
+    trained = {experiment_key(run) for run in configuration.runs} - {None}
+    for other in systems.measured:
+        value = _pooled(systems, other)
+        if value is not None and not trained.isdisjoint(experiment_key(run) for run in other.runs):
+            return ConfigurationNoise(
+                value, _measured_in(other), f"noise scale taken from {other.label}, which trained the same"
+            )
+    reasons = [run.get("summary.noise_scale.reason") for run in configuration.runs]
+    reason_text = next((str(reason) for reason in reasons if reason), "it was not measured")
+    return ConfigurationNoise(None, (), f"noise scale unknown: {reason_text}")
+
+
+def reference_words(systems: Systems, configuration: Configuration) -> str:
+    """Return the meaning of m0 for a configuration in words."""
+    base = systems.baseline_of(configuration)
+    is_own = reference_batch_of(base.runs[0]) != base.global_batch_size
+    return "measure.reference_batch of the baseline" if is_own else "the baseline's"
+
+
+def efficiency(systems: Systems, configuration: Configuration) -> Amount:
+    """Return the statistical efficiency of a configuration against the reference batch of the baseline."""
+    noise = configuration_noise(systems, configuration)
+    base = reference_batch_of(systems.baseline_of(configuration).runs[0])
+    size = configuration.global_batch_size
+    if size is not None and size == base:
+        # At the reference batch it is 1 for any noise scale.
+        runs = dict.fromkeys((run.name for run in configuration.runs), 1.0)
+        remark = f"1 by definition: the batch is {reference_words(systems, configuration)}"
+        return Amount(EFFICIENCY, runs, 1.0, len(runs), remark, is_of_all=True)
+    by_run = {run.name: efficiency_of(run, noise.value, base) for run in configuration.runs}
+    values = {name: value for name, value in by_run.items() if value is not None}
+    if not values:
+        return Amount(EFFICIENCY, {}, None, len(configuration.runs), noise.remark)
+    if not any(NOISE_SCALE.read(run) for run in configuration.runs):  # all by the same one, so that there is no spread
+        center = statistics.fmean(values.values())
+        runs = dict.fromkeys(noise.runs, center)
+        return Amount(EFFICIENCY, runs, center, len(runs), noise.remark, is_of_all=True)
+    done = {run.name: measured_samples(run) or 0.0 for run in configuration.runs if run.name in values}
+    weights = done if all(done.values()) else dict.fromkeys(done, 1.0)
+    center = sum(weights[name] * values[name] for name in weights) / sum(weights.values())
+    return Amount(EFFICIENCY, values, center, len(configuration.runs), noise.remark)
+
+
+def goodput(systems: Systems, configuration: Configuration) -> Amount:
+    """Return samples/s times statistical efficiency, for each run and for all runs together."""
+    share, rate = efficiency(systems, configuration), systems.amount(SAMPLES_PER_S, configuration)
+    if share.center is None or rate.center is None:
+        return Amount(GOODPUT, {}, None, rate.num_runs, share.remark)
+    values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
+    # The efficiency column has the remark.
+    return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
+
+
+def _measured_in(configuration: Configuration) -> tuple[str, ...]:
+    """Return the runs whose gradient samples are in the noise scale of a configuration."""
+    source = "summary.noise_scale"
+    return tuple(
+        run.name for run in configuration.runs if run.number(f"{source}.num_steps") or run.number(f"{source}.value")
+    )
+
+
+def _pooled(systems: Systems, configuration: Configuration) -> float | None:
+    """Return the noise scale of the runs together."""
+    return systems.once("pooled noise", configuration, lambda: pooled_noise(configuration.runs))

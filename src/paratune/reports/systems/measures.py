@@ -1,0 +1,219 @@
+"""The measures of runs, and how they are aggregated over the runs of a configuration.
+
+Of each run a figure is what its record has: totals, or totals over totals. Over runs, rates are again totals over
+totals (all samples over all of their time); other figures are means. The spread is that of the runs' own figures.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from paratune.config.metric_names import direction
+from paratune.records import ALL_PHASES
+from paratune.reports.rows.devices import device_hours
+from paratune.reports.rows.scores import metric_name
+from paratune.reports.rows.speed import EPOCH_SOURCE, EPOCH_SOURCES, PHASE_NAMES, epoch_s, step_part_ms, step_parts_ms
+from paratune.reports.runs.read import RunRecord
+
+Form = Literal["seconds", "ms", "bytes", "rate", "share", "score", "joules", "hours", "price", "count"]
+"""Kind of a measure, which decides its format."""
+
+
+@dataclass(frozen=True)
+class ReportMeasure:
+    """A measure of runs."""
+
+    key: str
+    """Name in CSV and JSON, with the unit last."""
+    label: str
+    """Label without the unit, which depends on the size of the values."""
+    form: Form
+    better: int
+    """1 if more is better, -1 if less is better, 0 if neither."""
+    source: str
+    """Fields of the record, and the computation."""
+    read: Callable[[RunRecord], float | None]
+    is_quality: bool = False
+    """Whether it measures quality: unknown for probes, and repeats count once."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A measure over the runs of a configuration."""
+
+    measure: ReportMeasure
+    values: Mapping[str, float]
+    """Value of each run that has one, by the run's name."""
+    center: float | None
+    """Totals over totals for a rate, else the mean; None when no run has a value."""
+    num_runs: int
+    """Number of runs that could have a value."""
+    remark: str = ""
+    """How the value was computed, or why it is unknown, if that differs from the measure."""
+    is_of_all: bool = False
+    """Whether it is one value for all runs together, such as a ratio, without a spread."""
+
+    @cached_property
+    def deviation(self) -> float | None:
+        """Sample standard deviation (n - 1) over the runs; None for fewer than two runs."""
+        return statistics.stdev(self.values.values()) if len(self.values) > 1 and not self.is_of_all else None
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.values.values()) if self.values else None
+
+
+def _number(key: str, label: str, form: Form, better: int, source: str) -> ReportMeasure:
+    return ReportMeasure(key, label, form, better, source, lambda run: run.number(source))
+
+
+def _step_part(phase: str) -> ReportMeasure:
+    source = f"summary.phases.{phase}.total_s over summary.throughput.num_steps_measured"
+    return ReportMeasure(f"{phase}_mean_ms", PHASE_NAMES[phase], "ms", -1, source, lambda run: step_part_ms(run, phase))
+
+
+def _total_part(phase: str) -> ReportMeasure:
+    source = f"summary.ranks[].phases_total_s.{phase}, mean over ranks, all steps"
+    return ReportMeasure(f"{phase}_s", PHASE_NAMES[phase], "seconds", -1, source, lambda run: phase_total_s(run, phase))
+
+
+def step_ms(run: RunRecord) -> float | None:
+    """Return the mean measured step in ms, the sum of its phases."""
+    parts = list(step_parts_ms(run).values())
+    return None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
+
+
+def phase_total_s(run: RunRecord, phase: str) -> float | None:
+    """Return the seconds of a phase over all steps of a run, averaged over the ranks.
+
+    A record without the totals of its ranks has those of the measured steps, which are scaled to all steps.
+    """
+    ranks = run.get("summary.ranks")
+    totals = (
+        [rank.get("phases_total_s") for rank in ranks if isinstance(rank, Mapping)] if isinstance(ranks, list) else []
+    )
+    values = [phases.get(phase) for phases in totals if isinstance(phases, Mapping)]
+    known = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if known and len(known) == len(totals):
+        return statistics.fmean(known)
+    mean_ms, steps = step_part_ms(run, phase), run.number("summary.num_steps")
+    return None if mean_ms is None or steps is None else mean_ms * steps / 1000
+
+
+TRAIN_S = _number("train_s", "Training time", "seconds", -1, "summary.time.train_s")
+EPOCH_S = ReportMeasure("epoch_s", "Time per epoch", "seconds", -1, EPOCH_SOURCE, epoch_s)
+TOTAL_S = _number("total_s", "Whole run", "seconds", -1, "summary.time.total_s")
+SAMPLES_PER_S = _number("samples_per_s", "Samples/s", "rate", 1, "summary.throughput.samples_per_s")
+TOKENS_PER_S = _number("tokens_per_s", "Real tokens/s", "rate", 1, "summary.throughput.tokens_per_s")
+_STEPS = "summary.throughput.num_steps_measured"
+STEP_MS = ReportMeasure("step_mean_ms", "Mean step", "ms", -1, f"summary.phases.*.total_s over {_STEPS}", step_ms)
+PEAK_BYTES = _number("peak_memory_largest_bytes", "Peak memory per device", "bytes", -1, "summary.memory.largest_bytes")
+SUM_BYTES = _number("peak_memory_sum_bytes", "Total memory", "bytes", -1, "summary.memory.sum_bytes")
+UTILISATION = _number("utilisation", "Utilisation", "share", 1, "summary.utilisation.mean")
+MFU = _number("mfu", "MFU", "share", 1, "summary.flops.mfu")
+ENERGY_J = _number("energy_j", "Energy", "joules", -1, "summary.utilisation.energy_j")
+COMMUNICATION = _number("communication_share", "Communication", "share", -1, "summary.communication.share")
+EXPOSED = _number(
+    "exposed_communication_share", "Exposed communication", "share", -1, "summary.communication.exposed_share"
+)
+WAITING = _number("wait_share", "Waiting for ranks", "share", -1, "summary.stragglers.wait_share")
+GET_BATCH_SHARE = _number("get_batch_share", "Loader wait", "share", -1, "summary.phases.get_batch.share")
+BUBBLE = _number("bubble_share", "Pipeline bubble", "share", -1, "summary.pipeline.bubble_share")
+PADDING = _number("padding_share", "Padding", "share", -1, "summary.throughput.padding_share")
+DEVICE_HOURS = ReportMeasure(
+    "device_hours", "Device-hours", "hours", -1, "summary.time.total_s times run.world_size", device_hours
+)
+STEP_PARTS = tuple(_step_part(phase) for phase in ALL_PHASES)
+TOTAL_PARTS = tuple(_total_part(phase) for phase in ALL_PHASES)
+
+RESOURCES = (
+    UTILISATION, MFU, COMMUNICATION, EXPOSED, WAITING, GET_BATCH_SHARE, BUBBLE, PADDING, ENERGY_J, TOTAL_S,
+    DEVICE_HOURS,
+)  # fmt: skip
+"""Measures of resources: utilisation, communication, waiting, energy and device-hours."""
+_SOURCES = (
+    *(measure.source for measure in (SAMPLES_PER_S, TOKENS_PER_S, PEAK_BYTES, SUM_BYTES, *RESOURCES[:-1])),
+    *EPOCH_SOURCES,
+    *(f"summary.phases.{phase}.total_s" for phase in ALL_PHASES),
+    "run.world_size", "run.batch.global_batch_size", "summary.throughput.num_steps_measured",
+    *(f"summary.noise_scale.{key}" for key in ("value", "trace", "squared_norm", "num_steps")),
+)  # fmt: skip
+"""Fields of the record that measures are computed from."""
+
+
+def score(split: str, metric: str) -> ReportMeasure:
+    """Return the measure of a score."""
+    try:
+        better = 1 if direction(metric) == "max" else -1
+    except KeyError:  # a metric of a later version
+        better = 0
+    path = ("summary", "scores", split, metric)
+    label = f"{split.capitalize()} {metric_name(metric).rstrip(' ↑↓')}"
+    source = ".".join(path)
+    return ReportMeasure(
+        f"{split}_{metric}", label, "score", better, source, lambda run: run.number(path), is_quality=True
+    )
+
+
+def check_numbers(run: RunRecord) -> None:
+    """Check that every measured field is a number or unknown, and that the slices are complete.
+
+    Raises:
+        CheckpointError: The record holds something else.
+    """
+    for source in _SOURCES:
+        run.number(source)
+    _ = run.slices
+    scores = run.get("summary.scores")
+    for split, split_scores in scores.items() if isinstance(scores, Mapping) else ():
+        for metric in split_scores if isinstance(split_scores, Mapping) else ():
+            run.number(("summary", "scores", str(split), str(metric)))
+
+
+def cost(price: float) -> ReportMeasure:
+    """Return the measure of the cost of a run, for a price of a device-hour."""
+
+    def read(run: RunRecord) -> float | None:
+        hours = device_hours(run)
+        return None if hours is None else hours * price
+
+    return ReportMeasure("cost", "Cost", "price", -1, f"device-hours times {price:g}", read)
+
+
+def amount(measure: ReportMeasure, runs: Sequence[RunRecord]) -> Amount:
+    """Return a measure over runs.
+
+    Args:
+        measure: The figure.
+        runs: Of one configuration; of a score, those whose scores count.
+    """
+    values = {run.name: value for run in runs if (value := measure.read(run)) is not None}
+    if not values:
+        return Amount(measure, {}, None, len(runs))
+    if measure.form == "rate":
+        return Amount(measure, values, _pooled([run for run in runs if run.name in values], values), len(runs))
+    return Amount(measure, values, statistics.fmean(values.values()), len(runs))
+
+
+def _pooled(runs: Sequence[RunRecord], rates: Mapping[str, float]) -> float | None:
+    """Return the rate of several runs: total work divided by total time.
+
+    Each run did, up to a factor that is the same for all, as much as it has measured steps of its global batch.
+    """
+    parts = [(measured_samples(run), rates[run.name]) for run in runs]
+    if any(rate <= 0 for _, rate in parts):
+        return None
+    if any(done is None for done, _ in parts):
+        return statistics.harmonic_mean([rate for _, rate in parts])
+    done = [samples or 0.0 for samples, _ in parts]
+    return (
+        sum(done) / sum(samples / rate for samples, (_, rate) in zip(done, parts, strict=True)) if sum(done) else None
+    )
+
+
+def measured_samples(run: RunRecord) -> float | None:
+    """Return the samples of the measured steps of a run, up to a factor that is equal for runs of a configuration."""
+    steps, size = run.number("summary.throughput.num_steps_measured"), run.number("run.batch.global_batch_size")
+    return None if steps is None or size is None else steps * size

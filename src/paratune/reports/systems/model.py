@@ -1,0 +1,163 @@
+"""The configurations of a matrix and their baselines, as data for tables and figures."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from paratune.records.sweep import SweepRecord, cell_run_folder
+from paratune.reports.runs.machine import machine_kinds
+from paratune.reports.runs.read import RunRecord
+from paratune.reports.systems.cell_runs import CellRun, read_cell_runs
+from paratune.reports.systems.configurations import MATRIX, Configuration, build_configurations
+from paratune.reports.systems.measures import Amount, ReportMeasure, amount
+from paratune.reports.systems.sameness import configuration_differs
+from paratune.verdicts import Differs, Verdict
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class Systems:
+    """The configurations of a matrix with their runs."""
+
+    record: SweepRecord
+    cell_runs: tuple[CellRun, ...]
+    configurations: tuple[Configuration, ...]
+    baseline: Configuration | None
+    """The baseline: named by the matrix, or the first configuration; None when no run can be read."""
+    baseline_remark: str = ""
+    """Reason why the baseline is not the one that the matrix names."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Verdicts on the configurations, whose changes tables show too."""
+
+    @cached_property
+    def measured(self) -> tuple[Configuration, ...]:
+        """The configurations with a finished and readable run."""
+        return tuple(member for member in self.configurations if member.runs)
+
+    @cached_property
+    def axis_keys(self) -> tuple[str, ...]:
+        """The dotted keys that the axes set."""
+        keys = [key for axis in self.record.axes for key in (axis.keys or (axis.key,))]
+        return tuple(dict.fromkeys([*keys, *(key for member in self.measured for key in member.settings)]))
+
+    @cached_property
+    def machines(self) -> Mapping[Hashable, tuple[RunRecord, ...]]:
+        """The runs grouped by kind of machine, in the order of the runs."""
+        runs = [run for member in self.measured for run in member.runs]
+        by_kind: dict[Hashable, list[RunRecord]] = {}
+        for run, kind in zip(runs, machine_kinds(runs), strict=True):
+            by_kind.setdefault(kind, []).append(run)
+        return {kind: tuple(members) for kind, members in by_kind.items()}
+
+    @property
+    def num_machines(self) -> int:
+        """Number of kinds of machines."""
+        return len(self.machines)
+
+    @cached_property
+    def differing(self) -> Mapping[str, Differs]:
+        """Differences between each configuration and its baseline, by label."""
+        differences = {}
+        for member in self.measured:
+            differences[member.label] = self.differs(member, self.baseline_of(member))
+        return differences
+
+    def differs(self, configuration: Configuration, base: Configuration) -> Differs:
+        """Return the differences between the experiments of two configurations."""
+        return configuration_differs(configuration, base, self.axis_keys)
+
+    def baseline_of(self, configuration: Configuration) -> Configuration:
+        """Return the baseline of a configuration: the one with its values on the axes that the baseline does not
+        name.
+        """
+        base = self.baseline
+        assert base is not None
+        held = {label: configuration.values[label] for label in self._held if label in configuration.values}
+        named = self._baselines.get(_key({**base.values, **held}, configuration.is_probe))
+        # A joined matrix may have no run with the other values of the baseline: then its first configuration is its
+        # baseline.
+        of_matrix = {label: name for label, name in held.items() if label in self._matrix_labels}
+        nearest = (member for member in self.measured if of_matrix and of_matrix.items() <= member.values.items())
+        return named or next(nearest, base)
+
+    @cached_property
+    def _matrix_labels(self) -> frozenset[str]:
+        return frozenset(axis.label for axis in self.record.axes if MATRIX in axis.keys)
+
+    @cached_property
+    def _held(self) -> tuple[str, ...]:
+        """Axes on which a configuration and its baseline have equal values."""
+        if self.record.baseline:
+            return tuple(axis.label for axis in self.record.axes if axis.label not in self.record.baseline)
+        return self.record.select_per
+
+    @cached_property
+    def _baselines(self) -> Mapping[str, Configuration]:
+        return {_key(member.values, member.is_probe): member for member in self.measured}
+
+    def amount(self, measure: ReportMeasure, configuration: Configuration) -> Amount:
+        """Return a measure of a configuration; scores only of the runs whose scores count."""
+        return self.once(
+            measure.key,
+            configuration,
+            lambda: amount(measure, configuration.scored if measure.is_quality else configuration.runs),
+        )
+
+    def once(self, name: str, configuration: Configuration, find: Callable[[], _Found]) -> _Found:
+        """Return a cached value of a configuration, which tables and figures share.
+
+        Args:
+            name: Names it.
+            configuration: The configuration.
+            find: Finds it.
+        """
+        place = (name, id(configuration))
+        if place not in self._found:
+            self._found[place] = find()
+        value: _Found = self._found[place]
+        return value
+
+    @cached_property
+    def _found(self) -> dict[tuple[str, int], Any]:
+        return {}
+
+    @property
+    def quality(self) -> tuple[str, str] | None:
+        """Split and metric of quality, if all configurations have the same."""
+        metrics = {cell_run.cell.metric for cell_run in self.cell_runs if cell_run.cell.counts}
+        if len(metrics) != 1 or not any(member.scored for member in self.measured):
+            return None
+        return "validation", metrics.pop()
+
+
+def _key(values: Mapping[str, str], is_probe: bool) -> str:
+    return repr((sorted(values.items()), is_probe))
+
+
+def build_systems(folder: Path, record: SweepRecord, folders: Sequence[Path] | None = None) -> Systems:
+    """Return the configurations of a matrix with the records of their runs.
+
+    Args:
+        folder: Of the matrix.
+        record: Its sweep.json.
+        folders: Of the run of each cell, where they are not those of the matrix.
+    """
+    places = [cell_run_folder(folder, cell.name) for cell in record.cells] if folders is None else folders
+    cell_runs = read_cell_runs(record.cells, places)
+    configurations = build_configurations(record, cell_runs)
+    baseline, remark = _baseline(record, configurations)
+    return Systems(record, cell_runs, configurations, baseline, remark)
+
+
+def _baseline(record: SweepRecord, configurations: Sequence[Configuration]) -> tuple[Configuration | None, str]:
+    """Return the baseline of the matrix, or the first configuration with a run; and a remark."""
+    measured = [member for member in configurations if member.runs]
+    wanted = record.baseline
+    named = [member for member in measured if all(member.values.get(label) == name for label, name in wanted.items())]
+    if wanted and not named:
+        wanted_text = ", ".join(f"{label} {name}" for label, name in wanted.items())
+        return (measured[0] if measured else None), f"the baseline of the matrix ({wanted_text}) has no finished run"
+    return next(iter(named), None), ""

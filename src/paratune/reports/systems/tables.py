@@ -1,0 +1,280 @@
+"""The tables of a matrix, selected by the subjects of its axes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from paratune.reports.systems import measures, subjects
+from paratune.reports.systems.building import FigureColumn, LabelColumn, build, measure_column, memory_notes, names
+from paratune.reports.systems.configurations import Configuration
+from paratune.reports.systems.efficiency import (
+    EFFICIENCY,
+    GOODPUT,
+    NOISE_SCALE,
+    configuration_noise,
+    efficiency,
+    goodput,
+    reference_words,
+)
+from paratune.reports.systems.judging import speed_ratio
+from paratune.reports.systems.measures import Amount, ReportMeasure
+from paratune.reports.systems.model import Systems
+from paratune.reports.systems.subjects import Scaling, SubjectFamily
+from paratune.reports.tables.table import Table
+
+SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line", lambda run: None)
+SCALING = ReportMeasure(
+    "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line",
+    lambda run: None,
+)  # fmt: skip
+_TIMES = (measures.TRAIN_S, measures.EPOCH_S)
+_OF_SUBJECTS = (
+    ("precision", "Precision", subjects.is_precision),
+    ("workers", "Loader workers", subjects.is_workers),
+    ("environment", "Environment variables", subjects.is_environment),
+)
+
+
+def scaling_tables(systems: Systems) -> Iterator[Table]:
+    """Yield time and memory over the number of devices, with constant total batch and with constant batch per
+    device.
+    """
+    all_scalings = subjects.scalings(systems.measured)
+    for rule, title in (("strong", "Constant total batch"), ("weak", "Constant batch per device")):
+        of_rule = [scaling for scaling in all_scalings if scaling.rule == rule]
+        if of_rule:
+            yield scaling_table(systems, of_rule, f"scaling-{rule}", title)
+
+
+def subject_tables(systems: Systems) -> Iterator[Table]:
+    """Yield the tables of strategies, precisions, loader workers, environment variables and offload that vary."""
+    strategies = subjects.strategy_families(systems.measured)
+    if strategies:
+        yield family_table(systems, strategies, "strategy", "Strategy")
+    for key, title, belongs in _OF_SUBJECTS:
+        found_families = subjects.families(systems.measured, belongs)
+        if found_families:
+            yield family_table(systems, found_families, key, title)
+    found_families = subjects.offload_families(systems.measured)
+    if found_families:
+        yield family_table(systems, found_families, "offload", "Offload")
+
+
+def efficiency_tables(systems: Systems) -> Iterator[Table]:
+    """Yield the table of changes against the baseline, if there are several configurations."""
+    if len(systems.measured) > 1:
+        yield efficiency_table(systems)
+
+
+def all_configurations(systems: Systems) -> Table:
+    """Return time, memory and quality of every configuration."""
+    members = systems.measured
+    labels = [names("Configuration", "configuration", [member.label for member in members]), *_sizes(members)]
+    figures = [*_time(systems, members), *_memory(systems), *quality_columns(systems, members)]
+    title = "Time and memory of all configurations"
+    return build(systems, "configurations", title, labels, members, figures, memory_notes(members))
+
+
+def scaling_table(systems: Systems, scalings: Sequence[Scaling], key: str, title: str) -> Table:
+    """Return time and memory over the number of devices, under one rule for the batch.
+
+    Args:
+        systems: The matrix.
+        scalings: The families of devices under that rule.
+        key: Of the table.
+        title: Of the table.
+    """
+    families = [scaling.family for scaling in scalings]
+    members = [member for family in families for member in family.members]
+    first_of = _first_of(families)
+    labels = [*_where(families), *_sizes(members)]
+
+    def share(member: Configuration) -> Amount:
+        first = first_of[member.label]
+        return _over_first(systems, first, member, SCALING, member.world_size / first.world_size)
+
+    figures = [
+        *_time(systems, members),
+        _speed_up(systems, first_of),
+        FigureColumn(SCALING, share, is_always_shown=True),
+        *_memory(systems),
+        *quality_columns(systems, members),
+    ]
+    base = (
+        "Speed-up and efficiency compare samples/s with those of the smallest number of devices of the same kind. A "
+        "strategy without a run on one device is compared with the run of the strategy single."
+    )
+    return build(systems, key, title, labels, members, figures, [base, *memory_notes(members)], first_of=first_of)
+
+
+def _first_of(families: Sequence[SubjectFamily]) -> dict[str, Configuration]:
+    """Return the first member of each configuration's family, by label of the configuration."""
+    return {member.label: family.members[0] for family in families for member in family.members}
+
+
+def _where(families: Sequence[SubjectFamily]) -> list[LabelColumn]:
+    """Return the column that distinguishes families; none if there is one family."""
+    if len(families) == 1:
+        return []
+    return [names("Common settings", "of", [family.where for family in families for _ in family.members])]
+
+
+def _speed_up(systems: Systems, first_of: Mapping[str, Configuration]) -> FigureColumn:
+    """Return the column of samples/s divided by those of the first member of the family."""
+    return FigureColumn(
+        SPEED_UP,
+        lambda configuration: _over_first(systems, first_of[configuration.label], configuration, SPEED_UP, 1.0),
+        is_always_shown=True,
+    )
+
+
+def _over_first(
+    systems: Systems, first: Configuration, configuration: Configuration, measure: ReportMeasure, by: float
+) -> Amount:
+    """Return the samples/s of a configuration divided by those of the first one and by `by`."""
+    rate, base = (systems.amount(measures.SAMPLES_PER_S, member) for member in (configuration, first))
+    speed = speed_ratio(first, configuration)
+    if speed is None:
+        return Amount(measure, {}, None, rate.num_runs)
+    ratio = speed / by
+    runs = dict.fromkeys((*rate.values, *base.values), ratio)
+    return Amount(measure, runs, ratio, len(runs), is_of_all=True)
+
+
+def family_table(systems: Systems, families: Sequence[SubjectFamily], key: str, title: str) -> Table:
+    """Return time, memory and quality for each value of a subject.
+
+    Args:
+        systems: The matrix.
+        families: Configurations that differ in the subject alone.
+        key: Of the table.
+        title: Of the table, which is the subject.
+    """
+    members = [member for family in families for member in family.members]
+    values = [name for family in families for name in family.names]
+    labels = [*_where(families), names(title, key, values), *_sizes(members)]
+    first_of = _first_of(families)
+    more: list[FigureColumn] = []
+    if key == "precision":
+        more = [_speed_up(systems, first_of)]
+    elif key == "workers":
+        more = [measure_column(systems, measures.STEP_PARTS[0]), measure_column(systems, measures.GET_BATCH_SHARE)]
+    elif key == "environment":
+        more = [measure_column(systems, measure) for measure in measures.STEP_PARTS]
+    figures = [*_time(systems, members), *more, *_memory(systems), *quality_columns(systems, members)]
+    notes = [*_note_on_others(systems, families), *memory_notes(members)]
+    return build(systems, key, title, labels, members, figures, notes, first_of=first_of)
+
+
+def _note_on_others(systems: Systems, families: Sequence[SubjectFamily]) -> list[str]:
+    """Return the note on configurations in no family of the subject."""
+    num_left = len(systems.measured) - sum(len(family.members) for family in families)
+    who = "1 configuration has" if num_left == 1 else f"{num_left} configurations have"
+    return [f"{who} no other configuration that differs only in this."] if num_left > 0 else []
+
+
+def efficiency_table(systems: Systems) -> Table:
+    """Return time, throughput, loss, utilisation, efficiency and goodput, each with its change in per cent."""
+    members = systems.measured
+    labels = [names("Configuration", "configuration", [member.label for member in members])]
+    figures = [
+        *(_full_only(systems, measure) for measure in _TIMES),
+        measure_column(systems, measures.SAMPLES_PER_S, is_always_shown=True),
+        measure_column(systems, measures.score("validation", "loss"), is_always_shown=True),
+        measure_column(systems, measures.UTILISATION, is_always_shown=True),
+        FigureColumn(NOISE_SCALE, lambda member: _noise(systems, member)),
+        FigureColumn(EFFICIENCY, lambda member: efficiency(systems, member), is_always_shown=True),
+        FigureColumn(GOODPUT, lambda member: goodput(systems, member), is_always_shown=True),
+    ]
+    bases = list(dict.fromkeys(systems.baseline_of(member).label for member in members))
+    against = f"against {bases[0]}" if len(bases) == 1 else "against the baseline of its kind, in bold"
+    references = dict.fromkeys(reference_words(systems, member) for member in members)
+    notes = [
+        f"In brackets: the change {against}. Arrows after a value show its direction, arrows in a heading the better "
+        "one. Coloured: a change that is shown, for samples/s and goodput by the verdict, else by its 95% interval. "
+        "Grey: it cannot be told.",
+        "Statistical efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch, m0 "
+        f"{' or '.join(references)}. Goodput is samples/s times statistical efficiency.",
+        *_utilisation_kind(members),
+    ]
+    return build(systems, "efficiency", "Efficiency and goodput", labels, members, figures, notes, compares=True)
+
+
+def phases_table(systems: Systems) -> Table:
+    """Return the phases of a step and of a run."""
+    members = systems.measured
+    labels = [names("Configuration", "configuration", [member.label for member in members]), *_sizes(members)]
+    steps = [
+        measure_column(systems, measures.STEP_MS),
+        *(measure_column(systems, measure) for measure in measures.STEP_PARTS),
+    ]
+    notes = ["Means over measured steps (without warm-up) and all ranks; the five phases sum to the step."]
+    return build(systems, "phases", "Time of a step by phase", labels, members, steps, notes)
+
+
+def resources_table(systems: Systems) -> Table:
+    """Return utilisation, communication, energy, device-hours and cost."""
+    members = systems.measured
+    labels = [names("Configuration", "configuration", [member.label for member in members])]
+    figures = [measure_column(systems, measure) for measure in measures.RESOURCES]
+    price = systems.record.price_per_device_hour
+    notes = _utilisation_kind(members)
+    if price is not None:
+        figures.append(measure_column(systems, measures.cost(price)))
+        notes.append(f"Cost: the whole run at {price:g} a device-hour.")
+    return build(systems, "resources", "Resources", labels, members, figures, notes)
+
+
+def quality_columns(systems: Systems, members: Sequence[Configuration]) -> list[FigureColumn]:
+    """Return the scores of the task: on test if there are any, else on validation."""
+    cells = [cell_run.cell for member in members for cell_run in member.cell_runs if cell_run.cell.counts]
+    metrics = dict.fromkeys(metric for cell in cells for metric in cell.metrics)
+    scored = [run for member in members for run in member.scored]
+    split = "test" if any(run.get("summary.scores.test") for run in scored) else "validation"
+    return [measure_column(systems, measures.score(split, metric)) for metric in metrics] if scored else []
+
+
+def _time(systems: Systems, members: Sequence[Configuration]) -> list[FigureColumn]:
+    is_any_full = any(not member.is_probe for member in members)
+    full = [_full_only(systems, measure) for measure in _TIMES] if is_any_full else []
+    steps = [measure_column(systems, measures.STEP_MS)] if any(member.is_probe for member in members) else []
+    return [*full, measure_column(systems, measures.SAMPLES_PER_S, is_always_shown=True), *steps]
+
+
+def _memory(systems: Systems) -> list[FigureColumn]:
+    return [
+        measure_column(systems, measure, is_always_shown=True) for measure in (measures.PEAK_BYTES, measures.SUM_BYTES)
+    ]
+
+
+def _full_only(systems: Systems, measure: ReportMeasure) -> FigureColumn:
+    """Return the column of a measure that probes do not have."""
+    return FigureColumn(
+        measure,
+        lambda configuration: (
+            Amount(measure, {}, None, len(configuration.runs))
+            if configuration.is_probe
+            else systems.amount(measure, configuration)
+        ),
+        is_always_shown=True,
+    )
+
+
+def _sizes(members: Sequence[Configuration]) -> list[LabelColumn]:
+    """Return the columns of devices and global batch."""
+    return [
+        names("Devices", "num_devices", [member.world_size for member in members]),
+        names("Global batch", "global_batch_size", [member.global_batch_size for member in members]),
+    ]
+
+
+def _noise(systems: Systems, configuration: Configuration) -> Amount:
+    noise = configuration_noise(systems, configuration)
+    values = {} if noise.value is None else dict.fromkeys(noise.runs, noise.value)
+    return Amount(NOISE_SCALE, values, noise.value, len(values) or len(configuration.runs), is_of_all=True)
+
+
+def _utilisation_kind(members: Sequence[Configuration]) -> list[str]:
+    kinds = sorted(
+        {str(kind) for member in members for run in member.runs if (kind := run.get("summary.utilisation.kind"))}
+    )
+    words = {"nvml": "of the GPUs (NVML: the share of time in which a kernel runs)", "cpu": "of the CPU"}
+    return [f"Utilisation {', '.join(words.get(kind, kind) for kind in kinds)}."] if kinds else []

@@ -1,0 +1,123 @@
+"""Text from records, made safe for each format: `paratune.base.text.plain`, and the escapes of the format.
+
+Labels, run names, columns and paths come from files that anyone may have written. Nothing of them may act: not as
+markup in a page, not as a formula in a spreadsheet, not as a colour code in a terminal.
+"""
+
+import html
+import re
+from collections.abc import Sequence
+from os.path import commonprefix
+from typing import Any
+
+from paratune.base.text import plain
+
+GENERATOR = "paratune report"
+"""Name that the files of reports carry."""
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\symbol{34}", "`": r"\textasciigrave{}",
+    # After the end of a line, brackets and stars would be options of the line break.
+    "[": "{[}", "]": "{]}", "*": "{*}",
+    "→": r"$\rightarrow$", "←": r"$\leftarrow$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "↔": r"$\leftrightarrow$",
+    "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$",
+    "²": "$^2$", "³": "$^3$", "°": r"$^\circ$", "µ": r"$\mu$", "∞": r"$\infty$", "Δ": r"$\Delta$", "σ": r"$\sigma$",
+    "ρ": r"$\rho$", "κ": r"$\kappa$", "α": r"$\alpha$", "…": r"\dots{}", "–": "--", "—": "---", "‘": "`", "’": "'",
+    "“": "``", "”": "''",
+}  # fmt: skip
+_LATEX_NUMBER = re.compile(
+    r"(?<![\w.,:/])(?P<mean>[−+-]?\d[\d,]*(?:\.\d+)?) ± (?P<spread>\d[\d,]*(?:\.\d+)?)"
+    r"|(?<![\w.,:/)\]])(?P<signed>[−+-]\d[\d,]*(?:\.\d+)?)(?![\w-])"
+)
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
+
+
+def shorten(value: Any, width: int) -> str:
+    """Return `plain` text of at most `width` characters, with an ellipsis in the middle if it was longer."""
+    text = plain(value)
+    if len(text) <= width:
+        return text
+    head = width // 2
+    return text[:head] + "…" + text[len(text) - (width - 1 - head) :]
+
+
+def shorten_all(values: Sequence[Any], width: int) -> list[str]:
+    """Return each value shortened; without the common prefix if two would look equal."""
+    texts = [plain(value) for value in values]
+    short = [shorten(text, width) for text in texts]
+    shared = len(commonprefix(texts))  # noqa: RUF071 - characters are meant, not folders
+    if len(set(short)) == len(set(texts)) or not shared:
+        return short
+    return [shorten(f"…{text[shared:]}", width) for text in texts]
+
+
+def some_names(names: Sequence[str], most: int = 24) -> str:
+    """Return a list of names as text; of many the first, and the number of others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+class Html(str):
+    """Text that is HTML markup; only this module and `paratune.reports.figures.svg` create it, from trusted strings."""
+
+    __slots__ = ()
+
+
+def escape(value: Any) -> Html:
+    """Return `value` as HTML: markup unchanged, text escaped."""
+    return value if isinstance(value, Html) else Html(html.escape(plain(value), quote=True))
+
+
+def tag(name: str, *children: Any, **attributes: Any) -> Html:
+    """Return an element; children and attributes are escaped unless they are `Html`, None children are left out.
+
+    An attribute that is None or False is left out, one that is True has no value; `class_` is written class, `data_of`
+    data-of.
+    """
+    opening = [name]
+    for key, value in attributes.items():
+        written = key.rstrip("_").replace("_", "-")
+        if value is True:
+            opening.append(written)
+        elif value is not None and value is not False:
+            opening.append(f'{written}="{html.escape(plain(value), quote=True)}"')
+    inside = "".join(escape(child) for child in children if child is not None)
+    return Html(f"<{' '.join(opening)}>{inside}{'' if name == 'input' else f'</{name}>'}")
+
+
+def join(parts: Any) -> Html:
+    """Return parts of a page as one, each escaped unless it is `Html`."""
+    return Html("\n".join(escape(part) for part in parts if part))
+
+
+def markdown(value: Any) -> str:
+    """Return `value` escaped for a paragraph or a table cell in Markdown."""
+    text = _MARKDOWN.sub(r"\\\1", plain(value))
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
+
+
+def latex(value: Any) -> str:
+    r"""Return `value` escaped for LaTeX; numbers with a spread or a sign become formulas, $0.85 \pm 0.05$."""
+    text, parts, end = plain(value), [], 0
+    for match in _LATEX_NUMBER.finditer(text):
+        parts.append(_latex_letters(text[end : match.start()]))
+        number = match["signed"] or rf"{match['mean']} \pm {match['spread']}"
+        parts.append("$" + number.replace("−", "-").replace(",", "{,}") + "$")
+        end = match.end()
+    return "".join([*parts, _latex_letters(text[end:])])
+
+
+def _latex_letters(text: str) -> str:
+    # Consecutive hyphens would become a dash.
+    pairs = zip(text, f"{text[1:]} ", strict=False)
+    return "".join("-{}" if letter == after == "-" else _LATEX.get(letter, letter) for letter, after in pairs)
+
+
+def csv_text(value: str) -> str:
+    """Return a text for a CSV cell; a text that a spreadsheet would read as a formula gets a leading apostrophe.
+
+    Source: OWASP, CSV injection: = + - @, tab and carriage return at the start of a cell.
+    """
+    text = plain(value)
+    return f"'{text}" if str(value)[:1] in {"=", "+", "-", "@", "\t", "\r", "\n"} else text

@@ -1,0 +1,1 @@
+"""Answers HTTP requests with the predictions of a trained model."""

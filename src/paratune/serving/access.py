@@ -1,0 +1,114 @@
+"""Who may send requests: the token, the Host header, and the rate of a client."""
+
+import hmac
+import ipaddress
+import math
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from paratune.errors import ConfigError, DataError, os_error_as
+
+TOKEN_VARIABLE = "PARATUNE_SERVE_TOKEN"
+_MIN_TOKEN = 16
+_MAX_CLIENTS = 10_000
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the token of the file, else of `PARATUNE_SERVE_TOKEN`; None where neither is given.
+
+    Raises:
+        ConfigError: The file cannot be read, or the token is shorter than 16 characters or has a space.
+    """
+    if file is None:
+        token, where = environment.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
+        if not token:
+            return None
+    else:
+        where = f"--token-file {file}"
+        with os_error_as(
+            ConfigError, f"{where} cannot be read", "name a readable file", code="serve.token_unusable", path=file
+        ):
+            token = file.read_text(encoding="utf-8", errors="replace").strip()
+    if len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(
+            f"the token of {where} must have at least {_MIN_TOKEN} printable ASCII characters without a space",
+            code="serve.token_unusable",
+            path=file,
+        )
+    return token
+
+
+def require_token(host: str, token: str | None) -> None:
+    """Raise a ConfigError for a server that other machines can reach and that has no token."""
+    if token is None and not is_loopback(host):
+        raise ConfigError(
+            f"--host {host} can be reached from other machines; give a token with --token-file or {TOKEN_VARIABLE}, "
+            "or listen on 127.0.0.1",
+            code="serve.token_required",
+            host=host,
+        )
+
+
+def check_token(token: str | None, header: str | None) -> None:
+    """Raise a DataError unless the Authorization header has the token; the time does not depend on its content."""
+    if token is None:
+        return
+    given = (header or "").removeprefix("Bearer ")
+    if not hmac.compare_digest(given.encode(), token.encode()):
+        raise DataError("the request needs the header Authorization: Bearer TOKEN", code="serve.token")
+
+
+def check_host(listens_on: str, header: str | None) -> None:
+    """Raise a DataError for a Host header that is no name of this machine, while only this machine is served.
+
+    A web page may let its own name point to 127.0.0.1 (DNS rebinding); a browser then sends the name of the page.
+    """
+    if not is_loopback(listens_on):
+        return
+    name = (header or "").strip()
+    name = name[1 : name.find("]")] if name.startswith("[") else name.partition(":")[0]
+    if name.lower() not in (*_LOOPBACK_NAMES, listens_on):
+        raise DataError(f"the Host header must be one of {', '.join(_LOOPBACK_NAMES)}", code="serve.host")
+
+
+class ClientRateLimit:
+    """Requests per second of each client, by a token bucket with a burst of two seconds."""
+
+    def __init__(self, rate_per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate_per_s
+        self._burst = max(1.0, 2 * rate_per_s)
+        self._clock = clock
+        self._clients: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def check(self, client: str) -> None:
+        """Count a request.
+
+        Raises:
+            DataError: The client has sent too many; `retry_after_s` is a fact.
+        """
+        now = self._clock()
+        left, last = self._clients.pop(client, (self._burst, now))
+        left = min(self._burst, left + (now - last) * self._rate)
+        self._clients[client] = (left - 1 if left >= 1 else left, now)
+        if len(self._clients) > _MAX_CLIENTS:
+            self._clients.popitem(last=False)  # the one that was silent for longest
+        if left < 1:
+            raise DataError(
+                f"more than {self._rate:g} requests per second; try again later",
+                code="serve.rate",
+                retry_after_s=math.ceil((1 - left) / self._rate),
+            )

@@ -1,0 +1,175 @@
+"""The paths of the server: `/predict`, `/health`, `/metrics`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from paratune.errors import DataError, ParatuneError
+from paratune.infer.trained import TrainedModel
+from paratune.serving.access import ClientRateLimit
+from paratune.serving.batcher import Batcher
+from paratune.serving.gate import Gate, error_response
+from paratune.serving.metrics import Metrics
+from paratune.serving.predictor import Predictor
+from paratune.serving.rows import column_names, read_rows
+from paratune.serving.settings import ServingLimits
+
+PATHS = frozenset({"/predict", "/health", "/metrics"})
+
+
+class Service:
+    """The state of a server: model, queue, metrics, and whether it is stopping."""
+
+    def __init__(self, trained: TrainedModel, limits: ServingLimits) -> None:
+        self.trained = trained
+        self.limits = limits
+        self.predictor = Predictor(trained)
+        self.batcher = Batcher(self.predictor.predict, limits, lambda *counts: self.metrics.count_batch(*counts))
+        self.metrics = Metrics(lambda: self.batcher.num_queued)
+        self.counting = ThreadPoolExecutor(1, thread_name_prefix="paratune-count")
+        self.is_ready = False
+        self.is_stopping = False
+        self.num_active = 0
+        """Requests for predictions that were accepted and have no answer yet."""
+
+    @asynccontextmanager
+    async def running(self, app: FastAPI) -> AsyncIterator[None]:
+        """Start the queue, and stop it after the block."""
+        self.batcher.start()
+        self.is_ready = True
+        try:
+            yield
+        finally:
+            self.is_ready = False
+            await self.batcher.close()
+            self.counting.shutdown(wait=False)
+
+    async def predict(self, request: Request) -> dict[str, Any]:
+        """Return the answer to `/predict`.
+
+        Raises:
+            DataError: The request is refused.
+        """
+        self.num_active += 1
+        try:
+            body = await read_body(request, self.limits)
+            is_words = self.trained.task.kind == "token_classification"
+            rows = read_rows(body, self.trained.columns, is_words=is_words, limits=self.limits)
+            loop = asyncio.get_running_loop()
+            num_tokens = await loop.run_in_executor(self.counting, self.predictor.count_tokens, rows)
+            request.state.num_rows, request.state.num_tokens = len(rows), sum(num_tokens)
+            answers = await self.batcher.submit(rows, num_tokens)
+            return {"predictions": answers, "num_tokens": sum(num_tokens)}
+        finally:
+            self.num_active -= 1
+
+    def health(self) -> dict[str, Any]:
+        """Return the answer to `/health`."""
+        return {
+            "is_live": True,
+            "is_ready": self.is_ready and not self.is_stopping,
+            "task": self.trained.task.kind,
+            "columns": list(dict.fromkeys(column_names(self.trained.columns).values())),
+        }
+
+
+async def read_body(request: Request, limits: ServingLimits) -> bytes:
+    """Return the JSON body of a request.
+
+    Raises:
+        DataError: It is not declared as JSON, is too large, or does not arrive in time.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        # Pages of other sites can send other types without asking the server first.
+        raise DataError("the header Content-Type must be application/json", code="serve.content_type")
+    too_large = DataError(
+        f"the body is larger than {limits.max_body_bytes} bytes",
+        code="serve.body_too_large",
+        max_bytes=limits.max_body_bytes,
+    )
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > limits.max_body_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_timeout_s):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.max_body_bytes:
+                    raise too_large
+    except TimeoutError as error:
+        raise DataError(
+            f"the body did not arrive within {limits.body_timeout_s:g} s", code="serve.body_timeout"
+        ) from error
+    return bytes(body)
+
+
+def refuse(request: Request, error: ParatuneError) -> Response:
+    """Return the response of an error, and note its code for the access log."""
+    request.state.code = error.code
+    return error_response(error)
+
+
+def make_app(
+    service: Service,
+    *,
+    listens_on: str = "127.0.0.1",
+    token: str | None = None,
+    write_line: Callable[[str], None] = lambda line: None,
+) -> Gate:
+    """Return the ASGI application of a service.
+
+    Args:
+        service: Model, queue and limits.
+        listens_on: Address on which the server listens.
+        token: Token that requests need.
+        write_line: Called with each line of the access log.
+    """
+    # The pages of FastAPI for its documentation load scripts from another site.
+    app = FastAPI(title="paratune serve", docs_url=None, redoc_url=None, openapi_url=None, lifespan=service.running)
+
+    @app.post("/predict")
+    async def predict(request: Request) -> JSONResponse:
+        return JSONResponse(await service.predict(request))
+
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        answer = service.health()
+        return JSONResponse(answer, 200 if answer["is_ready"] else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 405:
+            return refuse(request, DataError(f"this path does not take {request.method}", code="serve.method"))
+        return refuse(
+            request, DataError(f"there is no such path; paths: {', '.join(sorted(PATHS))}", code="serve.path")
+        )
+
+    @app.exception_handler(ParatuneError)
+    async def refused(request: Request, error: ParatuneError) -> Response:
+        return refuse(request, error)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return refuse(request, DataError("the server failed; its log has the reason", code="serve.failed"))
+
+    return Gate(
+        app,
+        paths=PATHS,
+        listens_on=listens_on,
+        token=token,
+        rate=ClientRateLimit(service.limits.rate_per_s),
+        is_stopping=lambda: service.is_stopping,
+        count=service.metrics.count_request,
+        write_line=write_line,
+    )

@@ -1,0 +1,114 @@
+"""What every request passes first: state of the server, Host header, rate, token; then its line in the access log."""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from paratune.errors import DataError, ParatuneError
+from paratune.serving.access import ClientRateLimit, check_host, check_token
+from paratune.serving.settings import DEFAULT_STATUS, STATUS
+
+log = logging.getLogger(__name__)
+
+OPEN_PATHS = ("/health",)
+"""Paths that need no token and have no rate, so that a supervisor can ask."""
+
+
+def error_response(error: ParatuneError) -> Response:
+    """Return an error as JSON, in the layout of `--json`, with the HTTP status of its code."""
+    status = STATUS.get(error.code, DEFAULT_STATUS)
+    headers = {}
+    if status in (429, 503):
+        headers["Retry-After"] = str(error.facts.get("retry_after_s", 1))
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if status in (408, 413):
+        headers["Connection"] = "close"  # the rest of the body is not read
+    # Facts may be paths or numbers of numpy.
+    content = json.dumps({"errors": [fault.as_dict() for fault in error.faults]}, default=str)
+    return Response(content, status, headers, media_type="application/json")
+
+
+class Gate:
+    """Checks requests, counts them and writes the access log around another ASGI application."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        paths: frozenset[str],
+        listens_on: str,
+        token: str | None,
+        rate: ClientRateLimit,
+        is_stopping: Callable[[], bool],
+        count: Callable[[str, int, float], None],
+        write_line: Callable[[str], None],
+    ) -> None:
+        self._app = app
+        self._paths = paths
+        self._listens_on = listens_on
+        self._token = token
+        self._rate = rate
+        self._is_stopping = is_stopping
+        self._count = count
+        self._write_line = write_line
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        state: dict[str, Any] = scope.setdefault("state", {})
+        status = 0
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        client = scope["client"][0] if scope.get("client") else "unknown"
+        try:
+            self._check(scope, client)
+            await self._app(scope, receive, send_and_note)
+        except ParatuneError as error:
+            state["code"] = error.code
+            await error_response(error)(scope, receive, send_and_note)
+        except Exception:  # the application has answered it
+            log.exception("a request failed")
+        finally:
+            self._note(scope, client, status, time.perf_counter() - started)
+
+    def _check(self, scope: Scope, client: str) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        check_host(self._listens_on, headers.get("host"))
+        if scope["path"] in OPEN_PATHS:
+            return
+        if self._is_stopping():
+            raise DataError("the server is stopping", code="serve.stopping")
+        self._rate.check(client)
+        check_token(self._token, headers.get("authorization"))
+
+    def _note(self, scope: Scope, client: str, status: int, duration_s: float) -> None:
+        """Count the request and write its line; neither has anything of its content."""
+        state = scope["state"]
+        path = scope["path"] if scope["path"] in self._paths else "other"
+        self._count(path, status, duration_s)
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "client": client,
+            "method": scope["method"],
+            "path": path,
+            "status": status,
+            "code": state.get("code"),
+            "num_rows": state.get("num_rows"),
+            "num_tokens": state.get("num_tokens"),
+            "duration_ms": round(1000 * duration_s, 3),
+        }
+        self._write_line(json.dumps(line))

@@ -1,0 +1,103 @@
+"""The error with all problems of the cells of a matrix, and the cells that `--only` selects."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from paratune.config.problems import Problem, failure
+from paratune.errors import ConfigError, did_you_mean, option_error
+from paratune.sweeps.axes import find_value
+from paratune.sweeps.cell import Cell
+from paratune.sweeps.matrix import Matrix
+
+
+def invalid(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
+    """Return the error that lists the problems of all cells, each once with the names of its cells, or None."""
+    if not any(cell.problems for cell in cells):
+        return None
+    error = failure(matrix.source, list(_listed(cells)), matrix.source.name)
+    num_invalid = sum(bool(cell.problems) for cell in cells)
+    counts = f"{num_invalid} of {len(cells)} runs cannot be trained"
+    heading = f"{error.heading}; {counts}: correct them, or leave them out with exclude:; nothing was started"
+    return ConfigError(heading, code=error.code, faults=error.faults)
+
+
+def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
+    """Return the error with the reasons why no cell can run; None when one can."""
+    by_reason: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.impossible is None:
+            return None
+        by_reason.setdefault(cell.impossible, []).append(cell)
+    lines = [f"  {reason} (in {names_of(same_reason, len(cells))})" for reason, same_reason in by_reason.items()]
+    return ConfigError(
+        "\n".join([f"{matrix.source}: none of its runs is possible here", *lines]), code="sweep.none_possible"
+    )
+
+
+def _listed(cells: Sequence[Cell]) -> Iterator[Problem]:
+    """Yield each problem once, with its cells; repeats have the same problems as the first run and are left out."""
+    by_problem: dict[Problem, list[Cell]] = {}
+    firsts = [cell for cell in cells if cell.repeat == 1]
+    for cell in firsts:
+        for problem in cell.problems:
+            by_problem.setdefault(replace(problem, keys=()), []).append(cell)
+    for problem, having in by_problem.items():
+        yield replace(problem, message=f"{problem.message} (in {names_of(having, len(firsts))})")
+
+
+def names_of(cells: Sequence[Cell], total: int) -> str:
+    """Return the names of cells in words, at most three of them."""
+    if len(cells) == total > 1:
+        return f"all {total} runs"
+    names = ", ".join(cell.name for cell in cells[:3])
+    return f"{names} and {len(cells) - 3} more runs" if len(cells) > 3 else names
+
+
+def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[Cell, ...]:
+    """Return the cells that `--only` selects.
+
+    Args:
+        matrix: The file.
+        cells: All of them.
+        wanted: All must hold: AXIS=VALUE[,VALUE...], or a pattern of names (`*_linear_*`).
+
+    Raises:
+        ConfigError: There is no such axis, value or cell.
+    """
+    by_label = {key: axis for axis in matrix.axes for key in (axis.axis.key, axis.axis.label)}
+    selected = tuple(cells)
+    for word in wanted:
+        key, equals, values = word.partition("=")
+        if not equals:
+            selected = tuple(cell for cell in selected if fnmatchcase(cell.name, word))
+        elif key not in by_label:
+            known = ", ".join(axis.axis.label for axis in matrix.axes)
+            raise option_error(
+                "--only",
+                word,
+                f"{key} is not an axis{did_you_mean(key, by_label)}; axes: {known}",
+                code="sweep.unknown_run",
+                key=key,
+            )
+        else:
+            axis = by_label[key]
+            names = {value: find_value(axis, value) for value in values.split(",")}
+            for value, name in names.items():
+                if name is None:
+                    raise option_error(
+                        "--only",
+                        word,
+                        f"{value or 'nothing'} is not on the axis {key}; it has: "
+                        f"{', '.join(axis.axis.values.values())}",
+                        code="sweep.unknown_run",
+                        key=key,
+                    )
+            selected = tuple(cell for cell in selected if cell.values[axis.axis.label] in names.values())
+    if not selected:
+        raise ConfigError(
+            f"--only {' '.join(wanted)}: none of the {len(cells)} runs matches; --dry-run lists them",
+            code="sweep.unknown_run",
+            option="--only",
+        )
+    return selected

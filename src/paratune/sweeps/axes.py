@@ -1,0 +1,208 @@
+"""The axes of a matrix: what each value sets, and which axes hold seeds.
+
+Each axis is a list of values of one option, or a mapping of names to settings that go together.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paratune.config.differences import flatten
+from paratune.config.layers import SHORTHAND, Layer
+from paratune.config.plain import one_line
+from paratune.config.problems import overlap
+from paratune.config.validate import describe_value
+from paratune.config.yaml_tree import read_scalar
+from paratune.records.sweep import Axis
+from paratune.sweeps.environment import ENV
+from paratune.sweeps.matrix_file import MatrixFile
+from paratune.sweeps.names import short
+from paratune.sweeps.values import Value, read_listed, read_named
+
+SEED = "run.seed"
+SEEDS = frozenset({SEED, "data.split.seed"})
+"""Settings in which repetitions of a run differ."""
+OURS = ("run.name", "run.folder")
+"""Settings that the matrix sets for each run."""
+
+
+@dataclass(frozen=True)
+class AxisOfValues:
+    """An axis with what each value sets."""
+
+    axis: Axis
+    values: tuple[Value, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """The dotted keys that its values set, also through files."""
+        return list(dict.fromkeys(key for value in self.values for key in (*value.below.places, *value.own.places)))
+
+    def by_name(self, name: str) -> Value:
+        """Return the value of that name."""
+        return next(value for value in self.values if value.name == name)
+
+    @property
+    def varied(self) -> list[str]:
+        """The dotted keys, also of files, in which its values differ."""
+        return _varied([value.settings for value in self.values])
+
+
+def read_axes(file: MatrixFile, content: Any, base: Layer) -> tuple[AxisOfValues, ...]:
+    """Return the axes of a file.
+
+    Args:
+        file: Collects the problems.
+        content: The value of `axes`.
+        base: The settings of the matrix for all runs.
+    """
+    if not isinstance(content, dict) or not content:
+        problem = f"axes is {describe_value(content)}" if content is not None else "axes is required"
+        code = "config.invalid_value" if content is not None else "config.required"
+        file.refuse(
+            f"{problem}; allowed: a mapping of one axis or more, such as axes: {{run.seed: [41, 42, 43]}}", "axes", code
+        )
+        return ()
+    shorts = [short(str(key)) for key in content]
+    axes = []
+    for key, values in content.items():
+        name = short(str(key))
+        axis = _axis(file, str(key), name if shorts.count(name) == 1 else str(key), values)
+        if axis is not None:
+            axes.append(axis)
+    _check_apart(file, axes)
+    says_seed = SEED in flatten(base.values) or any(SEED in value.above for axis in axes for value in axis.values)
+    axes = [_with_seeds(file, axis, through_files=not says_seed) for axis in axes]
+    return tuple(replace(axis, axis=replace(axis.axis, keys=_recorded_keys(axis))) for axis in axes)
+
+
+def _recorded_keys(axis: AxisOfValues) -> tuple[str, ...]:
+    """Return the keys in which the values of an axis differ, with shorthands (`strategy: ddp`) expanded."""
+    values = [
+        {
+            f"{key}.kind" if key in SHORTHAND and isinstance(setting, str) else key: setting
+            for key, setting in settings.items()
+        }
+        for settings in (value.settings for value in axis.values)
+    ]
+    return tuple(_varied(values) if len(values) > 1 else values[0])
+
+
+def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) -> AxisOfValues:
+    """Return the axis, marked when it is an axis of seeds, among which nothing is chosen.
+
+    Refuses an axis that varies the seed and something else: the mean would be over more than seeds.
+    """
+    # Seeds of files have no effect below one that the matrix says itself.
+    values = [value.settings if through_files else value.above for value in axis.values]
+    varied = _varied(values) if len(values) > 1 else list(values[0])
+    if SEED not in varied:
+        return axis
+    without = [value.name for value, settings in zip(axis.values, values, strict=True) if SEED not in settings]
+    others = [key for key in varied if key not in SEEDS]
+    if not without and not others:
+        return replace(axis, axis=replace(axis.axis, is_seed=True))
+    if len(values) > 1:
+        fault = f"{without[0]} does not set {SEED}" if without else f"they differ in {others[0]} too"
+        at = f"axes.{axis.axis.key}"
+        file.refuse(
+            f"{at}: its values differ in {SEED}, and {fault}; the mean is taken over seeds, and the best of all "
+            f"else is chosen: put {SEED} on an axis of its own ({SEED}: [41, 42, 43])",
+            at,
+        )
+    return axis
+
+
+def _axis(file: MatrixFile, key: str, name: str, content: Any) -> AxisOfValues | None:
+    at = f"axes.{key}"
+    before = len(file.problems)
+    if isinstance(content, list) and content:
+        values = [read_listed(file, key, name, value, f"{at}[{number}]") for number, value in enumerate(content)]
+    elif isinstance(content, dict) and content:
+        values = [read_named(file, str(value), settings, f"{at}.{value}") for value, settings in content.items()]
+    else:
+        file.refuse(
+            f"{at} is {describe_value(content)}; allowed: a list of values of the option {key}, or a mapping of "
+            "names to settings, such as {small: {train.learning_rate: 1e-5, train.epochs: 3}}",
+            at,
+        )
+        return None
+    if key == ENV:
+        file.refuse(
+            f"{at}: an axis is of one variable, {ENV}.NAME: [...], or names settings that go together: "
+            f"{{first: {{{ENV}: {{NAME: value}}}}, second: ...}} under a name that is not {ENV}",
+            at,
+        )
+        return None
+    if key in OURS or any(own in value.own.places for own in OURS for value in values):
+        file.refuse(f"{at}: the matrix gives each run its folder and name; see folder: and name:", at)
+    is_right = len(file.problems) == before  # what is wrong is read as something else, which may be there twice
+    names = [value.name.lower() for value in values if is_right]  # some file systems do not tell A from a
+    for value in values:
+        if names.count(value.name.lower()) > 1:
+            file.refuse(
+                f"{at} has {value.shown} twice, or two values that make one name of a run; keep one, or "
+                f"give them names: {{first: {{{key}: ...}}, second: {{...}}}}",
+                at,
+            )
+            break
+    keys = [key_set for value in values for key_set in (*value.below.places, *value.own.places)]
+    axis = Axis(
+        key,
+        name,
+        {value.name: value.shown for value in values},
+        is_column=any(overlap(key_set, part) for key_set in keys for part in ("task", "data.train", "data.validation")),
+    )
+    return AxisOfValues(axis, tuple(values))
+
+
+def _check_apart(file: MatrixFile, axes: Sequence[AxisOfValues]) -> None:
+    """Refuse axes that set the same option, because one of them would have no effect.
+
+    Equal settings of files are allowed: an axis' own settings have priority over them.
+    """
+    for number, axis in enumerate(axes):
+        for other in axes[:number]:
+            both = _common(_own_leaves(axis), _own_leaves(other)) or _common(_of_files(axis), _of_files(other))
+            if both:
+                file.refuse(
+                    f"axes.{axis.axis.key} sets {both[0]}, which axes.{other.axis.key} sets too; put values that "
+                    "go together on one axis",
+                    f"axes.{axis.axis.key}",
+                    code="config.conflict",
+                )
+
+
+def find_value(axis: AxisOfValues, wanted: Any) -> str | None:
+    """Return the name of a value that is given as in the file, as shown, or by its name; None when there is none."""
+    readings = [wanted]
+    if isinstance(wanted, str):  # of a command line, where 1e-4 is text
+        with suppress(ValueError):
+            readings.append(read_scalar(wanted))
+    for value in axis.values:
+        if any(type(reading) is type(value.plain) and reading == value.plain for reading in readings):
+            return value.name
+    return next((value.name for value in axis.values if str(wanted) in (value.name, value.shown)), None)
+
+
+def _own_leaves(axis: AxisOfValues) -> list[str]:
+    places = {key.partition("[")[0] for value in axis.values for key in (*value.own.places, *value.beside)}
+    return [key for key in places if not any(other.startswith(f"{key}.") for other in places)]
+
+
+def _of_files(axis: AxisOfValues) -> list[str]:
+    """Return the keys in which the files differ that an axis extends."""
+    return _varied([flatten(value.below.values) for value in axis.values])
+
+
+def _common(keys: Sequence[str], others: Sequence[str]) -> list[str]:
+    return [key for key in keys if any(overlap(key, other) for other in others)]
+
+
+def _varied(values: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which settings differ, or that only some of them have."""
+    keys = dict.fromkeys(key for settings in values for key in settings)
+    return [
+        key for key in keys if len({one_line(settings[key]) if key in settings else None for settings in values}) > 1
+    ]

@@ -1,0 +1,271 @@
+"""The cells of a matrix: every combination of its axes, each with its whole configuration or what is wrong with it."""
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paratune.config.differences import flatten
+from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
+from paratune.config.load import LoadedConfig, check_layer
+from paratune.config.plain import one_line
+from paratune.config.problems import Problem, SourceLocation, overlap
+from paratune.config.sources import local_path, path_and_split
+from paratune.config.validate import describe_value
+from paratune.errors import ConfigError, did_you_mean, option_error
+from paratune.records.sweep import RUNS_FOLDER
+from paratune.sweeps.axes import OURS
+from paratune.sweeps.cell import Cell
+from paratune.sweeps.choices import check_choices
+from paratune.sweeps.matrix import Matrix
+from paratune.sweeps.order import repeated
+from paratune.sweeps.possible import why_no_nodes, why_not_here, why_nowhere
+from paratune.sweeps.probe import ProbeLength, as_probe
+from paratune.sweeps.switch import drop_superseded_settings
+from paratune.sweeps.values import Value
+
+MAX_CELLS = 10_000
+_MAX_NAME = 120
+"""Characters of the name of a run; a file system has 255 bytes, and names of files beside the folder are longer."""
+
+
+def cells_of(
+    matrix: Matrix, overrides: Sequence[str] = (), *, here: bool = True, need_files: bool = True
+) -> tuple[Cell, ...]:
+    """Return every combination that is not excluded, the last axis varying fastest, and each of its repeats behind it.
+
+    Args:
+        matrix: The file.
+        overrides: `section.key=value` for all cells, on top of what the file says.
+        here: Whether the cells are to run on this machine; without it, what any machine could run is possible.
+        need_files: Whether a data file that is absent is a problem.
+
+    Raises:
+        ConfigError: An override would undo an axis, the exclusions leave nothing or exclude nothing, or there are too
+            many cells.
+    """
+    above = read_overrides(Layer(), overrides)
+    _check_overrides(matrix, above)
+    size = math.prod(len(axis.values) for axis in matrix.axes) * matrix.repeats
+    if size > MAX_CELLS:
+        raise ConfigError(
+            f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix",
+            code="sweep.too_many_runs",
+            source=matrix.source,
+        )
+    cells, used = [], set()
+    for values in itertools.product(*(axis.values for axis in matrix.axes)):
+        names = {axis.axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
+        excluding = [number for number, excluded in enumerate(matrix.exclude) if _matches(names, excluded)]
+        used.update(excluding)
+        if not excluding:
+            cells.append(_cell(matrix, names, values, above, here=here, need_files=need_files))
+    for number, excluded in enumerate(matrix.exclude):
+        if number not in used:
+            raise ConfigError(
+                f"{matrix.source}: exclude[{number}] leaves nothing out: {_written(excluded)}",
+                code="sweep.exclude",
+                source=matrix.source,
+                number=number,
+            )
+    if not cells:
+        raise ConfigError(
+            f"{matrix.source}: exclude leaves no run of {size}", code="sweep.exclude", source=matrix.source
+        )
+    if not any(matrix.baseline.items() <= cell.values.items() for cell in cells):
+        raise ConfigError(
+            f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out",
+            code="sweep.exclude",
+            source=matrix.source,
+        )
+    _check_different(matrix, cells)
+    cells = list(_each_probe_once([_shortened(matrix, cell) for cell in check_choices(matrix, cells)]))
+    all_cells = repeated(cells, matrix.repeats)
+    _check_names(matrix, all_cells)
+    return all_cells
+
+
+def _shortened(matrix: Matrix, cell: Cell) -> Cell:
+    """Return a cell, with the configuration of a probe when it is one.
+
+    This is the last step, so that problems of the full run are reported for its probe too.
+    """
+    if cell.kind == "full" or cell.loaded is None:
+        return cell
+    probe = _probe_of(matrix, [axis.by_name(cell.values[axis.axis.label]) for axis in matrix.axes])
+    assert probe is not None
+    return replace(cell, loaded=as_probe(cell.loaded, probe))
+
+
+def _each_probe_once(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Yield the cells; equal probes, such as those of runs of two lengths, are skipped except for the first."""
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        is_probed = cell.kind == "probe" and cell.loaded is not None and cell.impossible is None
+        other = seen.setdefault(_identity(cell), cell) if is_probed else cell
+        yield cell if other is cell else replace(cell, impossible=f"as a probe it is the same as {other.name}")
+
+
+def _identity(cell: Cell) -> str:
+    """Return all settings of a cell except its name and folder, in one line."""
+    assert cell.loaded is not None
+    settings = {key: value for key, value in flatten(cell.loaded.values).items() if key not in OURS}
+    return one_line(
+        [
+            cell.num_processes,
+            cell.num_nodes,
+            dict(sorted(cell.environment.items())),
+            cell.kind,
+            dict(sorted(settings.items())),
+        ]
+    )
+
+
+def _probe_of(matrix: Matrix, values: Sequence[Value]) -> ProbeLength | None:
+    """Return the length of the probe of a combination; None for a full run."""
+    length = next((value.probe for value in values if value.probe is not None), None)
+    if matrix.all_are_probes:
+        return length or matrix.probe or ProbeLength()
+    return matrix.probe if length is None else length or None
+
+
+def _check_overrides(matrix: Matrix, above: Layer) -> None:
+    for key in above.places:
+        for axis in matrix.axes:
+            own = [set_key for value in axis.values for set_key in value.own.places]
+            if any(overlap(key, set_key) for set_key in (*own, *axis.varied)):
+                raise option_error(
+                    "--set",
+                    key,
+                    f"the axis {axis.axis.key} sets it in each run; see --only, or the axis",
+                    code="sweep.override",
+                    key=axis.axis.key,
+                )
+        if key in ("run.name", "run.folder", "run"):
+            raise option_error(
+                "--set", key, "the matrix gives each run its name and folder (name:, folder:)", code="sweep.override"
+            )
+
+
+def _matches(names: Mapping[str, str], combination: Mapping[str, Any]) -> bool:
+    return all(names[label] in wanted for label, wanted in combination.items())
+
+
+def _written(combination: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(f"{label}: {' or '.join(names)}" for label, names in combination.items())
+
+
+def _cell(
+    matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], above: Layer, *, here: bool, need_files: bool
+) -> Cell:
+    """Return a cell: the matrix has priority over files, and `--set` over both."""
+    environment = dict(matrix.environment)
+    for value in values:
+        environment |= value.environment
+    cell = Cell(
+        name=_name(names),
+        values=names,
+        num_processes=next((value.num_processes for value in values if value.num_processes), matrix.num_processes),
+        num_nodes=next((value.num_nodes for value in values if value.num_nodes), matrix.num_nodes),
+        loaded=None,
+        environment=environment,
+        kind="full" if _probe_of(matrix, values) is None else "probe",
+    )
+    layer = _layer(matrix, values, above)
+    given = layer.values.get("run")
+    if given is not None and not isinstance(given, dict):  # folder and name would replace it
+        message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"
+        return replace(cell, problems=(Problem(message, ("run",), layer.place("run"), code="sweep.override"),))
+    place = SourceLocation(matrix.source.name)
+    runs = str(matrix.folder / RUNS_FOLDER)
+    for key, text in (("run.folder", runs), ("run.name", cell.name)):
+        layer = merge(layer, layer_of(key, text, {key: place}))
+    # Cells share what they do not set; what a check fills in must stay with its cell.
+    layer = replace(layer, values=deepcopy(layer.values), places=dict(layer.places))
+    loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
+    if loaded is None:
+        return replace(cell, problems=tuple(problems))
+    missing = tuple(
+        Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in missing_files(loaded)
+    )
+    if missing and need_files:
+        return replace(cell, problems=missing)
+    together = "; ".join(problem.message for problem in problems)
+    reason = together or why_nowhere(loaded.config, cell.num_processes, matrix.max_processes)
+    reason = reason or why_no_nodes(cell.num_processes, cell.num_nodes, here=here)
+    if reason is None and here:
+        reason = why_not_here(loaded.config, cell.num_processes, environment)
+    return replace(cell, loaded=loaded, impossible=reason)
+
+
+def _layer(matrix: Matrix, values: Sequence[Value], above: Layer) -> Layer:
+    """Return the merged settings of a combination; an axis that changes a kind drops the base's options for it."""
+    layer = matrix.below
+    for value in values:
+        layer = merge(drop_superseded_settings(layer, value.below), value.below)
+    layer = merge(layer, matrix.own)
+    for value in values:
+        layer = merge(drop_superseded_settings(layer, value.own), value.own)
+    return merge(layer, above)
+
+
+def _name(names: Mapping[str, str]) -> str:
+    name = "_".join(names.values())
+    if len(name) <= _MAX_NAME:
+        return name
+    return f"{name[: _MAX_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def missing_files(loaded: LoadedConfig) -> Iterator[tuple[str, str]]:
+    """Yield the option of each data file that does not exist, with a message."""
+    data = loaded.config.data
+    trains = [data.train] if isinstance(data.train, str) else data.train or []
+    names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
+    names += [(f"data.extra.{name}", source) for name, source in data.extra.items()]
+    names += [(f"data.predict.{name}", source) for name, source in data.predict.items()]
+    for key, file in names:
+        path = local_path(file) if file is not None else None
+        if path is not None and not (place := path_and_split(path)[0]).exists():
+            siblings = [item.name for item in place.parent.iterdir()] if place.parent.is_dir() else []
+            near = did_you_mean(place.name, siblings)
+            yield key, f"{key}: {file} does not exist{near} (working directory: {Path.cwd()})"
+
+
+def _check_names(matrix: Matrix, cells: Sequence[Cell]) -> None:
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        other = seen.setdefault(cell.name.lower(), cell)
+        if other is not cell:
+            raise ConfigError(
+                f"{matrix.source}: two runs would be called {cell.name}: {dict(other.values)} and {dict(cell.values)}; "
+                "give the values of an axis other names",
+                code="sweep.same_run",
+                source=matrix.source,
+                name=cell.name,
+            )
+
+
+def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
+    """Refuse two names for one run, which differ only in settings without effect."""
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.loaded is None:
+            continue
+        other = seen.setdefault(_identity(cell), cell)
+        if other is not cell:
+            apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != other.values[axis.axis.label]]
+            labels = " and ".join(axis.axis.label for axis in apart)
+            keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
+            raise ConfigError(
+                f"{matrix.source}: {other.name} and {cell.name} would train the same, although {labels} sets {keys}: "
+                "these are the defaults, or lie in files, above which base, the axes and --set are; leave out what has "
+                f"no effect, or write the settings themselves below {labels}",
+                code="sweep.same_run",
+                source=matrix.source,
+                name=other.name,
+                keys=keys,
+            )

@@ -1,0 +1,110 @@
+"""Checks that candidates can be compared: their validation scores must have the same meaning."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paratune.config.metric_names import METRICS
+from paratune.config.plain import one_line
+from paratune.config.problems import Problem
+from paratune.config.sections import Config
+from paratune.errors import did_you_mean
+from paratune.sweeps.cell import Cell
+from paratune.sweeps.matrix import Matrix
+
+_ANSWERS_ALIKE = {"start_at_mean", "threshold", "stride", "max_answer_tokens", "num_best", "null_threshold"}
+"""Options of a task that leave rows and scores comparable: how a model is initialized or answers."""
+
+
+def check_choices(matrix: Matrix, cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Yield the cells; those that cannot be compared with other candidates have a problem."""
+    seeds = {axis.axis.label for axis in matrix.axes if axis.axis.is_seed}
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        if _is_chosen_among(cell):
+            groups.setdefault(_group_of(matrix, cell), []).append(cell)
+    wrong = {key: list(_of_a_group(matrix, group, seeds)) for key, group in groups.items()}
+    for cell in cells:
+        problems = (
+            [] if not _is_chosen_among(cell) else [*wrong[_group_of(matrix, cell)], *_of_the_metric(matrix, cell)]
+        )
+        yield replace(cell, loaded=None, problems=tuple(problems)) if problems else cell
+
+
+def _is_chosen_among(cell: Cell) -> bool:
+    """Return whether the run will have scores, as far as is known."""
+    return cell.loaded is not None and cell.kind == "full" and cell.impossible is None
+
+
+def _group_of(matrix: Matrix, cell: Cell) -> tuple[str, ...]:
+    return tuple(cell.values[label] for label in matrix.select_per)
+
+
+def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
+    known = METRICS[cell.config.task.kind]
+    if matrix.select_by is not None and matrix.select_by not in known:
+        yield Problem(
+            f"select_by: {matrix.select_by} is not a metric of {cell.config.task.kind}"
+            f"{did_you_mean(matrix.select_by, known)}; allowed: {', '.join(known)}",
+            code="metric.unknown",
+        )
+    data = cell.config.data
+    if matrix.search is not None and data.validation is None and not (data.split and data.split.validation):
+        yield Problem(
+            "search: trials are compared by their scores on validation; set data.validation or data.split.validation",
+            ("search", "data.validation", "data.split"),
+            code="data.validation_missing",
+        )
+
+
+def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Iterator[Problem]:
+    """Yield why runs of which one is selected cannot be compared."""
+    if len({tuple(name for label, name in cell.values.items() if label not in seeds) for cell in group}) < 2:
+        return
+    remedy = "name the axis that differs in select_per"
+    kinds = {cell.config.task.kind for cell in group}
+    if len(kinds) > 1:
+        yield Problem(
+            f"the best of runs of different tasks is asked for ({', '.join(sorted(kinds))}); {remedy}",
+            code="sweep.select",
+        )
+        return
+    metrics = {cell.metric for cell in group}
+    if matrix.select_by is None and len(metrics) > 1:
+        listed = ", ".join(sorted(metrics))
+        yield Problem(
+            f"evaluate.best differs between runs of which one is to be selected ({listed}); set select_by",
+            code="sweep.select",
+        )
+    measured: dict[tuple[str, ...], set[str]] = {}
+    for cell in group:
+        rows = _validation_rows(cell.config)
+        if rows is None:
+            yield Problem(
+                "one of several runs is to be chosen, and that needs a validation set; give data.validation or "
+                "data.split.validation",
+                code="data.validation_missing",
+            )
+            return
+        seed = tuple(cell.values[label] for label in sorted(seeds))
+        measured.setdefault(seed, set()).add(one_line(rows))
+    if any(len(rows_of_seed) > 1 for rows_of_seed in measured.values()):
+        yield Problem(
+            f"runs with different validation sets, or tasks with other scores, cannot be compared; {remedy}",
+            code="sweep.select",
+        )
+
+
+def _validation_rows(config: Config) -> list[Any] | None:
+    """Return the settings that decide the validation rows and their labels; None without a validation set."""
+    data, task = config.data, config.task
+    is_cut = data.split is not None and data.split.validation is not None
+    if data.validation is None and not is_cut:
+        return None
+    return [
+        task.model_dump(exclude=_ANSWERS_ALIKE),
+        data.model_dump(include={"validation", "columns", "missing", "hub_revision"}),
+        data.max_rows.validation,
+        data.model_dump(include={"train", "split"}) if is_cut else None,
+        data.max_length if task.kind == "mlm" else None,  # which is then what text is cut into
+    ]

@@ -1,0 +1,248 @@
+"""The state of each cell of a matrix, what the matrix has changed since, and which cells run now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paratune import __version__, hardware, records
+from paratune.base.secrets import hide_in_words, hide_secrets
+from paratune.config.layers import read_text
+from paratune.config.plain import one_line
+from paratune.errors import CheckpointError
+from paratune.hardware.environment import UNSET
+from paratune.records.run_folder import is_in_use
+from paratune.records.sweep import (
+    SWEEP_FILE,
+    CellRecord,
+    SweepRecord,
+    cell_run_folder,
+    compared_settings,
+    given_environment,
+    holds_sweep,
+    read_sweep,
+)
+from paratune.sweeps.cell import Cell
+from paratune.sweeps.environment import ENV
+from paratune.sweeps.matrix import Matrix
+from paratune.sweeps.order import in_order
+
+IN_USE = "still trained by another process"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A cell with its state."""
+
+    cell: Cell
+    record: CellRecord
+    changed: tuple[str, ...] = ()
+    """Settings with other values in the run in its folder, as "key: then, now"."""
+    is_begun: bool = False
+    """Whether its folder contains a run that can be resumed."""
+
+    def runs(self, *, retry_failed: bool) -> bool:
+        """Return whether it is trained now."""
+        if self.record.state == "skipped":
+            return False
+        return bool(self.changed) or self.record.state in ("pending", "interrupted", "running") or (
+            retry_failed and self.record.state == "failed"
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """All cells, and the record of the matrix."""
+
+    steps: tuple[Step, ...]
+    """In the order of the file."""
+    record: SweepRecord
+
+    def in_order(self) -> list[Step]:
+        """Return the steps in the order in which they run."""
+        at = {name: number for number, name in enumerate(self.record.order)}
+        return sorted(self.steps, key=lambda step: at[step.cell.name])
+
+
+def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> SweepPlan:
+    """Compare valid cells with the content of their folder; write nothing.
+
+    Raises:
+        CheckpointError: The folder contains something else, or a damaged record.
+    """
+    before = _before(matrix.folder)
+    old_cells = {cell.name: cell for cell in before.cells} if before else {}
+    steps = tuple(_step(matrix, cell, old_cells.get(cell.name)) for cell in cells)
+    past = list(before.past) + [cell.name for cell in before.cells] if before else []
+    names = {cell.name for cell in cells}
+    axes = tuple(axis.axis for axis in matrix.axes)
+    return SweepPlan(
+        steps,
+        SweepRecord(
+            name=matrix.name,
+            created=before.created if before else now(),
+            matrix=str(matrix.source),
+            matrix_text=hide_secrets(read_text(matrix.source)),
+            command=tuple(hide_in_words(command)),
+            directory=str(Path.cwd()),
+            version=__version__,
+            code=hardware.code_version(),
+            axes=axes,
+            select_per=matrix.select_per,
+            cells=tuple(step.record for step in steps),
+            baseline=matrix.baseline,
+            published=matrix.published,
+            groups=matrix.groups,
+            past=tuple(
+                dict.fromkeys(
+                    name for name in past if name not in names and cell_run_folder(matrix.folder, name).exists()
+                )
+            ),
+            order=tuple(cell.name for cell in in_order(cells, matrix.name, matrix.order, axes)),
+            price_per_device_hour=matrix.price_per_device_hour,
+            listed=tuple(name for name in before.listed if name in names) if before else (),
+            looks=before.looks if before else (),
+            rounds=before.rounds if before else None,
+            search=None if matrix.search is None else matrix.search.record(matrix.trials),
+        ),
+    )
+
+
+def now() -> str:
+    """Return the present time in the format of records."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def check_unchanged(matrix: Matrix, steps: Sequence[Step]) -> None:
+    """Refuse to train runs again that the matrix has changed since.
+
+    Raises:
+        CheckpointError: Names all such runs, and what differs.
+    """
+    changed = [step for step in steps if step.changed]
+    if not changed:
+        return
+    by_differences: dict[tuple[str, ...], list[str]] = {}
+    for step in changed:
+        by_differences.setdefault(step.changed, []).append(step.cell.name)
+    lines = []
+    for differences, names in by_differences.items():
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        lines += [f"  {shown}:", *(f"    {difference}" for difference in differences)]
+    raise CheckpointError(
+        f"{matrix.folder} holds {len(changed)} {'run' if len(changed) == 1 else 'runs'} that {matrix.source} has "
+        "changed since:\n"
+        + "\n".join(lines)
+        + "\nnothing was changed: change name: to start another matrix, or use --overwrite to delete these runs and "
+        "train them again",
+        code="sweep.changed",
+    )
+
+
+def _before(folder: Path) -> SweepRecord | None:
+    if holds_sweep(folder):
+        return read_sweep(folder)
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(
+            f"{folder} is a file; the folder of the matrix needs this name: change name: or folder:",
+            code="run.folder_taken",
+            folder=folder,
+        )
+    if (folder / records.RUN_FILE).exists():
+        raise CheckpointError(
+            f"{folder} is the folder of a run; change name: or folder: of the matrix",
+            code="run.folder_taken",
+            folder=folder,
+        )
+    others = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
+    if others:
+        raise CheckpointError(
+            f"{folder} holds files but no matrix of runs ({SWEEP_FILE} is missing); nothing of it was touched: change "
+            "name: or folder:",
+            code="run.folder_taken",
+            folder=folder,
+        )
+    return None
+
+
+def _step(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Step:
+    is_same = old is not None and old.fingerprint == cell.fingerprint
+    record = CellRecord(
+        name=cell.name,
+        values=dict(cell.values),
+        num_processes=cell.num_processes,
+        num_nodes=cell.num_nodes,
+        task=cell.config.task.kind,
+        metric=matrix.select_by or cell.metric,
+        metrics=tuple(dict.fromkeys([*cell.metrics, matrix.select_by or cell.metric])),
+        fingerprint=cell.fingerprint,
+        attempts=old.attempts if old else (),
+        kind=cell.kind,
+        repeat=cell.repeat,
+        environment=dict(cell.environment),
+    )
+    folder = cell_run_folder(matrix.folder, cell.name)
+    is_begun = (folder / records.RUN_FILE).exists()
+    changed = tuple(_changes(folder, cell)) if is_begun else ()
+    if not changed and records.is_finished(folder):  # also of what another machine has trained that this one could not
+        return Step(cell, replace(record, state="finished"), is_begun=is_begun)
+    if cell.impossible is not None:
+        return Step(cell, replace(record, state="skipped", reason=cell.impossible), is_begun=is_begun)
+    if changed:
+        return Step(cell, record, changed, is_begun)
+    if is_same and old is not None and old.state == "failed" and not is_in_use(folder):
+        return Step(
+            cell, replace(record, state="failed", reason=old.reason, exit_code=old.exit_code), is_begun=is_begun
+        )
+    if is_begun:
+        return Step(
+            cell, replace(record, state="interrupted", reason=_why(folder, old if is_same else None)), is_begun=True
+        )
+    return Step(cell, record)
+
+
+def _why(folder: Path, old: CellRecord | None) -> str:
+    if is_in_use(folder):
+        return IN_USE
+    old_reason = old.reason if old and old.reason != IN_USE else None  # who was at work on it then has ended since
+    return old_reason or "interrupted before its end"
+
+
+def _changes(folder: Path, cell: Cell) -> list[str]:
+    """Return the differences between the run in a folder and the cell."""
+    run = records.read_run(folder)
+    assert cell.loaded is not None
+    try:
+        last = run["sessions"][-1] if run["sessions"] else run  # it may have been gone on with otherwise, by hand
+        then, world_size = compared_settings(last["config"]), last["world_size"]
+        given = given_environment(last, cell.environment) or {}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{folder / records.RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
+        ) from error
+    now_ = compared_settings(cell.loaded.values)
+    changes = [
+        f"{key}: {_shown(then, key)} then, {_shown(now_, key)} now"
+        for key in dict.fromkeys([*now_, *then])
+        if _plain(then.get(key)) != _plain(now_.get(key))
+    ]
+    if world_size != cell.num_processes:
+        changes.append(f"nproc: {world_size} then, {cell.num_processes} now")
+    for name, value in given.items():
+        if value != cell.environment[name]:
+            changes.append(f"{ENV}.{name}: {_set_to(value)} then, {_set_to(cell.environment[name])} now")
+    return changes
+
+
+def _set_to(value: str | None) -> str:
+    return UNSET if value is None else value
+
+
+def _plain(value: Any) -> str:
+    """Return a value as text; 3 and 3.0, which JSON does not distinguish, are equal."""
+    return one_line(float(value) if type(value) is int else value)
+
+
+def _shown(values: dict[str, Any], key: str) -> str:
+    return one_line(values[key]) if key in values else "no such option"

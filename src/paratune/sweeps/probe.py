@@ -1,0 +1,99 @@
+"""Probes: runs of a few steps that are only timed."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paratune.config.check import check
+from paratune.config.differences import flatten
+from paratune.config.load import LoadedConfig
+from paratune.config.sections import Config
+from paratune.config.validate import describe_value
+from paratune.errors import did_you_mean
+from paratune.sweeps.matrix_file import MatrixFile
+
+PROBE = "probe"
+_ORIGIN = "probe"
+
+
+@dataclass(frozen=True)
+class ProbeLength:
+    """Length of a probe."""
+
+    steps: int = 20
+    """Optimizer steps, warm-up included."""
+    warmup_steps: int = 5
+    """The first of them, which are left out of medians and rates."""
+
+
+_KEYS = ("steps", "warmup_steps")
+
+
+def read_probe(file: MatrixFile, content: Any, at: str) -> ProbeLength | None:
+    """Return the length of a probe from `probe`; None for a full run.
+
+    Args:
+        file: Collects the problems.
+        content: A mapping; true for the defaults, false or null for a full run.
+        at: Its dotted key.
+    """
+    if content is None or content is False:
+        return None
+    if content is True:
+        return ProbeLength()
+    if not isinstance(content, dict):
+        allowed = "{steps: 20, warmup_steps: 5}, true or false"
+        file.refuse(f"{at} is {describe_value(content)}; allowed: {allowed}", at)
+        return None
+    for key in content:
+        if key not in _KEYS:
+            near = did_you_mean(str(key), _KEYS) or f"; it has: {', '.join(_KEYS)}"
+            file.refuse(f"{at}.{key} is not an option of probe{near}", f"{at}.{key}", "config.unknown_key")
+    before = len(file.problems)
+    probe = ProbeLength(
+        file.count(content.get("steps", ProbeLength.steps), f"{at}.steps"),
+        file.count(content.get("warmup_steps", ProbeLength.warmup_steps), f"{at}.warmup_steps", least=0),
+    )
+    if len(file.problems) == before and probe.warmup_steps >= probe.steps:
+        file.refuse(
+            f"{at}: warmup_steps: {probe.warmup_steps} leaves none of steps: {probe.steps} to time; take more",
+            at,
+        )
+    return probe
+
+
+def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = False) -> LoadedConfig:
+    """Return a configuration that takes the first steps of a run, without evaluation and checkpoints.
+
+    A longer warm-up of the learning rate is cut to the length of the probe: the rate rises in all steps and stays below
+    the peak, as in the run.
+
+    Args:
+        loaded: The run.
+        probe: Its length.
+        reads_all: Whether the sets that a probe does not need are read too, so that their tokens are cached.
+    """
+    values = deepcopy(loaded.values)
+    train, evaluate, data = values["train"], values["evaluate"], values["data"]
+    warmup = None if train["warmup_steps"] is None else min(train["warmup_steps"], probe.steps)
+    train |= {"epochs": None, "max_steps": probe.steps, "warmup_steps": warmup}
+    evaluate |= {"every": "never", "steps": None, "best": None, "patience": None, "min_delta": 0.0}
+    values["checkpoint"] |= {"every": "never", "steps": None}
+    values["measure"] |= {"probe": True, "warmup_steps": probe.warmup_steps}
+    if not reads_all:
+        data |= {"validation": None, "test": None, "extra": {}, "predict": {}}
+        cut: Mapping[str, Any] = data["split"] or {}
+        data["max_rows"] |= {name: None for name in ("validation", "test") if cut.get(name) is None}
+    config = Config.model_validate(values)
+    if not reads_all and check(config):  # an option of the sets that are left out now, such as the revision of one
+        return as_probe(loaded, probe, reads_all=True)
+    plain = config.model_dump(mode="json", by_alias=True)
+    return replace(loaded, config=config, values=plain, origin=_origin(loaded, plain))
+
+
+def _origin(loaded: LoadedConfig, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the origins of values; those that the probe changed have the origin `probe`."""
+    before, after = flatten(loaded.values), flatten(values)
+    changed = {key: _ORIGIN for key, value in after.items() if before.get(key) != value}
+    return {**{key: origin for key, origin in loaded.origin.items() if key in after}, **changed}

@@ -1,0 +1,140 @@
+"""Rounds of a matrix: `paratune sweep --until` adds a seed or repeat only to configurations that are not decided."""
+
+import re
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from paratune.errors import ConfigError
+from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord
+from paratune.sweeps.matrix import Matrix
+from paratune.sweeps.order import block_of
+from paratune.sweeps.plan import Step
+
+FIRST_BLOCKS = 3
+"""Runs that every configuration gets before the first look: fewer do not show how much runs vary."""
+UNTIL = ("decided", "speed", "quality")
+"""What has to be decided: all measures of a verdict, its speed, or its scores."""
+NOT_NEEDED = "not needed: its verdict was decided with fewer runs (--until)"
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?")
+
+Configuration = tuple[str, ...]
+"""Kind and values of a cell without its seed."""
+
+
+def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, budget: str | None) -> Rounds | None:
+    """Return the rounds that a command line requests; None without `--until`.
+
+    Args:
+        matrix: The file.
+        cells: Its cells.
+        until: One of `UNTIL`.
+        budget: A duration such as 8h, 90min or 1h30m, of all runs together.
+
+    Raises:
+        ConfigError: An option cannot be read, or has no effect.
+    """
+    if until is None:
+        if budget is not None:
+            raise ConfigError(
+                "--budget has no effect without --until; add --until decided, or leave it out",
+                code="cli.no_effect",
+                option="--budget",
+            )
+        return None
+    if until not in UNTIL:
+        raise ConfigError(
+            f"--until {until}: one of {', '.join(UNTIL)} is needed", code="cli.invalid_value", option="--until"
+        )
+    if until == "quality" and all(cell.kind == "probe" for cell in cells):
+        raise ConfigError(
+            "--until quality: probes have no scores; use --until speed", code="cli.no_effect", option="--until"
+        )
+    num_planned = len({block_of(cell, [axis.axis for axis in matrix.axes]) for cell in cells})
+    if num_planned <= FIRST_BLOCKS:
+        raise ConfigError(
+            f"--until {until} has no effect: {matrix.source.name} has {num_planned} runs of a configuration, and the "
+            f"first {FIRST_BLOCKS} are always made; give more seeds on the axis of run.seed, or more repeats:",
+            code="cli.no_effect",
+            option="--until",
+        )
+    return Rounds(until, num_planned, None if budget is None else _seconds(budget))
+
+
+def _seconds(budget: str) -> float:
+    match = _DURATION.fullmatch(budget.strip())
+    seconds = 0.0
+    if match is not None:
+        seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True))
+    if seconds <= 0:
+        raise ConfigError(
+            f"--budget {budget}: a duration such as 8h, 90min or 1h30m is needed",
+            code="cli.invalid_value",
+            option="--budget",
+        )
+    return seconds
+
+
+def configuration_of(cell: CellRecord, axes: Sequence[Axis]) -> Configuration:
+    """Return what a cell has in common with its seeds and repeats."""
+    return (cell.kind, *(cell.values[axis.label] for axis in axes if not axis.is_seed))
+
+
+def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[Configuration]) -> list[Step]:
+    """Return the runs of the next round; none when nothing is left that is needed.
+
+    The first round is `FIRST_BLOCKS` runs of every configuration. Each later one is a run of every configuration that
+    is not decided.
+
+    Args:
+        record: Of the matrix.
+        todo: Runs that were not tried in this call, in order.
+        undecided: Configurations whose verdict needs more runs, baselines included.
+    """
+    blocks = sorted({block_of(cell, record.axes) for cell in record.cells})
+    first = [step for step in todo if block_of(step.record, record.axes) in blocks[:FIRST_BLOCKS]]
+    needed = [step for step in todo if configuration_of(step.record, record.axes) in undecided]
+    if first or not needed:
+        return first
+    block = min(block_of(step.record, record.axes) for step in needed)
+    return [step for step in needed if block_of(step.record, record.axes) == block]
+
+
+def run_s(cell: CellRecord) -> float:
+    """Return the seconds of all attempts of a run."""
+    return sum(
+        (datetime.fromisoformat(attempt["ended"]) - datetime.fromisoformat(attempt["began"])).total_seconds()
+        for attempt in cell.attempts
+    )
+
+
+def expected_s(record: SweepRecord, cell: CellRecord) -> float:
+    """Return the seconds that a run will take: the mean of the finished ones of its configuration, else of all; 0
+    without any."""
+    finished = [other for other in record.cells if other.state == "finished" and other.attempts]
+    alike = [other for other in finished if configuration_of(other, record.axes) == configuration_of(cell, record.axes)]
+    return statistics.fmean(map(run_s, alike or finished)) if finished else 0.0
+
+
+def is_over_budget(record: SweepRecord, step: Step) -> bool:
+    """Return whether another run would exceed the budget of all runs of the matrix, of earlier calls too."""
+    budget_s = None if record.rounds is None else record.rounds.budget_s
+    used_s = sum(map(run_s, record.cells))
+    return budget_s is not None and used_s + expected_s(record, step.record) > budget_s
+
+
+def end_rounds(record: SweepRecord, not_needed: Sequence[Step], ended: str) -> SweepRecord:
+    """Return the record at the end of the rounds, with what the runs that were not needed would have taken.
+
+    Args:
+        record: Of the matrix.
+        not_needed: Runs of configurations that are decided.
+        ended: Why; see `Rounds`.
+    """
+    assert record.rounds is not None
+    saved_s = sum(expected_s(record, step.record) for step in not_needed)
+    rounds = replace(record.rounds, ended=ended, num_saved=len(not_needed), saved_s=saved_s)
+    for step in not_needed:
+        record = record.with_cell(replace(step.record, state="skipped", reason=NOT_NEEDED, is_needed=False))
+    return replace(record, rounds=rounds)

@@ -1,0 +1,186 @@
+"""Runs the cells of a matrix one after the other, and records how each ended."""
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from paratune import records
+from paratune.base import atomic
+from paratune.base.text import plain
+from paratune.config.load import show_text
+from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_TIMED_OUT, CheckpointError
+from paratune.records.run_folder import LOOK_S, is_in_use
+from paratune.records.sweep import (
+    CONFIGS_FOLDER,
+    LOGS_FOLDER,
+    CellRecord,
+    SweepRecord,
+    cell_run_folder,
+    write_sweep,
+)
+from paratune.sweeps.cell import Cell
+from paratune.sweeps.environment import for_a_run
+from paratune.sweeps.plan import IN_USE, Step, now
+
+LOCK_FILE = ".lock"
+WAIT_S = 120.0
+"""Longest wait for a run that an earlier, killed sweep started: it saves a checkpoint and ends."""
+_INTERRUPTED = {EXIT_STOPPED, 130, 143}
+"""Exit codes of a run that a signal ended; negative ones are of a killed run."""
+_MAX_REASON = 500
+
+Start = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
+"""Function that runs `paratune ARGUMENTS` with its output appended to a file and with variables (None unsets one), and
+returns the exit code."""
+
+
+def take(folder: Path) -> FileLock:
+    """Make the folder of the matrix and lock it until the returned lock is released.
+
+    Raises:
+        CheckpointError: Another sweep runs in it, or it cannot be made.
+    """
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=LOOK_S)
+    except Timeout as error:
+        raise CheckpointError(
+            f"{folder} is in use by another paratune sweep; wait for its end, or change name:",
+            code="run.in_use",
+            folder=folder,
+        ) from error
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} cannot be used: {error.strerror or error}; change folder:",
+            code="run.not_writable",
+            folder=folder,
+        ) from error
+    return lock
+
+
+def run_step(
+    folder: Path, record: SweepRecord, step: Step, start: Start, *, stopped: Callable[[], bool]
+) -> SweepRecord:
+    """Train one cell, from the start or from its checkpoint, and return the record with how it ended.
+
+    Args:
+        folder: Of the matrix, locked by this process.
+        record: Of the matrix; written before and after.
+        step: The cell.
+        start: Runs the command.
+        stopped: Returns whether a signal came; an unusual end is no failure then.
+
+    Raises:
+        CheckpointError: The record or the cell's configuration cannot be written.
+    """
+    cell = replace(step.record, state="running", reason=None, exit_code=None)
+    run = cell_run_folder(folder, cell.name)
+    log = folder / LOGS_FOLDER / f"{cell.name}.txt"
+    record = record.with_cell(cell)
+    write_sweep(folder, record)
+    log.parent.mkdir(exist_ok=True)
+    write_cell(folder, record.matrix, step.cell)
+    began = now()
+    if _is_free(run, stopped):
+        position = log.stat().st_size if log.exists() else 0
+        code = start(words_of(folder, step), log, for_a_run(cell.environment))
+        cell = _ended(cell, run, code, _last_message(log, position), was_stopped=stopped())
+    else:  # started by hand, for example: not a failure, and the next call checks again
+        cell = replace(cell, state="interrupted", reason=IN_USE)
+    attempt = {"began": began, "ended": now(), "exit_code": cell.exit_code}
+    record = record.with_cell(replace(cell, attempts=(*cell.attempts, attempt)))
+    write_sweep(folder, record)
+    return record
+
+
+def config_of(folder: Path, name: str) -> Path:
+    """Return the file of a cell's whole configuration."""
+    return folder / CONFIGS_FOLDER / f"{name}.yaml"
+
+
+def words_of(folder: Path, step: Step) -> list[str]:
+    """Return the arguments with which `paratune` trains a cell, from its configuration alone."""
+    how = "--overwrite" if step.changed else "--resume"
+    return ["train", str(config_of(folder, step.cell.name)), "--nproc", str(step.cell.num_processes), how]
+
+
+def write_cell(folder: Path, matrix: str, cell: Cell) -> None:
+    """Write the whole configuration of a cell.
+
+    Raises:
+        CheckpointError: It cannot be written.
+    """
+    assert cell.loaded is not None
+    write_text(config_of(folder, cell.name), f"# {cell.name} of {plain(matrix)}\n{show_text(cell.loaded)}")
+
+
+def _is_free(run: Path, stopped: Callable[[], bool]) -> bool:
+    """Wait for a run that an earlier sweep started; return whether it ended."""
+    deadline = time.monotonic() + WAIT_S
+    while is_in_use(run):
+        if time.monotonic() > deadline or stopped():
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def _ended(cell: CellRecord, run: Path, code: int, message: str, *, was_stopped: bool) -> CellRecord:
+    if code in (EXIT_OK, EXIT_TIMED_OUT) and records.is_finished(run):
+        return replace(cell, state="finished", exit_code=EXIT_OK)
+    if code == EXIT_TIMED_OUT:
+        reason = "it took longer than timeout_s of the matrix, and was ended"
+        return replace(
+            cell,
+            state="failed",
+            exit_code=code,
+            reason=f"{reason}; the end of its output: {message}" if message else reason,
+        )
+    if code == EXIT_OK:
+        return replace(cell, state="failed", exit_code=code, reason="exit code 0, but its record is not finished")
+    if code < 0 or code in _INTERRUPTED or was_stopped:
+        reason = f"killed by signal {-code}" if code < 0 else message or "stopped by a signal"
+        return replace(cell, state="interrupted", exit_code=code, reason=reason)
+    return replace(cell, state="failed", exit_code=code, reason=message or f"exit code {code}, no output")
+
+
+def _last_message(log: Path, position: int) -> str:
+    """Return the last message of a run: from "error:" on, or its last line."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(position, log.stat().st_size - 20_000))
+            text = file.read().decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+    errors = [match.start() for match in re.finditer(r"^error: ", text, re.MULTILINE)]
+    last = text[errors[-1] + len("error: ") :] if errors else text.rpartition("\n")[2]
+    return last if len(last) <= _MAX_REASON else f"{last[:_MAX_REASON]}..."
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, and its folder, whole or not at all.
+
+    Raises:
+        CheckpointError: It cannot be written.
+    """
+    try:
+        path.parent.mkdir(exist_ok=True)
+        atomic.write_text(path, text)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be written: {error.strerror}; free some space there, or change folder:",
+            code="run.not_writable",
+            path=path,
+        ) from error
+
+
+def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:
+    """Return the exit code: 0 when all selected runs are finished or skipped, 75 after a signal, else 1."""
+    states = {cell.name: cell.state for cell in record.cells}
+    if all(states[name] in ("finished", "skipped") for name in asked):
+        return EXIT_OK
+    return EXIT_STOPPED if was_stopped else EXIT_FAILED

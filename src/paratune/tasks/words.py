@@ -1,0 +1,150 @@
+"""The recipe of token classification: a tag for each word, such as named entities or parts of speech."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from paratune.base.units import format_share
+from paratune.config.sections import Columns, ModelOptions
+from paratune.config.task_sections import TokenClassificationTask, class_names
+from paratune.data.columns import Missing, Samples
+from paratune.data.load import Split, samples_fingerprint
+from paratune.data.tokens import TokenizeOptions
+from paratune.data.word_table import select_words
+from paratune.data.words import WORD, WordCollator, check_word_tokenizer, tags_by_word, tokenize_words
+from paratune.metrics.entities import (
+    COUNTS,
+    NAMES,
+    TaggedSentences,
+    count_without_begin,
+    entity_scores,
+    scores_by_type,
+    sentence_counts,
+)
+from paratune.metrics.values import all_none
+from paratune.models.load import Head, load_model
+from paratune.models.task_model import TaskModel
+from paratune.precision import Precision
+from paratune.records.predictions import write_predictions
+from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
+
+
+class TokenClassificationRecipe(TaskRecipe):
+    """Recipe of token classification."""
+
+    def __init__(self, task: TokenClassificationTask) -> None:
+        self._task = task
+        self.names = class_names(task)
+
+    @property
+    def task(self) -> TokenClassificationTask:
+        return self._task
+
+    def check(self, options: TokenizeOptions) -> None:
+        check_word_tokenizer(options.tokenizer)
+
+    def select(
+        self,
+        table: pa.Table,
+        *,
+        columns: Columns,
+        options: TokenizeOptions,
+        missing: Missing,
+        source: str,
+        group_by: str | None = None,
+        require_labels: bool = True,
+    ) -> Samples:
+        return select_words(
+            table, columns, self._task, missing, source=source, group_by=group_by, require_labels=require_labels
+        )
+
+    def make_split(
+        self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
+    ) -> Split:
+        store = tokenize_words(samples, options, source=source)
+        return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
+
+    def load_model(
+        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+    ) -> TaskModel:
+        head = Head("AutoModelForTokenClassification", num_outputs=len(self.names), names=tuple(self.names))
+        return load_model(model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist)
+
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> WordCollator:
+        return WordCollator(split.store, split.samples.tags, tokenizer.pad_token_id)
+
+    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
+        warnings = []
+        for split in splits.values():
+            words, tags = split.samples.words, split.samples.tags
+            assert words is not None
+            num_words = sum(map(len, words))
+            lost = num_words - int((np.asarray(split.store.token_values[WORD]) >= 0).sum())
+            if lost:
+                warnings.append(
+                    f"{split.name}: {lost} of {num_words} words ({format_share(lost / num_words)}) have no token, most "
+                    "behind data.max_length; they are not trained on, and count as wrong"
+                )
+            if tags is not None and self._task.scheme == "iob2":
+                wrong = sum(count_without_begin(self._named(sentence)) for sentence in tags)
+                if wrong:
+                    effect = "they belong to no entity" if self._task.strict else "they begin an entity, as in seqeval"
+                    warnings.append(
+                        f"{split.name}: {wrong} I- tags have no B- or I- tag of their type in front; {effect} "
+                        "(task.strict)"
+                    )
+        return warnings
+
+    def _named(self, tags: Any) -> list[str]:
+        return [self.names[int(tag)] for tag in tags]
+
+    def _predicted(self, split: Split, outputs: Outputs) -> list[list[str | None]]:
+        """Return the tag of each word; None for a word without a token."""
+        assert split.samples.words is not None
+        sentences = []
+        for row, words in enumerate(split.samples.words):
+            tags = tags_by_word(outputs[row], split.store, row, len(words)).tolist()
+            sentences.append([None if tag < 0 else self.names[tag] for tag in tags])
+        return sentences
+
+    def _tagged(self, split: Split, outputs: Outputs) -> TaggedSentences:
+        assert split.samples.tags is not None
+        true = [self._named(tags) for tags in split.samples.tags]
+        has_entities = self._task.scheme == "iob2"
+        return TaggedSentences(true, self._predicted(split, outputs), has_entities, self._task.strict)
+
+    def scores(self, split: Split, outputs: Outputs) -> Scores:
+        return all_none(NAMES) if np.isnan(outputs).any() else entity_scores(self._tagged(split, outputs))
+
+    def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
+        if np.isnan(outputs).any() or self._task.scheme != "iob2":
+            return {}
+        return {"entities": scores_by_type(self._tagged(split, outputs))}
+
+    def prediction_names(self) -> list[str]:
+        return ["prediction"]
+
+    def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        """Return the list of the tags of each sentence, with null for a word without a token."""
+        return {"prediction": self._predicted(split, np.nan_to_num(outputs, nan=-1.0))}
+
+    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
+        """Write the tags of each sentence as text, and where they are known the true tags and `COUNTS`."""
+        outputs, samples = np.nan_to_num(outputs, nan=-1.0), split.samples
+        columns: dict[str, Any] = {"prediction": list(map(_joined, self._predicted(split, outputs)))}
+        if samples.tags is not None:
+            tagged = self._tagged(split, outputs)
+            counts = dict(zip(COUNTS, sentence_counts(tagged).T, strict=True))
+            columns = {"label": list(map(_joined, tagged.true)), **columns, **counts}
+        write_predictions(
+            folder, split.name, rows=samples.rows, ids=samples.ids, columns=columns, sources=samples.sources,
+            clusters=samples.clusters,
+        )  # fmt: skip
+
+
+def _joined(tags: Sequence[str | None]) -> str:
+    """Return tags separated by spaces; "_" for a word without a token, as CoNLL-U writes it."""
+    return " ".join("_" if tag is None else tag for tag in tags)

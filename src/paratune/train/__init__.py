@@ -1,1 +1,0 @@
-"""Training, put together: from a configuration to a finished run folder."""

@@ -1,0 +1,1 @@
+"""Trains a model from a configuration to a finished run folder."""

@@ -1,0 +1,58 @@
+"""Batches and scores of the splits of a run, for its evaluations."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from paratune.batch import Batch
+from paratune.data.loader import Collate, EvalBatches, eval_batches
+from paratune.data.workers import BatchesAhead
+from paratune.engine.evaluate import Evaluation
+from paratune.hangs.progress import working
+from paratune.models.batch_layout import BatchLayout
+from paratune.strategies.protocol import Layout
+from paratune.training.prepare import Prepared, make_collator, worker_settings
+
+Scores = dict[str, float | None]
+
+
+class SplitEvaluations:
+    """Batches and scores of all splits, in one process."""
+
+    def __init__(self, prepared: Prepared, layout: Layout, batch_layout: BatchLayout) -> None:
+        self._prepared = prepared
+        self._layout = layout
+        self._batch_layout = batch_layout
+        self._collators: dict[str, Collate] = {}
+        """One for each split and all its evaluations: a collator caches masks and counts."""
+        self.recipe = prepared.recipe
+        """After `choose_on_validation`, with the values chosen on the validation set."""
+
+    def batches(self, split: str) -> tuple[int, Iterator[Batch]]:
+        """Return the number of this rank's batches of a split, and the batches."""
+        if split not in self._collators:
+            self._collators[split] = make_collator(self._prepared, split, self._batch_layout)
+        batches = eval_batches(
+            self._collators[split],
+            batch_size=self._prepared.config.evaluate.batch_size,
+            data_rank=self._layout.data_rank,
+            data_world_size=self._layout.data_world_size,
+        )
+        return len(batches), self._prefetched(batches)
+
+    def _prefetched(self, batches: EvalBatches) -> Iterator[Batch]:
+        with closing(BatchesAhead(batches.step, range(len(batches)), worker_settings(self._prepared))) as ahead:
+            for step in ahead:
+                yield from step
+
+    def score(self, split: str, evaluation: Evaluation) -> Scores:
+        """Return the scores and the loss of a split; empty for a split without labels."""
+        if split not in self._prepared.labelled:
+            return {}
+        with working(f"compute the scores of {split}"):
+            scores = self.recipe.scores(self._prepared.splits[split], evaluation.outputs)
+        return {**scores, "loss": evaluation.loss}
+
+    def choose_on_validation(self, validation: Evaluation | None) -> None:
+        """Choose open values of the task on the validation set, such as the threshold for no answer."""
+        split = self._prepared.splits.get("validation")
+        self.recipe = self.recipe.tuned(None if validation is None or split is None else (split, validation.outputs))

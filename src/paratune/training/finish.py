@@ -1,0 +1,187 @@
+"""Writes the results of a trained run: the kept model, its scores and predictions, and, last, the summary."""
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from paratune import records
+from paratune.config.feasibility.rules import DEMO_MODEL
+from paratune.data.duplicates import write_text_hashes
+from paratune.engine.evaluate import Evaluation
+from paratune.engine.keeper import RunKeeper
+from paratune.engine.loop import Progress
+from paratune.engine.memory import peak_memory
+from paratune.engine.summary import summarise
+from paratune.errors import CheckpointError, DataError
+from paratune.hangs.progress import working
+from paratune.models.adapters import base_model_name
+from paratune.models.save import save_model
+from paratune.strategies.protocol import Strategy
+from paratune.tasks.baseline import constant_baseline
+from paratune.training.evaluations import Scores, SplitEvaluations
+from paratune.training.flops import flops_record
+from paratune.training.measured import communication_unavailable_reason, profile_unavailable_reason
+from paratune.training.model_card import write_card
+from paratune.training.prediction import prediction_record
+from paratune.training.prepare import Prepared
+from paratune.training.record import device_name, num_requeued, num_restarts, run_kind, task_record
+from paratune.training.rendezvous import gather_texts
+from paratune.training.sliced import sliced_scores
+from paratune.training.values import PlacedRun, TrainedRun
+
+log = logging.getLogger(__name__)
+Results = Mapping[str, tuple[Evaluation, Scores]]
+"""Evaluation and scores of the kept model, by split."""
+
+
+def write_results(trained: TrainedRun, progress: Progress) -> dict[str, Any]:
+    """Write model, predictions and scores (not of a probe), then the summary, which is returned. Collective.
+
+    Raises:
+        Interrupted: A signal came during an evaluation; nothing is written.
+    """
+    run, sized = trained.placed, trained.placed.sized
+    prepared, strategy, folder = sized.session.prepared, sized.strategy, sized.session.folder
+    results: Results
+    kept_step: int | None
+    results, kept_step = {}, None
+    if not prepared.config.measure.probe:
+        results, kept_step = _evaluate_best(prepared, trained.keeper, run.evaluations, progress)
+    peaks = _gather_peaks(strategy, prepared.device)
+    devices = gather_texts(device_name(prepared.device))
+    if kept_step is not None:
+        trained.activity.set("writing the model")
+        _write_model(run, results, kept_step)
+    summary: dict[str, Any] = {}
+    if run.work is not None:
+        with working("compute the summary"):
+            summary = _summary(trained, results, progress, peaks, kept_step)
+            summary["flops"] = flops_record(
+                run.work,
+                folder,
+                trained.make_batches(sized.batch),
+                tokens_per_s=summary["throughput"]["tokens_per_s"],
+                precision=prepared.config.precision,
+                devices=devices,
+                is_masked_lm=run.model.head_reads == "labelled",
+            )
+        trained.activity.set("comparing with the plan")
+        with working("predict what was measured"):
+            # The guard has the sizes of the last step: smaller than those of the first if memory ran out.
+            summary["prediction"] = prediction_record(prepared, run.model, trained.guard.sizes)
+        if kept_step is not None:
+            with working("write the model card"):
+                write_card(folder, records.read_run(folder), summary)
+        records.write_json(folder / records.SUMMARY_FILE, summary)
+        for best in (folder / records.CHECKPOINTS_FOLDER).glob("best_*"):
+            shutil.rmtree(best, ignore_errors=True)
+    # A barrier: no rank closes its strategy before rank 0 has written everything.
+    strategy.reduce(torch.zeros(1), "max")
+    strategy.close()
+    return summary
+
+
+def _evaluate_best(
+    prepared: Prepared, keeper: RunKeeper, evaluations: SplitEvaluations, progress: Progress
+) -> tuple[Results, int]:
+    """Load the best weights and evaluate them; return the results, and the step of the weights."""
+    kept_step = keeper.load_best(progress)
+    if prepared.labelled.keys() - {"train"}:
+        keeper.import_scorers(progress)
+    begin = time.perf_counter()
+    by_split: dict[str, Evaluation] = {}
+    for split in prepared.splits:
+        if split != "train":
+            earlier = keeper.evaluation_at(kept_step) if split == "validation" else None
+            by_split[split] = earlier if earlier is not None else keeper.evaluate_split(split)[0]
+    evaluations.choose_on_validation(by_split.get("validation"))
+    results = {split: (evaluation, evaluations.score(split, evaluation)) for split, evaluation in by_split.items()}
+    progress.seconds["evaluate"] += time.perf_counter() - begin
+    return results, kept_step
+
+
+def _write_model(run: PlacedRun, results: Results, kept_step: int) -> None:
+    """Write predictions and the model on rank 0; every rank takes part in gathering the weights."""
+    session = run.sized.session
+    prepared, folder, recipe = session.prepared, session.folder, run.evaluations.recipe
+    weights = {key.removeprefix("model/"): value for key, value in run.sized.strategy.state().tensors("model/")}
+    if not session.is_writer:
+        return
+    try:
+        for split, (evaluation, _) in results.items():
+            with working(f"write the predictions of {split}"):
+                recipe.write_predictions(folder, prepared.splits[split], evaluation.outputs, prepared.tokenizer)
+        with working(f"write {records.TRAIN_TEXTS_FILE}"):
+            write_text_hashes(folder / records.TRAIN_TEXTS_FILE, prepared.splits["train"].samples)
+    except DataError as error:
+        raise CheckpointError(
+            f"{error}; make room there or make it writable, then continue with --resume", code="run.not_writable"
+        ) from error
+    options, base_model = prepared.config.model, None
+    if options.adapter is not None and options.adapter.save == "adapter":
+        base_model = base_model_name(options.name)
+    # The demo model has another folder on another machine.
+    adapter_record = {"base_model": options.name if options.name == DEMO_MODEL else base_model} if base_model else {}
+    save_model(
+        folder / records.MODEL_FOLDER,
+        run.model,
+        prepared.tokenizer,
+        {name: value for name, value in weights.items() if value is not None},
+        {**task_record(prepared, recipe.task), **adapter_record, "kept_step": kept_step},
+        adapter_base_model=base_model,
+    )
+
+
+def _gather_peaks(strategy: Strategy, device: torch.device) -> list[dict[str, Any]]:
+    """Return the peak memory of every rank. Collective."""
+    peak = peak_memory(device)
+    peaks = strategy.reduce(torch.tensor([-1 if peak is None else peak]), "concat").tolist()
+    return [
+        {"rank": rank, "peak_memory_bytes": None if value < 0 else value, "device": device.type}
+        for rank, value in enumerate(peaks)
+    ]
+
+
+def _summary(
+    trained: TrainedRun, results: Results, progress: Progress, peaks: list[dict[str, Any]], kept_step: int | None
+) -> dict[str, Any]:
+    run, sized, recorder = trained.placed, trained.placed.sized, trained.loop.recorder
+    prepared, folder, recipe = sized.session.prepared, sized.session.folder, run.evaluations.recipe
+    config, layout = prepared.config, sized.strategy.layout
+    cost_ms = 1000 * recorder.cost_s / recorder.num_steps if recorder.num_steps else None
+    summary = summarise(
+        folder,
+        run_id=folder.name,
+        progress=progress,
+        kept_step=kept_step,
+        world_size=layout.world_size,
+        num_steps=sized.num_steps,
+        steps_per_epoch=sized.steps_per_epoch,
+        peaks=peaks,
+        memory_kind="cuda_allocated" if prepared.device.type == "cuda" else "rss",
+        recorder={"cost_ms_per_step": cost_ms},
+        noise_reason=trained.loop.noise.reason,
+        profile_reason=profile_unavailable_reason(config.measure),
+        communication_reason=communication_unavailable_reason(config.measure, layout),
+        traits=prepared.traits,
+        global_batch_size=sized.batch.global_batch_size,
+    )
+    median = summary["step_ms"]["median"]
+    summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
+    summary["scores"] = {split: scores for split, (_, scores) in results.items() if split in prepared.labelled}
+    summary["kind"] = run_kind(config)
+    summary["num_requeued"] = num_requeued(folder)
+    summary["num_restarts"] = num_restarts(folder)
+    summary["baseline"] = (
+        None if config.measure.probe else constant_baseline(config.task.kind, prepared.recipe, prepared.splits)
+    )
+    summary["pipeline"]["ideal_bubble_share"] = prepared.traits.ideal_bubble_share(sized.batch.grad_accum_steps)
+    for split, (evaluation, _) in results.items():
+        if split in prepared.labelled:
+            for key, value in recipe.details(prepared.splits[split], evaluation.outputs).items():
+                summary.setdefault(key, {})[split] = value
+    return {**summary, **sliced_scores(prepared, recipe, folder, results)}

@@ -1,0 +1,108 @@
+"""Predicts time and memory of a finished run with the plan, so that the record shows the error of the plan.
+
+The prediction is computed at the end, when nothing is measured any more, and uses no times of the run itself.
+"""
+
+import logging
+import time
+from typing import Any
+
+from paratune.config.batch_size import ResolvedBatch
+from paratune.config.strategy_sections import strategy_options
+from paratune.models.task_model import TaskModel
+from paratune.planning.constants import Constants
+from paratune.planning.enumerate import JobOption
+from paratune.planning.job import PlannedJob
+from paratune.planning.lengths import lengths_of_rows
+from paratune.planning.machine import Machine, this_machine
+from paratune.planning.predict import JobPredictor, Prediction
+from paratune.planning.profiles import Profiles
+from paratune.planning.setup import PredictionSetup
+from paratune.processes.place import local_world_size
+from paratune.training.prepare import Prepared, run_batch_layout
+
+log = logging.getLogger(__name__)
+
+
+def prediction_record(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch) -> dict[str, Any]:
+    """Return the prediction, or only `reason` if there is none; never raise because a model cannot be traced.
+
+    Args:
+        prepared: The prepared run.
+        model: The trained model, of which only the architecture is used.
+        sizes: The batch sizes at the end of the training.
+    """
+    if not prepared.config.measure.plan:
+        return {"reason": "measure.plan: false"}
+    begin = time.perf_counter()
+    try:
+        machine = this_machine()
+        if reason := _unavailable_reason(prepared, machine):
+            return {"reason": reason}
+        prediction = _predict(prepared, model, sizes, machine)
+    except Exception as error:  # a model's own code may raise anything on the meta device; the run itself is finished
+        log.info("no prediction of this run: %s: %s", type(error).__name__, error)
+        return {"reason": f"{type(error).__name__}: {error}"}
+    return {**_record(prediction, machine), "cost_s": time.perf_counter() - begin, "reason": prediction.why_no_time}
+
+
+def _unavailable_reason(prepared: Prepared, machine: Machine) -> str | None:
+    """Return why the run's device cannot be predicted; None if it can."""
+    if machine.is_cuda != (prepared.device.type == "cuda"):
+        return f"device: {prepared.config.device}, but on a machine with a GPU only runs on the GPU are predicted"
+    if not machine.is_cuda and machine.constants is None:
+        return f"the speed of {machine.name} is unknown; measure it there: paratune plan --calibrate"
+    return None
+
+
+def _predict(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machine: Machine) -> Prediction:
+    config, place = prepared.config, prepared.place
+    train = prepared.splits["train"]
+    job = PlannedJob(
+        config=config,
+        hf_config=model.hf.config,
+        lengths=lengths_of_rows(train.store.lengths),
+        num_samples=train.num_samples,
+        entry=model.entry,
+        why_padded=model.why_padded,
+    )
+    layout = run_batch_layout(prepared, model)
+    setup = PredictionSetup(
+        strategy=config.strategy,
+        traits=prepared.traits,
+        precision=prepared.precision,
+        num_ranks=place.world_size,
+        ranks_per_node=local_world_size(place),
+        micro_batch_size=sizes.micro_batch_size,
+        grad_accum_steps=sizes.grad_accum_steps,
+        activation_checkpointing=config.train.activation_checkpointing,
+        layout="packed" if layout.kind == "packed" else "padded",
+        optimizer=config.train.optimizer,
+    )
+    options = _changed_options(config.strategy)
+    name = ":".join([config.strategy.kind, *(f"{key}={value}" for key, value in options.items())])
+    option = JobOption(name, config, setup, sizes, layout, is_open=False)
+    return JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of, searches=False).predict(option)
+
+
+def _changed_options(strategy: Any) -> dict[str, Any]:
+    """Return the options of a strategy that differ from the defaults."""
+    fields = type(strategy).model_fields
+    options = strategy_options(strategy)
+    return {key: value for key, value in options.items() if key in fields and value != fields[key].default}
+
+
+def _record(prediction: Prediction, machine: Machine) -> dict[str, Any]:
+    interval = prediction.step
+    constants = machine.constants_for(prediction.setup.ranks_per_node) or Constants()
+    return {
+        "machine": machine.name,
+        "is_calibrated": machine.is_calibrated,
+        "step_s": None if interval is None else interval.as_list(),
+        "terms_s": None if prediction.time is None else dict(prediction.time.terms),
+        # The factors inside the terms, which `paratune plan --calibrate --score` improves.
+        "factors": {name: constants[name].value for name in constants if name.startswith("factor.")},
+        "bound": None if prediction.time is None else prediction.time.bound,
+        "memory_bytes": prediction.memory.total,
+        "memory_terms": dict(prediction.memory.terms),
+    }

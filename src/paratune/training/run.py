@@ -1,0 +1,464 @@
+"""Runs one process's part of a run: from a configuration to the summary.
+
+The order is that of the functions: `train` prepares and connects the processes, then `_choose_sizes`, `_place_model`,
+`_record_and_train`, `_train`. Each returns a frozen value of `paratune.training.values` or needs one.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+
+from paratune import hardware, records
+from paratune.config.advice import JobSizes, advice
+from paratune.config.batch_size import ResolvedBatch
+from paratune.config.load import LoadedConfig
+from paratune.config.sections import run_path
+from paratune.console import Display, log_to_file
+from paratune.data.loader import TrainBatches
+from paratune.data.order import steps_per_epoch
+from paratune.data.tokens import cache_folder
+from paratune.data.workers import start_server
+from paratune.engine.evaluate import Interrupted
+from paratune.engine.keeper import RunKeeper
+from paratune.engine.loop import Loop, Progress, save_and_stop
+from paratune.engine.loop import run as run_loop
+from paratune.engine.memory import peak_memory
+from paratune.engine.noise import NoiseMeter
+from paratune.engine.phases import WatchedClock, make_clock
+from paratune.engine.probes import make_probe
+from paratune.engine.profiling import StepProfiler
+from paratune.engine.recorder import Recorder
+from paratune.engine.sampler import Sampler
+from paratune.engine.stop import StopRequest, before_the_first_step
+from paratune.errors import CheckpointError, LaunchError, Stopped, coded
+from paratune.hangs.diagnosis import MEETING, PREPARING
+from paratune.hangs.progress import RankProgress, working
+from paratune.hangs.watchdog import watching
+from paratune.metrics.scores import is_better
+from paratune.models.load import log_new_weights
+from paratune.models.task_model import find_blocks
+from paratune.processes.place import local_world_size, place_from_environment
+from paratune.records.run_folder import Mode, check_same_run, take_folder
+from paratune.strategies.protocol import Strategy
+from paratune.trackers.protocol import TrackedRun
+from paratune.trackers.session import TrackerSession
+from paratune.training.baseline import fit_baseline
+from paratune.training.evaluations import SplitEvaluations
+from paratune.training.finish import write_results
+from paratune.training.flops import WorkCount
+from paratune.training.measured import noise_unavailable_reason
+from paratune.training.memory import Activity, MemoryGuard, StepBatches, device_facts, reports_out_of_memory
+from paratune.training.micro_batch import choose_micro_batch
+from paratune.training.prepare import (
+    Prepared,
+    batch_sizes,
+    initial_model,
+    make_strategy,
+    optimizer_factory,
+    prepare,
+    run_batch_layout,
+    train_batches,
+    worker_settings,
+)
+from paratune.training.record import (
+    add_session,
+    device_name,
+    gather_nodes,
+    model_facts,
+    run_record,
+    session_record,
+    tracked_config,
+)
+from paratune.training.rendezvous import check_same, process_group
+from paratune.training.resume import resume
+from paratune.training.steps import check_steps, is_due, num_steps
+from paratune.training.values import PlacedRun, Session, SizedRun, TrainedRun
+
+log = logging.getLogger(__name__)
+MAX_MESSAGE = 2000
+"""Longest error message in the event log, in characters."""
+T = TypeVar("T")
+
+
+def train(
+    loaded: LoadedConfig, *, mode: Mode = "new", stop: StopRequest | None = None, began: float | None = None
+) -> dict[str, Any]:
+    """Run a configuration to its end in this process, which is one of the processes of the run.
+
+    Args:
+        loaded: The configuration and the origin of its values.
+        mode: `new`, `resume` or `overwrite`; for a run folder that exists.
+        stop: An installed stop request; None installs one here, which only the main thread may do.
+        began: `time.perf_counter()` at the start of the command.
+
+    Returns:
+        The content of summary.json, on every rank.
+
+    Raises:
+        ParatuneError: The run failed; no file is half written.
+        Stopped: A signal stopped the run in an orderly way.
+    """
+    began = time.perf_counter() if began is None else began
+    stop = stop or StopRequest().install()
+    place = place_from_environment()
+    rank_progress = RankProgress()
+    display = Display(speaks=place.rank == 0, listener=rank_progress.report)
+    if loaded.config.data.num_workers:
+        start_server()  # it imports PyTorch while this process reads the data
+    with watching(
+        rank_progress, place.rank, place.world_size, run_path(loaded.config), loaded.config.run.hang_timeout_s
+    ):
+        rank_progress.begin(PREPARING)
+        prepared = prepare(loaded, place, stop, display)
+        if loaded.config.baseline is not None:
+            return fit_baseline(prepared, loaded.config.baseline, mode, stop, rank_progress, began)
+        rank_progress.begin(MEETING)
+        with process_group(prepared, stop), prepared.switched():
+            return _run(Session(prepared, mode, stop, display, rank_progress, began))
+
+
+def _run(session: Session) -> dict[str, Any]:
+    activity = Activity(session.rank_progress)
+    sized = _choose_sizes(session, activity)
+    run = _place_model(sized, activity)
+    # After these checks, so that a mistake in the configuration or a model that does not fit leaves no run folder.
+    lock = _on_rank_0(sized.strategy, lambda: take_folder(session.folder, session.mode))
+    session.rank_progress.set_run_folder(session.folder)
+    guard = MemoryGuard(session.prepared, sized.batch, activity, model=run.model, holds_folder=True)
+    try:
+        with reports_out_of_memory(guard):
+            return _record_and_train(run, activity)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
+    """Construct the strategy and choose the sizes of its batches. Collective."""
+    prepared = session.prepared
+    strategy = make_strategy(prepared)
+    batch = batch_sizes(prepared, strategy.layout)
+    epoch_steps = steps_per_epoch(prepared.splits["train"].num_samples, batch.global_batch_size)
+    last_step = num_steps(session.config, epoch_steps)
+    check_steps(session.config, last_step)
+    session.rank_progress.begin(activity.doing)
+    if session.stop.agreed(strategy):
+        raise Stopped(before_the_first_step(session.stop.signal_name(), "preparing"), code="stopped.signal")
+    if session.mode == "resume":
+        _on_rank_0(strategy, lambda: _check_same_run(session, batch))
+    with reports_out_of_memory(MemoryGuard(prepared, batch, activity)):
+        choice = choose_micro_batch(
+            prepared,
+            strategy,
+            batch,
+            resumed=session.folder if session.mode == "resume" else None,
+            rank_progress=session.rank_progress,
+            display=session.display,
+        )
+    if session.is_writer and choice.reason:
+        log.info(
+            "micro-batches of %d, %d per step and rank: %s",
+            choice.sizes.micro_batch_size,
+            choice.sizes.grad_accum_steps,
+            choice.reason,
+        )
+    return SizedRun(session, choice.strategy, choice.sizes, choice.reason, last_step, epoch_steps)
+
+
+def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
+    """Compare data and batch size with those of the run to resume; the command has compared the options before."""
+    check_same_run(
+        session.folder,
+        session.prepared.loaded.values,
+        global_batch_size=batch.global_batch_size,
+        fingerprints={name: split.fingerprint for name, split in session.prepared.splits.items()},
+    )
+
+
+def _place_model(sized: SizedRun, activity: Activity) -> PlacedRun:
+    """Load the model, check that it is the same on all ranks, and give it to the strategy. Collective."""
+    session, strategy = sized.session, sized.strategy
+    config, prepared = session.config, session.prepared
+    with reports_out_of_memory(MemoryGuard(prepared, sized.batch, activity)):
+        model = initial_model(prepared)
+        batch_layout = run_batch_layout(prepared, model)
+        if session.is_writer and batch_layout.reason:
+            log.info("batches are %s: %s", batch_layout.kind, batch_layout.reason)
+        # On every rank: strategies that shard take each shard from their own copy, and would not notice a difference.
+        with working("hash the weights"):
+            facts = model_facts(model, config.model.name)
+    check_same(
+        {
+            f"initial weights of {config.model.name} (SHA-256)": facts["init_fingerprint"],
+            "batch.layout": batch_layout.kind,
+            "layout of packed rows in the model": str(model.entry),
+        }
+    )
+    optimizer = optimizer_factory(prepared, model, sized.num_steps)
+    # Before `prepare`: afterwards a rank may hold only shards, of which no work can be counted.
+    work = WorkCount(model) if session.is_writer else None
+    with reports_out_of_memory(MemoryGuard(prepared, sized.batch, activity, model=model)):
+        strategy.prepare(model, find_blocks(model), optimizer)
+    evaluations = SplitEvaluations(prepared, strategy.layout, batch_layout)
+    return PlacedRun(sized, model, facts, batch_layout, evaluations, optimizer, work)
+
+
+def _record_and_train(run: PlacedRun, activity: Activity) -> dict[str, Any]:
+    """Write the record of the session, train, and return the summary."""
+    sized, session = run.sized, run.sized.session
+    log_to_file(session.folder, session.prepared.place.rank)
+    progress = Progress()
+    if session.mode == "resume":
+        progress = resume(sized.strategy, session.folder, is_writer=session.is_writer)
+    progress.began = session.began
+    if progress.step == 0:  # later, the checkpoint has replaced all initial weights
+        log_new_weights(run.model, session.config.model.name)
+    record = _write_record(run, progress.step)
+    with _start_trackers(run, record) as trackers:
+        return _train_with_events(run, activity, progress, trackers)
+
+
+def _start_trackers(run: PlacedRun, record: Mapping[str, Any] | None) -> TrackerSession:
+    """Return the trackers of this session; only rank 0, which has the record, sends values to them."""
+    session = run.sized.session
+    if record is None:
+        return TrackerSession(None, TrackedRun(session.folder.name, session.folder, 0, {}))
+    options = tracked_config(session.prepared, record, run.model_facts)
+    return TrackerSession(
+        session.config.trackers, TrackedRun(session.folder.name, session.folder, record["step"], options)
+    )
+
+
+def _train_with_events(
+    run: PlacedRun, activity: Activity, progress: Progress, trackers: TrackerSession
+) -> dict[str, Any]:
+    """Train and write the results; write all events to the event log, also a failure."""
+    session = run.sized.session
+    events = records.EventLog(session.folder, session.prepared.place.rank, listener=trackers.log_event)
+    try:
+        trained = _train(run, activity, progress, events)
+        with reports_out_of_memory(trained.guard):
+            try:
+                summary = write_results(trained, progress)
+            except Interrupted:
+                # The best weights may already be loaded, and are saved. All steps are done, so a resumed run needs no
+                # other weights.
+                save_and_stop(trained.loop, progress)
+        trackers.log_summary(summary)
+        return summary
+    except Exception as error:
+        if not isinstance(error, Stopped):
+            note_failure(events, error)
+        raise
+    finally:
+        events.close()
+
+
+def _train(run: PlacedRun, activity: Activity, progress: Progress, events: records.EventLog) -> TrainedRun:
+    """Run the remaining steps."""
+    sized, session = run.sized, run.sized.session
+    config, prepared, strategy = session.config, session.prepared, sized.strategy
+    clock = WatchedClock(make_clock(prepared.device), session.rank_progress)
+    reason = noise_unavailable_reason(sized.batch, strategy.layout, compiles=config.train.compile)
+    noise = NoiseMeter(strategy, config.measure.noise_scale_every, reason)
+
+    def make_batches(sizes: ResolvedBatch) -> TrainBatches:
+        every = None if noise.reason is not None else config.measure.noise_scale_every
+        return train_batches(prepared, strategy.layout, sizes, run.batch_layout, compare_every=every)
+
+    sampler = _start_sampler(prepared, progress)
+    with closing(sampler), session.display.bar(config.run.name or "", sized.num_steps) as bar:
+        recorder = Recorder(
+            events,
+            strategy,
+            clock,
+            warmup_steps=config.measure.warmup_steps,
+            log_every=config.measure.log_every,
+            peak_memory=lambda: peak_memory(prepared.device),
+            on_log=lambda event: bar.update(event["step"], _progress_text(event, strategy.layout.world_size)),
+            on_step=bar.update,
+            sampler=sampler,
+        )
+        activity = Activity(session.rank_progress, recorder, activity.doing)
+        keeper = _make_keeper(run, recorder, activity)
+        steps = range(progress.step, sized.num_steps)
+        batches = StepBatches(make_batches, sized.batch, steps, activity.set, worker_settings(prepared))
+        guard = MemoryGuard(
+            prepared, sized.batch, activity, model=run.model, batches=batches, recorder=recorder, holds_folder=True
+        )
+        progress.seconds["startup"] += time.perf_counter() - session.began - prepared.tokenize_s
+        progress.seconds["tokenize"] += prepared.tokenize_s
+        loop = Loop(
+            strategy=strategy,
+            optimizer=run.optimizer,
+            batches=batches,
+            keeper=keeper,
+            recorder=recorder,
+            clock=clock,
+            stop=session.stop,
+            device=prepared.device,
+            seed=config.run.seed,
+            num_steps=sized.num_steps,
+            steps_per_epoch=sized.steps_per_epoch,
+            max_grad_norm=config.train.max_grad_norm,
+            evaluation_due=partial(_is_evaluation_due, sized),
+            checkpoint_due=partial(_is_checkpoint_due, sized),
+            noise=noise,
+            profiler=StepProfiler(
+                prepared.device,
+                config.measure.profile_steps,
+                warmup_steps=config.measure.warmup_steps,
+                folder=session.folder,
+                rank=strategy.layout.rank,
+                exchanges=strategy.layout.world_size > 1,
+            ),
+            saves_when_stopped=not config.measure.probe,
+            shrink=guard.shrink,
+        )
+        with reports_out_of_memory(guard), closing(batches):
+            run_loop(loop, progress)
+        recorder.flush()
+    recorder.cost_s += sampler.cost_s
+    recorder.add("end", step=progress.step)
+    return TrainedRun(run, loop, keeper, guard, activity, make_batches)
+
+
+def _start_sampler(prepared: Prepared, progress: Progress) -> Sampler:
+    """Start a sampler of this rank's device and return it."""
+    measure = prepared.config.measure
+    interval_s = measure.sample_every_s
+    probe, reason = (None, None) if interval_s is None else make_probe(prepared.device, prepared.place)
+    return Sampler(
+        probe,
+        name=device_name(prepared.device),
+        interval_s=interval_s,
+        reason=reason,
+        step=progress.step + 1,
+        is_warmup=measure.warmup_steps > 0,
+    )
+
+
+def _make_keeper(run: PlacedRun, recorder: Recorder, activity: Activity) -> RunKeeper:
+    sized, session = run.sized, run.sized.session
+    return RunKeeper(
+        config=session.config,
+        strategy=sized.strategy,
+        model=run.model,
+        device=session.prepared.device,
+        checkpoints=session.folder / records.CHECKPOINTS_FOLDER,
+        split_batches=run.evaluations.batches,
+        score=run.evaluations.score,
+        is_better=is_better,
+        recorder=recorder,
+        stop=session.stop,
+        display=session.display,
+        num_steps=sized.num_steps,
+        steps_per_epoch=sized.steps_per_epoch,
+        set_activity=activity.set,
+    )
+
+
+def _is_evaluation_due(sized: SizedRun, step: int) -> bool:
+    prepared, section = sized.session.prepared, sized.session.config.evaluate
+    if "validation" not in prepared.splits or step == 0 or prepared.config.measure.probe:
+        return False
+    return step == sized.num_steps or is_due(step, section.every, section.steps, sized.steps_per_epoch)
+
+
+def _is_checkpoint_due(sized: SizedRun, step: int) -> bool:
+    config = sized.session.config
+    section = config.checkpoint
+    if step == 0 or section.every == "never" or config.measure.probe:
+        return False
+    # Also after the last step: writing the model comes later and can fail on a full disk.
+    return step == sized.num_steps or is_due(step, section.every, section.steps, sized.steps_per_epoch)
+
+
+def _write_record(run: PlacedRun, step: int) -> dict[str, Any] | None:
+    """Write run.json, or add this session to it; return the session on rank 0. Collective."""
+    sized, session = run.sized, run.sized.session
+    prepared, folder, batch = session.prepared, session.folder, sized.batch
+    data_folder = cache_folder(session.config.data.cache_dir)
+    nodes = gather_nodes(folder, data_folder, local_rank=prepared.place.local_rank)
+    if not session.is_writer:
+        return None
+    lines = _advice(run, nodes)
+    for line in lines:
+        log.warning("%s", line, extra=coded("run.advice"))
+    record = session_record(
+        prepared,
+        batch=batch,
+        batch_layout=run.batch_layout,
+        nodes=nodes,
+        step=step,
+        batch_reason=sized.batch_reason,
+        advice=lines,
+    )
+    if step > 0:
+        add_session(folder, record)
+        return record
+    plan = {
+        "num_steps": sized.num_steps,
+        "steps_per_epoch": sized.steps_per_epoch,
+        "num_epochs": sized.num_steps / sized.steps_per_epoch,
+        "batches_per_epoch": batch.grad_accum_steps * sized.steps_per_epoch,
+        "num_batches": batch.grad_accum_steps * sized.num_steps * sized.strategy.layout.data_world_size,
+    }
+    records.write_run(folder, run_record(prepared, folder, session=record, model=run.model_facts, plan=plan))
+    return record
+
+
+def _advice(run: PlacedRun, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    sized, prepared = run.sized, run.sized.session.prepared
+    job = JobSizes(
+        num_parameters=run.model_facts["num_parameters"],
+        num_trainable=run.model_facts["num_trainable"],
+        bytes_per_value=prepared.precision.param_dtype.itemsize,
+        world_size=sized.strategy.layout.world_size,
+        share=sized.batch.share,
+        num_micro_batches=sized.batch.grad_accum_steps,
+        is_per_device=prepared.config.batch.per_device is not None,
+        num_workers=prepared.config.data.num_workers,
+        num_local_ranks=local_world_size(prepared.place),
+        num_cores=hardware.usable_cores(),
+        **device_facts(prepared, nodes),
+    )
+    return advice(prepared.traits, job)
+
+
+def _on_rank_0(strategy: Strategy, act: Callable[[], T]) -> T | None:
+    """Call `act` on rank 0 while the others wait; when it fails, every rank raises. Collective."""
+    result, error = None, None
+    if strategy.layout.rank == 0:
+        try:
+            result = act()
+        except Exception as problem:
+            error = problem
+    failed = strategy.reduce(torch.tensor([float(error is not None)]), "max")
+    if error is not None:
+        raise error
+    if float(failed):
+        raise LaunchError(
+            "rank 0 could not use the run folder; its message has the reason", code="launch.rank_0_failed"
+        )
+    return result
+
+
+def note_failure(events: records.EventLog, error: Exception) -> None:
+    """Write the reason of a failure to the event log, which a killed run does not have; ignore a full disk."""
+    with contextlib.suppress(CheckpointError):
+        code = getattr(error, "code", None)
+        events.add("failure", error=type(error).__name__, code=code, message=str(error)[:MAX_MESSAGE])
+        events.flush()
+
+
+def _progress_text(event: Mapping[str, Any], world_size: int) -> str:
+    per_s = event["num_samples"] / event["wall_ms"] * 1000
+    unit = "samples/s" if world_size == 1 else "samples/s per rank"
+    return f"loss {event['loss']:.4f}  {per_s:.0f} {unit}  epoch {event['epoch']:.2f}"

@@ -1,0 +1,265 @@
+"""The order of runs in time, and what a drift of the machine does to the comparison of their speeds.
+
+A machine that becomes slower while runs are made changes the speed of the later ones. The runs of each configuration
+show how much: their rates are regressed on covariates (the place in time, or the session; the load by other programs).
+The change of a configuration is then adjusted as in an analysis of covariance. Its variance contains that of the slope,
+which is large when all runs of one side came before all runs of the other.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.verdicts.estimate import Estimate, Side
+from paratune.verdicts.rows import ComparedRun
+
+Floats = npt.NDArray[np.float64]
+ADJUST_BELOW = 0.1
+"""p-value of "no drift" below which changes are adjusted, also where runs are interleaved."""
+WARN_BELOW = 0.05
+LEAST_GAP_S = 3600.0
+"""Between the end of a run and the start of the next one: the least gap between two sessions. See `_sessions`."""
+LEAST_LOAD = 0.02
+"""Standard deviation of the load by other programs (share of all cores) from which it is a covariate."""
+MOST_SHARE = 0.25
+"""Of the degrees of freedom: the most covariates that are used."""
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """When a run was made, and beside which load."""
+
+    began: float
+    """Unix seconds."""
+    ended: float
+    load: float | None
+    """Share of all cores that other programs kept busy; None where it is unknown."""
+
+
+@dataclass(frozen=True)
+class OrderEffect:
+    """What the order of runs explains of the speed; changes are ratios less 1."""
+
+    covariates: tuple[str, ...]
+    """`order`, `session` or `load`."""
+    total: float
+    """Change of the speed from the first run (or session) to the last one; 0 without both covariates."""
+    total_low: float
+    total_high: float
+    bias: float
+    """Part of the unadjusted change that the covariates explain."""
+    p_value: float
+    """Of "there is no such effect"."""
+    is_adjusted: bool
+    """Whether the change and its interval are adjusted for it."""
+    is_confounded: bool
+    """Whether all runs of one side ended before the first run of the other began."""
+    load_difference: float | None = None
+    """Mean load by other programs during the runs of the configuration, less that during the baseline's."""
+
+    @property
+    def is_drift(self) -> bool:
+        """Whether the effect is there, by its test."""
+        return self.p_value < WARN_BELOW
+
+
+def run_time(run: ComparedRun) -> RunTime | None:
+    """Return when a run was made; None where its record does not say."""
+    try:
+        began, ended = (
+            datetime.fromisoformat(str(run.get(source))).timestamp() for source in ("run.created", "summary.finished")
+        )
+    except ValueError:
+        return None
+    return RunTime(began, ended, _load(run)) if ended >= began else None
+
+
+def _load(run: ComparedRun) -> float | None:
+    """Return the share of the machine's cores that others kept busy; it is recorded for runs on CPUs."""
+    machine, own = (run.get(f"summary.utilisation.{key}") for key in ("machine_mean", "mean"))
+    is_known = run.get("summary.utilisation.kind") == "cpu" and None not in (machine, own)
+    return max(0.0, float(machine) - float(own)) if is_known else None
+
+
+@dataclass(frozen=True, eq=False)
+class OrderModel:
+    """The regression of logarithms of rates on covariates, within configurations."""
+
+    names: tuple[str, ...]
+    columns: tuple[Floats, ...]
+    """Of each configuration, (runs, covariates)."""
+    slopes: Floats
+    """(covariates,)."""
+    covariance: Floats
+    """Of the slopes, (covariates, covariates)."""
+    mean_square: float
+    """Of the residuals."""
+    freedom: float
+    """Degrees of freedom of `mean_square`."""
+    p_value: float
+    leverages: tuple[float, ...]
+    """Of each configuration: its part of the degrees of freedom that the slopes take."""
+    total: float
+    """Logarithm of the speed at the last run less that at the first, by order or session."""
+    total_error: float
+    """Standard error of `total`."""
+
+    def adjusted(self, logs: Sequence[float], place: int) -> list[float]:
+        """Return the logarithms of a configuration's rates, without what the covariates explain."""
+        return [float(value) for value in np.asarray(logs) - self.columns[place] @ self.slopes]
+
+    def estimate(self, logs: Sequence[Sequence[float]], place: int) -> Estimate:
+        """Return the adjusted change from the first configuration to the one at `place`.
+
+        Two configurations have the common variance of their residuals, because a side alone has few degrees of freedom.
+        """
+        sides, means = [], []
+        for at in (0, place):
+            rest = np.asarray(self.adjusted(logs[at], at))
+            freedom = len(rest) - 1 - self.leverages[at]
+            square = float(((rest - rest.mean()) ** 2).sum()) / freedom if freedom > 0 else 0.0
+            side = Side(square, len(rest), own_freedom=freedom)
+            if len(self.columns) == 2:
+                side = Side(self.mean_square, len(rest), pooled_freedom=self.freedom)
+            sides.append(side)
+            means.append(float(rest.mean()))
+        apart = self.difference(place)
+        return Estimate(
+            means[1] - means[0], tuple(sides), 0.0, 0, "runs",
+            drift=float(apart @ self.covariance @ apart), drift_freedom=self.freedom,
+        )  # fmt: skip
+
+    def difference(self, place: int) -> Floats:
+        """Return the mean covariates of a configuration less those of the first, (covariates,)."""
+        return np.asarray(self.columns[place].mean(axis=0) - self.columns[0].mean(axis=0))
+
+
+def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTime]]) -> OrderModel | None:
+    """Return the regression; None where too few runs are there for one.
+
+    Args:
+        logs: Of each configuration, the baseline first: logarithms of the rates of its runs, at least 2 each.
+        times: Of the same runs.
+    """
+    num_free = sum(len(side) - 1 for side in logs)
+    candidates = [column for column in (_in_time(times), _loads(times)) if column is not None]
+    while candidates:
+        names = tuple(name for name, _ in candidates for _ in range(_width(candidates, name)))
+        table = np.concatenate([column for _, column in candidates], axis=1)
+        fits = table.shape[1] == 1 or table.shape[1] <= MOST_SHARE * num_free
+        if fits and num_free > table.shape[1]:
+            model = _fit(logs, table, names)
+            if model is not None:
+                return model
+        candidates.pop()
+    return None
+
+
+def _width(candidates: Sequence[tuple[str, Floats]], name: str) -> int:
+    return int(next(column.shape[1] for known, column in candidates if known == name))
+
+
+def _fit(logs: Sequence[Sequence[float]], table: Floats, names: tuple[str, ...]) -> OrderModel | None:
+    from scipy import special
+
+    ends = np.cumsum([len(side) for side in logs])[:-1]
+    columns = tuple(np.split(table, ends))
+    within = np.concatenate([part - part.mean(axis=0) for part in columns])
+    values = np.concatenate([np.asarray(side) - np.mean(side) for side in logs])
+    products = within.T @ within
+    if np.linalg.matrix_rank(within) < table.shape[1]:
+        return None
+    inverse = np.linalg.inv(products)
+    slopes = inverse @ (within.T @ values)
+    freedom = len(values) - len(logs) - table.shape[1]
+    residual = float(((values - within @ slopes) ** 2).sum())
+    square = residual / freedom
+    explained = float(slopes @ products @ slopes) / table.shape[1]
+    p_value = float(special.fdtrc(table.shape[1], freedom, explained / square)) if square else float(explained == 0)
+    parts = np.split(within, ends)
+    in_time = np.asarray([name != "load" for name in names])
+    first, last = table.min(axis=0) * in_time, table.max(axis=0) * in_time
+    if "session" in names:  # indicators of all sessions but the first
+        sessions = np.flatnonzero([name == "session" for name in names])
+        first, last = np.zeros(len(names)), np.eye(len(names))[sessions[-1]]
+    return OrderModel(
+        names, columns, slopes, square * inverse, square, freedom, p_value,
+        tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts),
+        float((last - first) @ slopes),
+        math.sqrt(max(0.0, float((last - first) @ (square * inverse) @ (last - first)))),
+    )  # fmt: skip
+
+
+def _in_time(times: Sequence[Sequence[RunTime]]) -> tuple[str, Floats] | None:
+    """Return indicators of sessions where a configuration has runs in several, else places in time; None where all runs
+    began at the same time."""
+    began = np.asarray([time.began for side in times for time in side])
+    sessions = _sessions([time for side in times for time in side])
+    count = int(sessions.max()) + 1
+    if count > 1:
+        indicators = (sessions[:, None] == np.arange(1, count)[None]).astype(np.float64)
+        ends = np.cumsum([len(side) for side in times])[:-1]
+        within = np.concatenate([part - part.mean(axis=0) for part in np.split(indicators, ends)])
+        if np.linalg.matrix_rank(within) == count - 1:
+            return "session", indicators
+    ordered = np.sort(began)
+    places = (np.searchsorted(ordered, began, "left") + np.searchsorted(ordered, began, "right") - 1) / 2
+    return None if np.ptp(places) == 0 else ("order", places[:, None].astype(np.float64))
+
+
+def _sessions(times: Sequence[RunTime]) -> npt.NDArray[np.int64]:
+    """Return the session of each run: one ends where no run is made for an hour, or for three times the longest run."""
+    longest = max(time.ended - time.began for time in times)
+    numbers, session, ended = np.zeros(len(times), dtype=np.int64), 0, math.inf
+    for place in sorted(range(len(times)), key=lambda place: times[place].began):
+        if times[place].began - ended > max(LEAST_GAP_S, 3 * longest):
+            session += 1
+        numbers[place] = session
+        ended = times[place].ended if math.isinf(ended) else max(ended, times[place].ended)
+    return numbers
+
+
+def _loads(times: Sequence[Sequence[RunTime]]) -> tuple[str, Floats] | None:
+    loads = [time.load for side in times for time in side]
+    known = [load for load in loads if load is not None]
+    if len(known) < len(loads) or np.std(known) < LEAST_LOAD:
+        return None
+    return "load", np.asarray(known, dtype=np.float64)[:, None]
+
+
+def is_confounded(first: Sequence[RunTime], second: Sequence[RunTime]) -> bool:
+    """Return whether all runs of one side ended before the first run of the other began."""
+    return any(
+        max(time.ended for time in before) <= min(time.began for time in after)
+        for before, after in ((first, second), (second, first))
+    )
+
+
+def order_effect(
+    model: OrderModel, place: int, times: Sequence[Sequence[RunTime]], *, is_adjusted: bool
+) -> OrderEffect:
+    """Return what a model says of the comparison of the first configuration with the one at `place`."""
+    from scipy import special
+
+    half = float(special.stdtrit(model.freedom, 0.975)) * model.total_error
+    loads = [[time.load for time in times[at] if time.load is not None] for at in (0, place)]
+    return OrderEffect(
+        covariates=tuple(dict.fromkeys(model.names)),
+        total=math.expm1(model.total),
+        total_low=math.expm1(max(-50.0, model.total - half)),
+        total_high=math.expm1(min(50.0, model.total + half)),
+        bias=math.expm1(float(model.difference(place) @ model.slopes)),
+        p_value=model.p_value,
+        is_adjusted=is_adjusted,
+        is_confounded=is_confounded(times[0], times[place]),
+        load_difference=float(np.mean(loads[1]) - np.mean(loads[0])) if all(loads) else None,
+    )
+
+
+def has_to_adjust(model: OrderModel, times: Sequence[Sequence[RunTime]]) -> bool:
+    """Return whether changes have to be adjusted: where there is a drift, or where the order would hide one."""
+    return model.p_value < ADJUST_BELOW or any(is_confounded(times[0], other) for other in times[1:])

@@ -1,0 +1,135 @@
+"""`paratune.train` and the other functions in one process that goes on, as a notebook does."""
+
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import Cli
+from raised import raises_code
+
+import paratune
+from paratune.errors import ConfigError, DataError, Stopped
+from paratune.records import SUMMARY_FILE
+
+SHORT = {"train.epochs": None, "train.max_steps": 4}
+
+
+@pytest.fixture
+def here(world: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(world)
+    monkeypatch.setenv("PARATUNE_CACHE", str(world / "cache"))
+    return world
+
+
+def _state() -> dict[str, Any]:
+    logger = logging.getLogger("paratune")
+    return {
+        "signals": [signal.getsignal(number) for number in signal.valid_signals() if number not in (9, 19)],
+        "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "log": (logger.handlers[:], logger.level, logger.propagate),
+        "threads": torch.get_num_threads(),
+        "random": torch.get_rng_state().tolist(),
+        "group": torch.distributed.is_initialized(),
+        "grad": torch.is_grad_enabled(),
+    }
+
+
+def test_train_twice_evaluate_and_predict(here: Path, cli: Cli, capfd: pytest.CaptureFixture[str]):
+    torch.manual_seed(5)
+    before = _state()
+    runs = [paratune.train("c.yaml", SHORT, run_name=name) for name in ("first", "second")]
+    assert _state() == before
+    assert runs[0].scores == runs[1].scores
+    assert capfd.readouterr().out == ""
+    printed = cli("train", "c.yaml", "--json", "--set", "train.epochs=", "--set", "train.max_steps=4").json
+    assert runs[0].scores == printed["scores"]
+
+    run = paratune.Run("runs/first")
+    steps = run.events()
+    assert steps["step"].to_pylist() == [1, 2, 3, 4]
+    assert run.events_frame()["loss"].tolist() == steps["loss"].to_pylist()
+    with raises_code("cli.unknown_name", "stpe"):
+        run.events("stpe")
+
+    result = paratune.evaluate(run, "data.csv", by=["label"])
+    printed = cli("evaluate", "runs/first", "--data", "data.csv", "--by", "label", "--json").json
+    assert [fault["code"] for fault in printed.pop("warnings")] == ["data.trained_on"]
+    assert result.values == printed
+    assert set(result.slices) == {"label"}
+    rows = paratune.predict(run, "data.csv")
+    texts = rows["text"].to_pylist()[:7]
+    assert paratune.predict(run, texts)["prediction"].to_pylist() == rows["prediction"].to_pylist()[:7]
+    assert _state() == before
+
+    inputs = run.load_tokenizer()(texts, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        shares = run.load_model()(**inputs).logits.softmax(-1)[:, 1]
+    np.testing.assert_allclose(shares.numpy(), rows["score_positive"].to_numpy()[:7], rtol=1e-4)
+    assert set(run.predictions("validation").column_names) >= {"index", "label", "prediction"}
+    with raises_code("run.file_not_found", "test"):
+        run.predictions()
+
+
+def test_an_error_has_its_code_and_changes_nothing(here: Path):
+    before = _state()
+    (here / "data.csv").write_text("id,text,label\n1,good,negative\n")
+    with pytest.raises(DataError):
+        paratune.train("c.yaml", SHORT)
+    assert _state() == before
+    with raises_code("cli.conflict"):
+        paratune.train("c.yaml", resume=True, overwrite=True)
+    with raises_code("cli.out_of_range"):
+        paratune.train("c.yaml", nproc=0)
+
+
+def test_an_interrupt_saves_a_checkpoint_to_resume_from(here: Path):
+    before = _state()
+
+    def interrupt() -> None:
+        while not list((here / "runs").glob("c/checkpoints/step_*")):
+            stop.wait(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stop = threading.Event()
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    with pytest.raises(Stopped) as caught:
+        paratune.train("c.yaml", {"train.epochs": 50})
+    watcher.join()
+    assert caught.value.code == "stopped.signal"
+    assert _state() == before
+    assert not (here / "runs" / "c" / SUMMARY_FILE).exists()
+    assert "not finished" in paratune.Run("runs/c")._repr_html_()
+    with raises_code("run.not_finished"):
+        _ = paratune.Run("runs/c").summary
+
+
+def test_a_run_is_shown_with_its_text_escaped(here: Path):
+    run = paratune.train("c.yaml", SHORT, run_name="a-b")
+    assert repr(run) == "Run('runs/a-b')"
+    assert (
+        "<script>"
+        not in paratune.EvaluationResult(
+            {"model": "<script>", "data": "d", "num_samples": 1, "scores": {}}, "regression"
+        )._repr_html_()
+    )
+    assert "validation accuracy" in run._repr_html_()
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_same_and_raise_the_same_errors(here: Path):
+    one = paratune.train("c.yaml", SHORT, run_name="one")
+    two = paratune.train("c.yaml", {**SHORT, "strategy": "ddp"}, run_name="two", nproc=2)
+    assert two.summary["world_size"] == 2
+    losses = [run.events()["loss"].to_numpy() for run in (one, two)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2)  # their dropout differs
+    with raises_code("run.exists"):
+        paratune.train("c.yaml", {**SHORT, "strategy": "ddp"}, run_name="two", nproc=2)
+    with pytest.raises(ConfigError, match="single runs in 1 process"):
+        paratune.train("c.yaml", SHORT, run_name="three", nproc=2)

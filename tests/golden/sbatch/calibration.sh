@@ -1,0 +1,139 @@
+#!/bin/bash
+# Calibration sst2: 2 nodes, 4 processes on each.
+# Written by paratune launch: edit the site file and submit again.
+#SBATCH --job-name=sst2
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gres=gpu:4
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --chdir=/home/me/work
+#SBATCH --output=/home/me/work/runs/sst2/slurm/%j.txt
+
+folder=/home/me/work/runs/sst2/slurm
+job="$SLURM_JOB_ID"
+restarts=${SLURM_RESTART_COUNT:-0}
+max_requeues=100 max_hang_requeues=1
+processes=8
+
+log() { echo "$(date +%FT%T) $*"; }
+not_ready() {
+  log "$1 cannot be loaded: the run was not started"
+  echo 5 > "$folder/$job.exit"
+  exit 5
+}
+
+# Signals: the time limit is near, or the job is preempted. The run saves and ends; see the end of this script.
+signal=none step=
+forward() {
+  [ "$signal" = none ] || return 0
+  signal=$1
+  log "$1: forwarded to the run, which saves and ends"
+  send_usr1 >/dev/null 2>&1 &
+}
+send_usr1() {
+  # Repeatedly: a rank that is starting does not handle the signal.
+  trap - USR1 TERM
+  while [ -n "$step" ] && kill -USR1 "$step"; do sleep 5; done
+}
+trap 'forward USR1' USR1
+trap 'forward TERM' TERM
+
+export config=/home/me/work/runs/sst2/slurm/config.yaml
+
+# Runs once on each node.
+task() {
+  trap '' USR1  # for the ranks, which handle it; torchrun would die from it
+  trap : TERM  # the run gets it, too; wait for the run
+  torchrun --nnodes="$SLURM_NNODES" --nproc-per-node=4 \
+    --rdzv-backend=static --rdzv-id="$rendezvous_id" --rdzv-endpoint="$endpoint" --node-rank="$((SLURM_NODEID))" \
+    --log-dir="$ranks_folder" --tee=3 --no-python paratune plan --calibrate --write "$config"
+}
+
+codes_folder="$folder/$job.codes"
+rm -rf "$codes_folder" && mkdir -p "$codes_folder" || exit 4
+export PARATUNE_EXIT_CODES="$codes_folder"
+
+# Rendezvous on the first node, at a random port for this start of the job.
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+address=$(scontrol --oneliner show node "$head" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
+draw() { echo $((10000 + $(od -An -N4 -tu4 /dev/urandom) % 20000)); }
+port=$(draw)
+while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$(draw); done  # in use
+export endpoint="${address:-$head}:$port"
+export rendezvous_id="$SLURM_JOB_ID.$restarts" ranks_folder="$folder/$job.ranks"
+
+start() {
+  # If one node ends, the others have two minutes to end.
+  srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=120 \
+    --open-mode=append --output="${folder//%/%%}/$job.node%n.txt" bash -c "$(declare -f task); task" &
+  step=$!
+  [ "$signal" = none ] || send_usr1 >/dev/null 2>&1 &
+  while :; do
+    wait "$step"
+    code=$?
+    kill -0 "$step" 2>/dev/null || break  # otherwise the trap has ended the wait
+  done
+  wait "$step"
+  code=$?
+}
+code=75
+log "start $restarts of job $job on $SLURM_JOB_NODELIST: $config"
+[ "$signal" = none ] && start
+
+# The exit codes of ranks are more specific than that of srun, or of torchrun, which is always 1.
+codes=" $(cat "$codes_folder"/* 2>/dev/null | tr '\n' ' ') "
+has() { case "$codes" in *" $1 "*) ;; *) return 1 ;; esac; }
+if [ "$code" != 0 ]; then
+  for rank_code in 2 3 4 6 7 8 9 10 1 5 75; do
+    if has "$rank_code"; then code=$rank_code; break; fi
+  done
+  silent=
+  for ((rank = 0; rank < processes; rank++)); do
+    [ -e "$codes_folder/rank$rank" ] || silent="$silent $rank"
+  done
+  [ "$processes" -gt 1 ] && [ -n "$silent" ] && log "no exit code, probably killed: rank$silent of $processes"
+fi
+
+lost_nodes() {
+  for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    timeout 20 srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" true >/dev/null 2>&1 || echo "$node"
+  done
+}
+hung() {
+  # The first hang may have a transient cause; repeated hangs have not.
+  hangs=0
+  [ "$restarts" = 0 ] || hangs=$(cat "$folder/$job.hangs" 2>/dev/null || echo 0)
+  if [ "$hangs" -lt "$max_hang_requeues" ]; then
+    echo $((hangs + 1)) > "$folder/$job.hangs" && why="it hung"
+  else
+    log "it hung: not queued again, after $hangs times of max_hang_requeues: $max_hang_requeues"
+  fi
+}
+job_state() { scontrol --oneliner show job "$SLURM_JOB_ID" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
+
+why=
+if [ "$code" != 0 ]; then
+  if [ "$signal" != none ] && { has 75 || [ "$codes" = "  " ]; }; then
+    why="$signal"
+    code=75
+  elif [ "$signal" = none ] && { [ "$code" = 5 ] || [ "$code" = 10 ] || [ "$codes" = "  " ]; }; then
+    lost=$(lost_nodes | tr '\n' ' ')
+    [ -n "$lost" ] && why="lost $lost"
+  fi
+  [ -z "$why" ] && [ "$code" = 10 ] && hung
+fi
+# A cancelled job is not queued again; Slurm itself requeues a job that it preempts.
+if [ -n "$why" ] && [ "$(job_state)" = RUNNING ]; then
+  if [ "$restarts" -lt "$max_requeues" ]; then
+    log "$why: queued again"
+    echo requeued > "$folder/$job.exit"
+    trap - USR1 TERM
+    scontrol requeue "$SLURM_JOB_ID" && sleep 300  # Slurm ends this script
+  fi
+  log "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
+fi
+echo "$code" > "$folder/$job.exit"
+log "ended with exit code $code"
+exit "$code"

@@ -1,0 +1,28 @@
+"""Comparisons and certificates from Python."""
+
+import pytest
+from raised import raises_code
+
+import paratune
+from paratune.console.html import html_table
+from paratune.errors import ConfigError
+
+
+def test_bad_arguments_have_the_codes_of_the_commands(tmp_path):
+    with raises_code("cli.unknown_name", "everything"):
+        paratune.compare("runs/a", "runs/b", allow=["everything"])
+    with raises_code("run.not_found", "nowhere"):
+        paratune.Run(tmp_path / "nowhere")
+
+
+def test_a_command_in_another_process_raises_its_error(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        paratune.certify(tmp_path / "nowhere.yaml", ["ddp"])
+    assert caught.value.code == "config.file_not_found"
+
+
+def test_html_is_escaped():
+    shown = html_table("<a>", [("<b>", "<c>"), ("x", 0.5)])
+    assert "<a>" not in shown
+    assert "<b>" not in shown
+    assert "&lt;c&gt;" in shown

@@ -1,0 +1,80 @@
+"""`paratune explain`: rows, options and errors of the command."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from explained import TEXT, save_tiny
+from raised import raises_code
+
+from paratune.commands import explain as command
+from paratune.errors import EXIT_OK
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    path = tmp_path / "data.jsonl"
+    rows = [{"text": "good film", "label": "1"}, {"text": None, "label": "2"}, {"text": TEXT, "label": "3"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def run(*models: Path, data: str, **options: Any) -> int:
+    given = {"steps": 4, "max_evals": 20, "device": "cpu", **options}
+    return command.explain(*map(str, models), input=data, **given)
+
+
+def test_json_has_the_rows_in_the_order_of_the_option(tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]):
+    model = save_tiny(tmp_path / "m", "regression").folder
+    capsys.readouterr()  # DeepSpeed prints when the test makes a model
+    assert run(model, data=data, rows="2,0", json=True) == EXIT_OK
+    found = json.loads(capsys.readouterr().out)
+    assert [row["row"] for row in found["rows"]] == [2, 0]
+    assert found["overview"] is None
+
+
+def test_several_models_and_overview_are_shown(tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]):
+    models = [save_tiny(tmp_path / str(seed), "regression", seed=seed).folder for seed in (0, 1)]
+    out = tmp_path / "out"
+    assert run(*models, data=data, rows="0", out=out, overview=True, method=("occlusion",)) == EXIT_OK
+    shown = capsys.readouterr().out
+    assert "row 0" in shown
+    assert str(out / "index.html") in shown
+    written = json.loads((out / "report.json").read_text())
+    assert set(written["rows"][0]["run_agreement"]) == {"occlusion"}
+    assert written["overview"]["num_rows"] == 2  # rows with a text and a label
+    assert written["overview"]["length"]["label"]["rho"] == pytest.approx(1)
+
+
+def test_bad_options_are_refused_before_anything_is_written(tmp_path: Path, data: str):
+    model = save_tiny(tmp_path / "m", "regression").folder
+    for rows in ("", "a", "3-1", "1,", "-1", "0-99999999"):
+        with raises_code("explain.rows", "--rows"):
+            run(model, data=data, rows=rows)
+    with raises_code("explain.row_without_text", row=1):
+        run(model, data=data, rows="0-2")
+    with raises_code("explain.no_such_row", row=7):
+        run(model, data=data, rows="7")
+    with raises_code("cli.out_of_range", "--steps"):
+        run(model, data=data, rows="0", steps=1)
+    with raises_code("cli.argument_missing"):
+        run(data=data)
+    (tmp_path / "file").write_text("")
+    with raises_code("output.foreign"):
+        run(model, data=data, rows="0", out=tmp_path / "file")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "index.html").write_text("mine")
+    with raises_code("output.foreign"):
+        run(model, data=data, rows="0", out=tmp_path / "other")
+    assert (tmp_path / "other" / "index.html").read_text() == "mine"
+
+
+def test_rows_and_ranges():
+    assert command.parse_rows("4,0-2,1") == [4, 0, 1, 2]

@@ -1,0 +1,224 @@
+"""`paratune sweep --until`: which runs are added, when it ends, and what it records; no run is made."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from make_matrix import Made, make_matrix
+from raised import raises_code
+
+from paratune.commands.sweep_rounds import train_rounds, verdict_state
+from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord, read_sweep
+from paratune.reports.matrix.outcomes import read_outcomes
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.matrix import read_matrix
+from paratune.sweeps.plan import Step, plan_of
+from paratune.sweeps.rounds import is_over_budget, next_round, read_rounds
+
+SEED = Axis("run.seed", "seed", {f"seed-{n}": str(n) for n in range(1, 9)}, is_seed=True, keys=("run.seed",))
+STRATEGY = Axis("strategy", "strategy", {name: name for name in ("ddp", "zero1", "zero3")}, keys=("strategy.kind",))
+AXES = (STRATEGY, SEED)
+ATTEMPT = {"began": "2026-11-21T10:00:00+00:00", "ended": "2026-11-21T10:01:00+00:00", "exit_code": 0}
+
+
+class FakeTrainer:
+    """Makes the records of runs: zero3 takes twice as long as ddp, zero1 as long to a noise of 2%."""
+
+    def __init__(self, folder: Path, stops_after: int | None = None) -> None:
+        self.folder = folder
+        self.trained: list[str] = []
+        self.stops_after = stops_after
+        self.rng = np.random.default_rng(1)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.stops_after is not None and len(self.trained) >= self.stops_after
+
+    def train(self, record: SweepRecord, steps: list[Step]) -> SweepRecord:
+        for step in steps:
+            self.trained.append(step.record.name)
+            record = record.with_cell(replace(step.record, state="finished", attempts=(ATTEMPT,)))
+        write(self.folder, record)
+        return record
+
+
+def write(folder: Path, record: SweepRecord) -> None:
+    """Write the matrix as it is, with the records of its finished runs."""
+
+    def tell(values):
+        seed, strategy = int(values["seed"].rpartition("-")[2]), list(STRATEGY.values).index(values["strategy"])
+        noise = np.exp(np.random.default_rng([seed, strategy]).normal(0, 0.02))
+        return Made(step_ms={"ddp": 80.0, "zero1": 80.0, "zero3": 160.0}[values["strategy"]] * noise)
+
+    shutil.rmtree(folder / "runs", ignore_errors=True)
+    states = {cell.name: (cell.state, cell.reason) for cell in record.cells if cell.state != "finished"}
+    cells = {cell.name: cell for cell in record.cells}
+    make_matrix(
+        folder,
+        record.axes,
+        tell,
+        states=states,
+        changes=lambda cell: cells[cell.name],
+        looks=record.looks,
+        rounds=record.rounds,
+    )
+
+
+def start(folder: Path, rounds: Rounds | None) -> tuple[SweepRecord, list[Step]]:
+    """Write a matrix of which no run was made; return its record and all runs, seed by seed."""
+    names = [f"{strategy}_{seed}" for seed in SEED.values for strategy in STRATEGY.values]
+    states = dict.fromkeys(names, ("pending", None))
+    make_matrix(folder, AXES, lambda values: Made(), states=states, rounds=rounds)
+    record = read_sweep(folder)
+    cells = {cell.name: cell for cell in record.cells}
+    return record, [Step(None, cells[name]) for name in names]
+
+
+def seeds(trained: list[str], strategy: str) -> int:
+    return sum(name.startswith(f"{strategy}_") for name in trained)
+
+
+def test_only_the_undecided_configuration_and_its_baseline_get_more_seeds(tmp_path: Path):
+    record, todo = start(tmp_path, Rounds("speed", 8))
+    trainer = FakeTrainer(tmp_path)
+    record = train_rounds(tmp_path, record, todo, trainer)
+    assert trainer.trained[:9] == [step.record.name for step in todo[:9]]
+    assert seeds(trainer.trained, "zero3") == 3  # twice as slow: told at the first look
+    assert seeds(trainer.trained, "zero1") == seeds(trainer.trained, "ddp") > 3
+    assert read_sweep(tmp_path) == record
+    num_saved = 24 - len(trainer.trained)
+    assert (record.rounds.num_saved, record.rounds.saved_s) == (num_saved, 60 * num_saved)
+    assert [cell.is_needed for cell in record.cells].count(False) == num_saved
+    # One look for each round: 9 runs, then those of two configurations.
+    assert [len(look.finished) for look in record.looks] == [9, *[2] * (seeds(trainer.trained, "ddp") - 3)]
+    assert {look.num_planned for look in record.looks} == {8}
+
+
+def test_rounds_end_when_all_is_decided_and_a_larger_matrix_continues(tmp_path: Path):
+    record, todo = start(tmp_path, Rounds("speed", 8))
+    todo = [step for step in todo if not step.record.name.startswith("zero1")]
+    record = replace(record, cells=tuple(cell for cell in record.cells if not cell.name.startswith("zero1")))
+    record = replace(record, axes=(replace(STRATEGY, values={"ddp": "ddp", "zero3": "zero3"}), SEED))
+    trainer = FakeTrainer(tmp_path)
+    record = train_rounds(tmp_path, record, todo, trainer)
+    assert (len(trainer.trained), record.rounds.ended, record.rounds.num_saved) == (6, "decided", 10)
+    state = verdict_state(tmp_path, record)
+    assert (state.undecided, state.judged) == (set(), {("full", "ddp"), ("full", "zero3")})
+
+
+def test_configurations_whose_runs_fail_have_no_verdict(tmp_path: Path):
+    class FailingTrainer(FakeTrainer):
+        def train(self, record, steps):
+            for step in steps:
+                self.trained.append(step.record.name)
+                is_failing = not step.record.name.startswith("ddp")
+                record = record.with_cell(replace(step.record, state="failed" if is_failing else "finished"))
+            write(self.folder, record)
+            return record
+
+    record, todo = start(tmp_path, Rounds("speed", 8))
+    trainer = FailingTrainer(tmp_path)
+    record = train_rounds(tmp_path, record, todo, trainer)
+    assert (len(trainer.trained), record.rounds.ended, record.rounds.num_saved) == (9, "no_verdict", 0)
+    assert {cell.state for cell in record.cells} == {"finished", "failed", "pending"}
+
+
+def test_a_stopped_round_is_continued(tmp_path: Path):
+    record, todo = start(tmp_path, Rounds("speed", 8))
+    first = FakeTrainer(tmp_path, stops_after=4)
+    record = train_rounds(tmp_path, record, todo, first)
+    assert (len(first.trained), record.rounds.ended) == (4, None)
+    second = FakeTrainer(tmp_path)
+    train_rounds(tmp_path, record, todo[4:], second)
+    whole_folder = tmp_path / "whole"
+    whole_record, whole_todo = start(whole_folder, Rounds("speed", 8))
+    whole = FakeTrainer(whole_folder)
+    train_rounds(whole_folder, whole_record, whole_todo, whole)
+    assert first.trained + second.trained == whole.trained
+
+
+def test_the_budget_counts_earlier_runs_and_the_next_one(tmp_path: Path):
+    record, todo = start(tmp_path, Rounds("speed", 8, budget_s=630.0))
+    trainer = FakeTrainer(tmp_path)
+    record = train_rounds(tmp_path, record, todo, trainer)
+    assert (len(trainer.trained), record.rounds.ended, record.rounds.num_saved) == (10, "budget", 0)
+    assert is_over_budget(record, todo[10])
+    assert not is_over_budget(replace(record, rounds=Rounds("speed", 8, budget_s=660.0)), todo[10])
+
+
+def test_runs_that_were_not_needed_are_no_missing_runs(tmp_path: Path):
+    record, todo = start(tmp_path, Rounds("speed", 8))
+    train_rounds(tmp_path, record, todo, FakeTrainer(tmp_path))
+    report = read_outcomes(tmp_path)
+    assert report.num_skipped == 0
+    (group,) = report.groups
+    assert [candidate.num_left_out for candidate in group.candidates] == [0]
+    assert group.chosen is not None
+
+
+def test_a_round_is_a_block_of_those_that_are_needed(tmp_path: Path):
+    record, todo = start(tmp_path, Rounds("speed", 8))
+    assert next_round(record, todo, set()) == todo[:9]
+    later = next_round(record, todo[9:], {("full", "zero1"), ("full", "ddp")})
+    assert [step.record.name for step in later] == ["ddp_seed-4", "zero1_seed-4"]
+    assert next_round(record, todo[9:], set()) == []
+
+
+MATRIX = """\
+name: m
+base:
+  task: {kind: classification, labels: [a, b]}
+  data: {train: data.csv, split: {validation: 0.2}, columns: {text: text, label: label}}
+  model: {name: model}
+  train: {max_steps: 3}
+  batch: {global: 4}
+axes:
+  train.learning_rate: [1e-4, 1e-5]
+  run.seed: [1, 2, 3, 4, 5]
+"""
+
+
+@pytest.fixture
+def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data.csv").write_text("text,label\nx,a\n")
+    Path("m.yaml").write_text(MATRIX)
+    matrix = read_matrix(Path("m.yaml"))
+    return matrix, plan_of(matrix, cells_of(matrix), ["paratune"]).record.cells
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("8h", 28800), ("90min", 5400), ("1h30m", 5400), ("45s", 45), ("0.5h", 1800)]
+)
+def test_budgets(text: str, seconds: float, cells):
+    matrix, records = cells
+    assert read_rounds(matrix, records, "decided", text) == Rounds("decided", 5, seconds)
+
+
+@pytest.mark.parametrize(
+    ("until", "budget", "code"),
+    [
+        ("never", None, "cli.invalid_value"),
+        ("decided", "8", "cli.invalid_value"),
+        ("decided", "0h", "cli.invalid_value"),
+        (None, "--budget", "cli.no_effect"),
+    ],
+)
+def test_odd_options(until: str | None, budget: str | None, code: str, cells):
+    with raises_code(code, budget or until):
+        read_rounds(*cells, until, budget)
+
+
+def test_quality_of_probes_and_few_seeds_have_no_rounds(cells):
+    matrix, records = cells
+    probes: list[CellRecord] = [replace(cell, kind="probe") for cell in records]
+    with raises_code("cli.no_effect", "quality"):
+        read_rounds(matrix, probes, "quality", None)
+    with raises_code("cli.no_effect", "3"):
+        read_rounds(matrix, [cell for cell in records if cell.values["seed"][-1] in "123"], "decided", None)
+
+
+def test_without_until_there_are_no_rounds(cells):
+    assert read_rounds(*cells, None, None) is None

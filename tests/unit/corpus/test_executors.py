@@ -1,0 +1,108 @@
+"""Shards made by datatrove's executors: LocalPipelineExecutor here, SlurmPipelineExecutor in tests/slurm."""
+
+from functools import partial
+
+import pytest
+from corpus_documents import content, extracted
+from raised import raises_code
+
+from paratune.console import Display
+from paratune.corpus import executors
+from paratune.corpus.executors import MakeShards, ShardExecutor, start_local, start_ray
+from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA
+from paratune.corpus.settings import Corpus
+from paratune.corpus.stage import Stage, begin, run_stage, shards_made_by
+from paratune.corpus.store.run import run_store
+from paratune.corpus.store.tables import stored_documents
+
+DISPLAY = Display(speaks=False)
+STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
+SHARDS = [[f"texto {shard} {number}" for number in range(5)] for shard in range(5)]
+
+
+def corpus(work):
+    return Corpus.model_validate({"work": str(work), "clean": {"skip": STEPS}, "store": {"database": False}})
+
+
+def stage(folder):
+    return Stage("odd name", folder, STORED_DOCUMENT_SCHEMA, partial(stored_documents, 0.1), {}, "x")
+
+
+def test_a_task_makes_the_shards_of_its_rank(tmp_path, monkeypatch):
+    folder = extracted(tmp_path, *SHARDS)
+    made = stage(tmp_path / "6")
+    begin(made)
+    todo = [(number, (folder / f"part-{number:05d}.parquet",)) for number in (0, 1, 2, 4)]
+    task = MakeShards(made, todo)
+    monkeypatch.chdir("/")
+    # Of the shards 0 1 2 4 rank 1 of 3 has the second: 1; rank 0 the first and the fourth: 0 and 4.
+    task(None, 1, 3)
+    assert sorted(path.name for path in made.folder.glob("counts-*")) == ["counts-00001.json"]
+    task(None, 0, 3)
+    assert sorted(path.name[7:12] for path in made.folder.glob("counts-*")) == ["00000", "00001", "00004"]
+    before = (made.folder / "part-00001.parquet").stat().st_mtime_ns
+    task(None, 1, 3)
+    assert (made.folder / "part-00001.parquet").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(("tasks", "workers"), [(9, 1), (2, 2)])
+def test_the_result_is_that_of_processes(tmp_path, tasks, workers):
+    for name in ("own", "spread"):
+        extracted(tmp_path / name, *SHARDS)
+    run_store(corpus(tmp_path / "own"), 1, DISPLAY)
+    with shards_made_by(ShardExecutor(tmp_path / "spread", tasks, start_local(workers))):
+        run_store(corpus(tmp_path / "spread"), 1, DISPLAY)
+    assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")
+    logs = tmp_path / "spread/executor/store_documents"
+    assert len(list((logs / "completions").iterdir())) == min(tasks, len(SHARDS))
+
+
+def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "GRACE_S", 0.0)
+    monkeypatch.setattr(executors, "POLL_S", 0.01)
+    stopped = []
+
+    def start(make, tasks, logs):
+        make(None, 0, tasks)
+        (logs / "slurm_logs").mkdir()
+        (logs / "slurm_logs/1_1.out").write_text(
+            "Traceback\n    raise\nparatune.errors.DataError: x is \x1b bad\nend\n"
+        )
+        return lambda: False
+
+    folder = extracted(tmp_path, *SHARDS)
+    inputs = [(folder / f"part-{number:05d}.parquet",) for number in range(5)]
+    with (
+        shards_made_by(ShardExecutor(tmp_path, 2, start, lambda: stopped.append(True))),
+        raises_code("corpus.shards_failed", "2 of 5", "DataError", "x1b", "bad"),
+    ):
+        run_stage(stage(tmp_path / "6"), inputs, workers=1, display=DISPLAY)
+    assert stopped == [True]
+    # Without it, what is left is made by this machine.
+    assert run_stage(stage(tmp_path / "6"), inputs, workers=1, display=DISPLAY)["kept"] == 25
+
+
+def test_an_error_of_a_task_ends_the_command(tmp_path):
+    with (
+        shards_made_by(ShardExecutor(tmp_path, 2, start_local(1))),
+        raises_code("data.unreadable", "x.parquet"),
+    ):
+        run_stage(stage(tmp_path / "6"), [(tmp_path / "x.parquet",)], workers=1, display=DISPLAY)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Ray, at its start and end
+def test_ray_gives_the_same_result(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    ray = pytest.importorskip("ray")
+    for name in ("own", "spread"):
+        extracted(tmp_path / name, *SHARDS)
+    run_store(corpus(tmp_path / "own"), 1, DISPLAY)
+    options = {"num_cpus": 2, "_memory": 4 * 2**30, "object_store_memory": 10**8, "include_dashboard": False}
+    ray.init(_node_ip_address="127.0.0.1", log_to_driver=False, **options)
+    try:
+        with shards_made_by(ShardExecutor(tmp_path / "spread", 2, start_ray(1))):
+            run_store(corpus(tmp_path / "spread"), 1, DISPLAY)
+    finally:
+        ray.shutdown()
+    assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")

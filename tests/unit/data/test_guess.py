@@ -1,0 +1,123 @@
+"""Guesses of `paratune config init`: what a table looks like, and what is written for it."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from raised import raises_code
+
+from paratune.data.guess import OptionGuess, guess_options
+
+TEXTS = [f"this is the sentence number {row}" for row in range(40)]
+NO_COLUMNS: dict[str, str | None] = {"text": None, "text_pair": None, "label": None}
+
+
+def guessed(columns: dict[str, list[Any]], task: str | None = None, **named: str) -> OptionGuess:
+    return guess_options(pa.table(columns), "x.csv", task=task, columns=NO_COLUMNS | named)
+
+
+def repeated(*values: Any) -> list[Any]:
+    return [values[row % len(values)] for row in range(len(TEXTS))]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (repeated("pos", "neg"), {"kind": "classification", "labels": ["neg", "pos"]}),
+        (repeated("1", "0"), {"kind": "classification", "labels": [0, 1]}),  # as a CSV has them
+        (repeated(1.0, 0.0), {"kind": "classification", "labels": [0, 1]}),
+        (repeated(True, False), {"kind": "classification", "labels": ["false", "true"]}),
+        (repeated("001", "002"), {"kind": "classification", "labels": ["001", "002"]}),  # codes, not numbers
+        (repeated("10", "9", "1"), {"kind": "classification", "labels": [1, 9, 10]}),
+        (repeated("a|b", "b", "a"), {"kind": "multi_label", "labels": ["a", "b"]}),
+        (repeated("a;b", "b", "a"), {"kind": "multi_label", "labels": ["a", "b"], "separator": ";"}),
+        (repeated("a, b", "b", "a"), {"kind": "multi_label", "labels": ["a", "b"], "separator": ","}),
+        (repeated("Allergy, other", "Surgery"), {"kind": "classification", "labels": ["Allergy, other", "Surgery"]}),
+        (repeated(["a"], ["b", "a"], []), {"kind": "multi_label", "labels": ["a", "b"]}),
+        (repeated("0.5", "1", "2"), {"kind": "regression"}),
+        ([str(row) for row in range(40)], {"kind": "regression"}),  # 40 whole numbers are no classes
+    ],
+)
+def test_the_task_is_that_of_the_labels(labels: list[Any], expected: dict[str, Any]):
+    values = guessed({"text": TEXTS, "label": labels}).values
+    assert {key.removeprefix("task."): value for key, value in values.items() if key.startswith("task.")} == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"id": list(range(40)), "Review": TEXTS, "Sentiment": repeated("a", "b")}, ("Review", None, "Sentiment")),
+        ({"short": repeated("x y", "z u", "a b"), "long": TEXTS, "label": repeated(0, 1)}, ("long", None, "label")),
+        ({"premise": TEXTS, "hypothesis": TEXTS, "label": repeated(0, 1, 2)}, ("premise", "hypothesis", "label")),
+        ({"body": TEXTS, "spam": repeated("yes", "no")}, ("body", None, "spam")),  # the only column with few values
+    ],
+)
+def test_columns_have_usual_names_or_fitting_values(columns: dict[str, list[Any]], expected: tuple[str | None, ...]):
+    values = guessed(columns).values
+    assert tuple(values.get(f"data.columns.{key}") for key in ("text", "text_pair", "label")) == expected
+
+
+def test_named_columns_and_tasks_are_not_guessed():
+    columns = {"a": TEXTS, "b": TEXTS, "c": repeated("1", "2", "3")}
+    guess = guessed(columns, "ordinal", text="b", label="c")
+    assert guess.values == {
+        "task.kind": "ordinal",
+        "task.labels": [1, 2, 3],
+        "evaluate.best": "qwk",
+        "data.columns.text": "b",
+        "data.columns.label": "c",
+        "data.split.validation": 0.2,
+        "data.split.test": 0.2,
+        "data.split.stratify": True,
+    }
+    assert "task.kind" not in guess.reasons
+
+
+def test_questions_and_texts_alone():
+    answers = [{"text": ["this"], "answer_start": [0]}] * 40
+    guess = guessed({"question": TEXTS, "context": TEXTS, "answers": answers, "id": TEXTS})
+    assert (guess.kind, guess.values["data.split.group_by"]) == ("qa", "context")
+    assert (guess.values["data.columns.label"], guess.values["data.columns.id"]) == ("answers", "id")
+    assert guessed({"text": TEXTS}).kind == "mlm"
+
+
+def test_labels_of_the_validation_file_are_labels_too():
+    validation = pa.table({"text": TEXTS[:2], "label": ["c", "a"]})
+    guess = guess_options(
+        pa.table({"text": TEXTS, "label": repeated("b", "a")}),
+        "x.csv",
+        columns=NO_COLUMNS,
+        others=[validation],
+        separate_validation=True,
+    )
+    assert guess.values["task.labels"] == ["a", "b", "c"]
+    assert not any(key.startswith("data.split") for key in guess.values)
+
+
+@pytest.mark.parametrize(("num_positive", "best"), [(17, "accuracy"), (4, "f1_macro")])
+def test_the_metric_follows_the_largest_class(num_positive: int, best: str):
+    # 23 of 40 are 57%, 36 of 40 are 90%; the border is 60%.
+    labels = ["pos"] * num_positive + ["neg"] * (40 - num_positive)
+    assert guessed({"text": TEXTS, "label": labels}).values["evaluate.best"] == best
+
+
+def test_rows_without_a_value_are_dropped():
+    guess = guessed({"text": [*TEXTS[:38], "", "x"], "label": [*repeated("a", "b")[:39], ""]})
+    assert guess.values["data.missing"] == "drop"
+    assert "2" in guess.reasons["data.missing"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "named", "code"),
+    [
+        ({"text": TEXTS, "label": repeated("a")}, {}, "data.one_class"),
+        ({"text": TEXTS, "label": [text.upper() for text in TEXTS]}, {}, "data.too_many_labels"),
+        ({"text": TEXTS, "a": repeated(0, 1), "b": repeated(0, 1)}, {}, "data.label_column_unknown"),
+        ({"text": TEXTS, "label": repeated(0, 1)}, {"label": "labl"}, "data.column_missing"),
+        ({"n": list(range(40)), "label": repeated(0, 1)}, {}, "data.not_text"),
+        ({"text": TEXTS, "label": [None] * 40}, {}, "data.value_missing"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(columns: dict[str, list[Any]], named: dict[str, str], code: str):
+    with raises_code(code, "x.csv"):
+        guessed(columns, **named)

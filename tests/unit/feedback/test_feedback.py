@@ -1,0 +1,145 @@
+"""Feedback on essays: numbers, effects of removal, pages."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from explained import save_tiny
+from pyarrow import parquet
+from raised import raises_code
+
+from paratune.commands import feedback as command
+from paratune.errors import EXIT_OK
+from paratune.feedback.feedback import FeedbackOptions, calibrate
+from paratune.feedback.removal import numbers, predict_texts, removed_parts
+from paratune.infer.trained import NamedColumns, load_trained
+from paratune.records import RUN_FILE, predictions_file
+from paratune.records.predictions import ordinal_columns
+
+BOTH = ("validation", "test")
+ESSAY = "It is good. This film is bad!\nNever again, it was poor."
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
+
+
+def save_run(folder: Path, kind: str = "regression", *, rows: int = 40, splits: tuple[str, ...] = BOTH) -> Path:
+    """Save a run of an untrained model of pairs, with predictions whose errors are known."""
+    save_tiny(folder / "model", kind, is_pair=True)
+    data = folder / "train.csv"
+    lines = ["text,pair,label", *(f"prompt,good film {'bad ' * number},{number % 3}" for number in range(12))]
+    data.write_text("\n".join(lines) + "\n")
+    (folder / RUN_FILE).write_text(json.dumps({"config": {"data": {"train": str(data)}}}))
+    rng = np.random.default_rng(0)
+    labels = np.arange(rows) % 3
+    for split in splits:
+        if kind == "ordinal":
+            shares = rng.dirichlet(np.ones(3), rows).astype(np.float32)
+            names = np.asarray(["low", "middle", "high"])
+            columns: dict[str, Any] = {"label": names[labels], "prediction": names[shares.argmax(axis=1)]}
+            columns |= {f"score_{at}": shares[:, at] for at in range(3)}
+        else:
+            columns = {"label": labels.astype(float), "prediction": labels + np.linspace(-1, 1, rows)}
+        parquet.write_table(pa.table({"index": np.arange(rows), **columns}), folder / predictions_file(split))
+    return folder
+
+
+def essays(folder: Path, *texts: str) -> str:
+    path = folder / "essays.jsonl"
+    path.write_text("".join(json.dumps({"text": "prompt", "pair": text}) + "\n" for text in texts))
+    return str(path)
+
+
+def run(folder: Path, data: str, out: Path, **options: Any) -> int:
+    return command.feedback(str(folder), input=data, out=out, device="cpu", **options)
+
+
+@pytest.mark.parametrize("kind", ["regression", "ordinal"])
+def test_the_effect_of_a_part_is_the_difference_without_it(tmp_path: Path, kind: str):
+    trained, split = save_tiny(tmp_path, kind, is_pair=True).read("prompt", pairs=(ESSAY,))
+    whole = numbers(trained, trained.apply(split, 4, lambda *_: None).outputs)
+    (parts,) = removed_parts(trained, ["prompt"], [ESSAY], whole, 4, lambda *_: None)
+    assert [(part.kind, part.text) for part in parts] == [
+        ("sentence", "It is good."), ("sentence", "This film is bad!"), ("sentence", "Never again, it was poor."),
+        ("paragraph", "It is good. This film is bad!"), ("paragraph", "Never again, it was poor."),
+    ]  # fmt: skip
+    without = predict_texts(trained, ["prompt"], ["It is good. \nNever again, it was poor."], 4, lambda *_: None)
+    assert parts[1].effect == pytest.approx(whole[0] - without[0], abs=1e-5)
+
+
+def test_an_essay_of_one_sentence_has_no_parts(tmp_path: Path):
+    trained, _ = save_tiny(tmp_path, "regression", is_pair=True).read("prompt", pairs=("good",))
+    assert removed_parts(trained, ["prompt"], ["good"], np.zeros(1), 4, lambda *_: None) == [[]]
+
+
+def test_calibration_from_saved_predictions(tmp_path: Path):
+    folder = save_run(tmp_path / "run")
+    trained = load_trained(str(folder), NamedColumns(), "cpu")
+    found = calibrate(folder, trained, FeedbackOptions(level=0.8))
+    # Residuals are linspace(-1, 1, 40); rank ceil(41 * 0.8) = 33 of the sorted absolute values, which come in pairs.
+    assert found.half == pytest.approx(np.sort(np.abs(np.linspace(-1, 1, 40)))[32])
+    assert found.coverage is not None
+    assert found.coverage.num_inside in (33, 34)  # the other one of the pair may be a bit larger
+    assert found.num_rows == 40
+
+
+def test_expected_classes_of_saved_predictions_and_of_outputs_are_the_same(tmp_path: Path):
+    folder = save_run(tmp_path / "run", "ordinal")
+    trained = load_trained(str(folder), NamedColumns(), "cpu")
+    outputs = np.asarray([[1.0, -2.0], [-1.0, 2.0]])
+    columns = ordinal_columns(outputs, trained.names)
+    shares = np.stack([columns[f"score_{at}"] for at in range(3)], axis=1)
+    assert numbers(trained, outputs) == pytest.approx(shares @ np.arange(3))
+    assert calibrate(folder, trained, FeedbackOptions()).text(1.2) == "middle"
+
+
+@pytest.mark.parametrize("kind", ["regression", "ordinal"])
+def test_pages_of_essays_and_of_the_class(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]):
+    folder, out = save_run(tmp_path / "run", kind), tmp_path / "out"
+    text = ESSAY + " <b>x</b>"
+    assert run(folder, essays(tmp_path, text, "good"), out, agreement=0.2, coverage=0.8) == EXIT_OK
+    assert str(out / "index.html") in capsys.readouterr().out
+    assert {path.name for path in (out / "essays").iterdir()} == {"row-0.html", "row-1.html"}
+    assert "<b>x" not in (out / "essays" / "row-0.html").read_text()
+    assert 'href="essays/row-0.html"' in (out / "index.html").read_text()
+    written = json.loads((out / "report.json").read_text())
+    assert [essay["row"] for essay in written["essays"]] == [0, 1]
+    first = written["essays"][0]
+    assert first["low"] <= first["predicted"] <= first["high"] or kind == "ordinal"
+    assert first["facts"]["num_words"] == 15
+    assert first["usual_words"]["num_texts"] == 12
+    assert set(written["rule"]["tables"]) == {"validation", "test"}
+
+
+def test_a_run_without_test_set_or_reference(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    folder = save_run(tmp_path / "run", splits=("validation",))
+    (folder / "train.csv").unlink()
+    assert run(folder, essays(tmp_path, ESSAY), tmp_path / "out") == EXIT_OK
+    assert [record.code for record in caplog.records if hasattr(record, "code")] == ["feedback.no_reference"]
+    written = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert (written["coverage"], written["reference"], written["essays"][0]["usual_words"]) == (None, None, None)
+
+
+def test_bad_input_is_refused_and_nothing_is_written(tmp_path: Path):
+    data, out = essays(tmp_path, ESSAY), tmp_path / "out"
+    with raises_code("feedback.no_validation"):
+        run(save_run(tmp_path / "a", splits=()), data, out)
+    with raises_code("feedback.too_few_rows", num_rows=4):
+        run(save_run(tmp_path / "b", rows=4), data, out)
+    with raises_code("feedback.task", kind="classification"):
+        run(save_tiny(tmp_path / "c", "classification", is_pair=True).folder, data, out)
+    with raises_code("feedback.no_run"):
+        run(save_tiny(tmp_path / "d", "regression", is_pair=True).folder, data, out)
+    damaged = save_run(tmp_path / "e")
+    (damaged / predictions_file("validation")).write_bytes(b"x")
+    with raises_code("run.damaged"):
+        run(damaged, data, out)
+    for options in ({"coverage": 1.0}, {"agreement": 0.0}):
+        with raises_code("cli.out_of_range"):
+            run(damaged, data, out, **options)
+    assert not out.exists()

@@ -1,0 +1,178 @@
+"""Commands one after the other, with small programs in place of paratune."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+from patience import wait_for
+from raised import raises_code
+
+from paratune.errors import EXIT_TIMED_OUT
+from paratune.launch import command_runner
+from paratune.launch.command_runner import CommandRunner
+
+TIME_S = 3.0
+SLOW = """
+    import signal, sys, time
+    from pathlib import Path
+    def stop(number, frame):
+        print("heard", signal.Signals(number).name)
+        sys.exit(75)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+        signal.signal(number, stop)
+    Path("ready").write_text("")
+    while True:  # in short pieces: a signal that comes just before a sleep is heard after it
+        time.sleep(0.02)
+"""
+
+
+def program(folder: Path, body: str) -> list[str]:
+    script = folder / "program.py"
+    script.write_text(textwrap.dedent(body))
+    return [sys.executable, "-S", "-E", str(script)]
+
+
+def time_is_up_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a process's time be up as soon as there is this file, however long it takes to come to that."""
+    wait = subprocess.Popen.wait
+
+    def wait_until(process: "subprocess.Popen[bytes]", timeout: float | None = None) -> int:
+        if timeout != TIME_S:
+            return wait(process, timeout)
+        wait_for(path.exists)
+        raise subprocess.TimeoutExpired(process.args, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait_until)
+
+
+def test_its_output_is_added_to_the_file_and_its_exit_code_returned(tmp_path: Path):
+    log = tmp_path / "log.txt"
+    log.write_text("before\n")
+    body = "import sys\nprint('out', sys.argv[1], flush=True)\nprint('err', file=sys.stderr)\nsys.exit(7)"
+    with CommandRunner(program(tmp_path, body)) as children:
+        assert children.run(["x"], log) == 7
+    assert log.read_text() == "before\nout x\nerr\n"
+    assert children.signal is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_is_passed_on_and_remembered(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(number)
+
+    def send() -> None:
+        wait_for((tmp_path / "ready").exists)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=send)
+    with CommandRunner(program(tmp_path, SLOW)) as children:
+        thread.start()
+        assert children.run([], tmp_path / "log.txt") == 75
+        assert children.signal == number.name
+    thread.join()
+    assert (tmp_path / "log.txt").read_text() == f"heard {number.name}\n"
+    assert signal.getsignal(number) == before
+    assert number.name in capfd.readouterr().err
+
+
+def test_a_signal_when_the_reader_of_its_output_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # `paratune sweep M 2>&1 | tee log`: a Ctrl-C ends tee too.
+    monkeypatch.chdir(tmp_path)
+
+    def send() -> None:
+        wait_for((tmp_path / "ready").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    error_output = os.dup(2)
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        with CommandRunner(program(tmp_path, SLOW)) as children:
+            os.dup2(write, 2)
+            thread.start()
+            assert children.run([], tmp_path / "log.txt") == 75
+            assert children.signal == "SIGINT"
+    finally:
+        os.dup2(error_output, 2)
+        for descriptor in (write, error_output):
+            os.close(descriptor)
+        thread.join()
+
+
+def test_a_killed_command_has_a_negative_code(tmp_path: Path):
+    with CommandRunner(program(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")) as children:
+        assert children.run([], tmp_path / "log.txt") == -signal.SIGKILL
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path):
+    with CommandRunner(program(tmp_path, "")) as children, raises_code("launch.not_started", "nowhere/log.txt"):
+        children.run([], tmp_path / "nowhere" / "log.txt")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a process of its parent's death")
+def test_it_is_asked_to_end_when_this_process_is_killed(tmp_path: Path):
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom paratune.launch.command_runner import CommandRunner\n"
+        "with CommandRunner(sys.argv[1:]) as children: children.run([], Path('log.txt'))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, *program(tmp_path, SLOW)], cwd=tmp_path)
+    wait_for((tmp_path / "ready").exists)
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: "heard SIGTERM" in (tmp_path / "log.txt").read_text())
+
+
+def test_variables_are_given_and_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("INHERITED", "yes")
+    monkeypatch.setenv("GONE", "no")
+    show = "import os; print(os.environ.get('INHERITED'), os.environ.get('GONE'), os.environ.get('GIVEN'))"
+    with CommandRunner(program(tmp_path, show)) as children:
+        assert children.run([], tmp_path / "out", {"GONE": None, "GIVEN": "a b"}) == 0
+    assert (tmp_path / "out").read_text() == "yes None a b\n"
+
+
+def test_a_run_that_takes_too_long_is_asked_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    time_is_up_at(tmp_path / "ready", monkeypatch)
+    with CommandRunner(program(tmp_path, SLOW)) as children:
+        assert children.run([], tmp_path / "out", timeout_s=TIME_S) == EXIT_TIMED_OUT
+        assert children.signal is None
+    assert "heard SIGTERM" in (tmp_path / "out").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which processes a run has started")
+def test_a_command_that_ignores_sigterm_is_killed_with_its_descendants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command_runner, "GRACE_S", 0.2)
+    deaf = """
+        import os, signal, subprocess, sys, time
+        from pathlib import Path
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if len(sys.argv) < 3:
+            words = [sys.executable, "-S", "-E", sys.argv[0], *sys.argv[1:], "deeper"]
+            subprocess.Popen(words, start_new_session=True)
+        path = Path(f"process{len(sys.argv)}")
+        path.with_suffix(".tmp").write_text(str(os.getpid()))
+        for above in range(1, len(sys.argv)):
+            while not Path(f"process{above}").exists():
+                time.sleep(0.01)
+        path.with_suffix(".tmp").rename(path)
+        time.sleep(1000)
+    """
+    time_is_up_at(tmp_path / "process3", monkeypatch)
+    with CommandRunner(program(tmp_path, deaf)) as children:
+        assert children.run([], tmp_path / "out", timeout_s=TIME_S) == EXIT_TIMED_OUT
+    for path in (tmp_path / "process1", tmp_path / "process2", tmp_path / "process3"):
+        wait_for(lambda path=path: not Path("/proc", path.read_text(), "cmdline").exists() or is_zombie(path))
+
+
+def is_zombie(path: Path) -> bool:
+    return Path("/proc", path.read_text(), "stat").read_text().rpartition(")")[2].split()[0] == "Z"

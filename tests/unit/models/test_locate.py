@@ -1,0 +1,43 @@
+"""Which folder a name stands for: a run folder stands for its model."""
+
+from pathlib import Path
+
+import pytest
+from raised import raises_code
+from tiny import tiny_config, tiny_model
+
+from paratune.config.feasibility.layers import num_layers
+from paratune.config.sections import ModelOptions
+from paratune.models.load import load_config, load_tokenizer, require_weights
+from paratune.models.locate import locate
+from paratune.records import write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    write_run(tmp_path, {"kind": "full"})
+    return tmp_path
+
+
+def test_a_run_stands_for_its_model(run: Path):
+    tiny_model(run / "model")
+    assert locate(str(run)) == str(run / "model")
+    model = ModelOptions(name=str(run), tokenizer=str(run))
+    assert load_config(model).hidden_size == tiny_config().hidden_size
+    assert len(load_tokenizer(model)) == tiny_config().vocab_size
+    assert num_layers(model) == tiny_config().num_hidden_layers
+    require_weights(model)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("full", "run.not_finished"), ("probe", "run.not_finished"), ("baseline", "baseline.no_model")]
+)
+def test_a_run_without_a_model_is_refused(run: Path, kind: str, code: str):
+    write_run(run, {"kind": kind})
+    with raises_code(code, run):
+        locate(str(run))
+    assert num_layers(ModelOptions(name=str(run))) is None
+
+
+def test_another_folder_stands_for_itself(tmp_path: Path):
+    assert locate(str(tmp_path)) == str(tmp_path)

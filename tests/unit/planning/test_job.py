@@ -1,0 +1,118 @@
+"""What a job asks of a micro-batch, and whether a small copy of a model tells how the model packs."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import tiny_config
+from transformers import AutoConfig
+
+from paratune.config.load import load_config
+from paratune.config.task_sections import ClassificationTask, MaskedLMTask, QuestionAnsweringTask
+from paratune.config.traits import strategy_traits
+from paratune.models.task_model import PackedEntry
+from paratune.planning.job import PlannedJob, find_packing
+from paratune.planning.lengths import assumed_lengths, lengths_of_rows
+from paratune.planning.setup import PredictionSetup
+from paratune.precision import POLICIES
+
+CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
+CLASSES = ClassificationTask(kind="classification", labels=["no", "yes"])
+ROWS = [10] * 60 + [20] * 30 + [100] * 10
+
+
+def make_job(
+    *, entry: PackedEntry | None = None, overrides: tuple[str, ...] = (), max_length: int | None = None
+) -> PlannedJob:
+    lengths = lengths_of_rows(np.array(ROWS)) if max_length is None else assumed_lengths(max_length)
+    config = load_config(CONFIG, overrides).config
+    num_samples = len(ROWS) if max_length is None else None
+    return PlannedJob(config, tiny_config(), lengths, num_samples, entry, None if entry else "it was not asked")
+
+
+def make_setup(job: PlannedJob, *, ranks: int = 1, size: int = 8, accum: int = 1, **changed: Any) -> PredictionSetup:
+    traits = strategy_traits("ddp", {})
+    assert traits is not None
+    setup = PredictionSetup(job.config.strategy, traits, POLICIES["fp32"], ranks, ranks, size, accum)
+    return replace(setup, **changed)
+
+
+def test_steps_are_counted_as_the_training_does() -> None:
+    job = make_job(overrides=("train.epochs=2.5",))
+    assert job.steps_per_epoch(32) == 4  # 100 rows: three whole batches and one of four
+    assert job.num_steps(32) == 10
+    capped = make_job(overrides=("train.epochs=null", "train.max_steps=7"))
+    assert capped.num_steps(32) == 7
+
+
+def test_without_data_an_epoch_is_not_known() -> None:
+    job = make_job(max_length=64, overrides=("train.epochs=2",))
+    assert (job.steps_per_epoch(32), job.num_steps(32)) == (None, None)
+
+
+def test_packed_rows_are_counted_by_their_tokens() -> None:
+    job = make_job(entry=PackedEntry())
+    setup = make_setup(job)
+    layout = job.layout(setup.traits, is_cuda=False)
+    assert layout.kind == "packed"
+    assert job.mean_length(setup, layout) == 22.0  # (60 * 10 + 30 * 20 + 10 * 100) / 100
+    assert job.largest_shape(make_setup(job, size=16), layout).num_tokens == 16 * 70  # (10 * 100 + 6 * 20) / 16 = 70
+    assert job.mean_shape(setup, layout).lengths == (22,) * 8
+    # On a GPU 176 tokens are few numbers' own, and 1,120 are rounded up to 1,152 = 9 x 128.
+    on_gpu = job.layout(setup.traits, is_cuda=True)
+    assert job.mean_shape(setup, on_gpu).lengths == (22,) * 8
+    assert job.largest_shape(make_setup(job, size=16), on_gpu).num_tokens == 16 * 72
+
+
+def test_padded_rows_are_as_long_as_the_longest() -> None:
+    job = make_job(overrides=("batch.layout=padded",))
+    setup = make_setup(job, size=4)
+    layout = job.layout(setup.traits, is_cuda=True)
+    assert layout.kind == "padded"
+    assert max(job.largest_shape(setup, layout).lengths) == 100
+    draws = np.random.default_rng(0).permuted(np.tile(ROWS, (4000, 1)), axis=1)[:, :4].max(axis=1)
+    assert job.mean_length(setup, layout) == pytest.approx(draws.mean(), rel=0.03)
+
+
+def test_on_a_cpu_a_sorted_micro_batch_is_computed_in_four_parts() -> None:
+    job = make_job()
+    setup = make_setup(job, size=8, accum=2)
+    on_cpu, on_gpu = (job.layout(setup.traits, is_cuda=is_cuda) for is_cuda in (False, True))
+    assert on_cpu.kind == on_gpu.kind == "bucketed"
+    passes = job.passes(setup, on_cpu)
+    assert (passes.micro_batch_size, passes.grad_accum_steps) == (2, 8)
+    assert job.passes(setup, on_gpu) == setup
+    assert len(job.largest_shape(setup, on_cpu).lengths) == 2
+    assert job.mean_length(setup, on_cpu) < job.mean_length(setup, on_gpu)
+
+
+KINDS = {
+    "bert": PackedEntry(0, "first", shortens=True),
+    "roberta": PackedEntry(2, "first", shortens=True),
+    "distilbert": PackedEntry(0, "first"),
+    "albert": PackedEntry(0, "first"),
+    "modernbert": PackedEntry(0, "first"),
+    "deberta-v2": None,
+    "gpt2": None,
+}
+"""Of a classification, what trying whole models gives (docs/explanation/batches.md)."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packing_is_tried_on_a_small_copy(kind: str) -> None:
+    sizes = {"pad_token_id": 1, "max_position_embeddings": 514} if kind == "roberta" else {}
+    hf_config = AutoConfig.for_model(kind, **sizes)
+    before = hf_config.to_dict()
+    entry, why = find_packing(hf_config, CLASSES)
+    assert entry == KINDS[kind]
+    assert (why is None) == (entry is not None)
+    assert hf_config.to_dict() == before
+
+
+@pytest.mark.parametrize(
+    "task", [MaskedLMTask(kind="mlm"), QuestionAnsweringTask(kind="qa")], ids=lambda task: task.kind
+)
+def test_tokens_of_other_tasks_pack_too(task: Any) -> None:
+    assert find_packing(AutoConfig.for_model("bert"), task) == (PackedEntry(0, "first"), None)

@@ -1,0 +1,155 @@
+"""Machines: listed devices, files of one's own, and what is said about wrong ones."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from raised import raises_code
+
+from paratune.base.units import GIB
+from paratune.planning.machine import find_machine, threads_of_rank, with_measurements
+from paratune.planning.uncalibrated import assumed_constants
+
+
+def test_constants_of_a_listed_device_follow_its_sheet() -> None:
+    machine = find_machine("a100-40gb")
+    assert machine.constants is not None
+    assert machine.is_cuda
+    assert machine.memory_bytes == int(39.50 * GIB)  # as an error of PyTorch prints it: TianheWu/CoSeR#10
+    assert machine.tdp_w == 400
+    # NVIDIA A100 datasheet: 312 TFLOP/s in bf16, of which half is taken to be reached by BERT's products.
+    assert machine.constants["product.bf16"].value == pytest.approx(156e12)
+    assert machine.constants["product.bf16"].high < 312e12
+    # 300 GB/s of NVLink in one direction; 1555 GB/s of memory.
+    assert machine.constants["link"].value == pytest.approx(0.65 * 300e9)
+    assert machine.constants["elementwise"].high < 1555e9
+
+
+@pytest.mark.parametrize("key", ["a100-40gb", "t4", "v100-16gb", "rtx-3090", "mi250x"])
+def test_assumed_constants_have_a_source_and_bounds(key: str) -> None:
+    constants = find_machine(key).constants
+    assert constants is not None
+    for name in constants:
+        assert constants[name].low <= constants[name].value <= constants[name].high
+        assert constants[name].source.startswith(("assumed", "published (benchmarks/published.yaml)"))
+
+
+@pytest.mark.parametrize(
+    ("key", "product"),
+    [("a10", 0.5 * 125e12), ("rtx-3090", 0.8 * 71e12), ("rtx-a6000", 0.5 * 154.8e12)],
+)
+def test_matrix_units_of_geforce_reach_more_of_their_peak(key: str, product: float) -> None:
+    constants = find_machine(key).constants
+    assert constants is not None
+    assert constants["product.fp16"].value == pytest.approx(product)
+    assert constants["batched.fp16"].value == pytest.approx(0.45 * product)
+
+
+def test_arithmetic_missing_on_the_sheet_is_unknown() -> None:
+    constants = find_machine("v100-16gb").constants
+    assert constants is not None
+    assert "product.bf16" not in constants
+    assert "product.fp16" in constants
+
+
+def test_nvlink_bridge_is_only_the_upper_bound() -> None:
+    constants = find_machine("rtx-3090").constants
+    assert constants is not None
+    # PCIe 4.0 has 32 GB/s for 16 lanes, the bridge 56.25.
+    assert constants["link"].value < 32e9
+    assert constants["link"].high == pytest.approx(0.9 * 56.25e9)
+
+
+def test_unknown_device_lists_known_ones() -> None:
+    of_a100 = ["a100-40gb", "a100-80gb", "a100-40gb-pcie", "a100-80gb-pcie"]
+    with raises_code("plan.unknown_device", "a100-41gb", "h100-80gb", similar=of_a100):
+        find_machine("a100-41gb")
+    with raises_code("plan.unknown_device", "nonsense", similar=[]):
+        find_machine("nonsense")
+    with raises_code("plan.unknown_device", "v100s"):
+        find_machine("v100ss")
+    with raises_code("plan.unknown_device", "a100-40gb, a100-80gb"):
+        find_machine("A100")
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_file_changes_a_listed_device(tmp_path: Path) -> None:
+    text = "device: a100-40gb\nmemory_gib: 39.5\nnetwork_gbit_per_s: 200\nprice_per_hour: 1.5\ntdp_w: 300\n"
+    machine = find_machine(write(tmp_path, text))
+    assert machine.name == "mine"
+    assert machine.memory_bytes == int(39.5 * GIB)
+    assert machine.constants is not None
+    assert machine.constants["network"].value == pytest.approx(0.8 * 25e9)
+    # 2 devices for half an hour at 300 W are 1.08 MJ.
+    assert machine.energy_j(2, 1800) == pytest.approx(1.08e6)
+    assert machine.price_per_hour == 1.5
+
+
+def test_a_file_describes_a_device_that_is_not_listed(tmp_path: Path) -> None:
+    text = "name: new card\nmemory_gib: 16\nmemory_gb_per_s: 500\npeak_tflops:\n  fp32: 20\nlink_gb_per_s: 100\n"
+    machine = find_machine(write(tmp_path, text))
+    assert machine.constants is not None
+    assert machine.name == "new card"
+    assert machine.constants["product.fp32"].value == pytest.approx(0.8 * 20e12)
+    assert "product.bf16" not in machine.constants
+    assert machine.constants["link"].value == pytest.approx(65e9)
+    assert machine.energy_j(1, 1) is None
+    assert machine.price_per_hour is None
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("device: a100-40gb\nmemory_gb: 3\n", ("config.unknown_key", "line 2", "memory_gb", "memory_gi")),
+        ("device: a100-40gb\ntdp_w: -3\n", ("config.invalid_value", "line 2", "tdp_w", "3", "0")),
+        ("device: a101\n", ("plan.unknown_device", "line 1", "a101")),
+        ("device: t4\npeak_tflops:\n  fp32: fast\n", ("config.invalid_value", "line 3", "peak_tflops.fp32", "fast")),
+        ("device: t4\npeak_tflops:\n  fp8: 3\n", ("config.unknown_key", "line 3", "peak_tflops.fp8")),
+        ("device: t4\npeak_tflops: 3\n", ("config.invalid_value", "line 2", "peak_tflops", "3")),
+        ("memory_gib: 3\n", ("config.required", "memory_gb_per_s", "peak_tflops")),
+        ("- a\n", ("config.not_mapping",)),
+        ("", ("config.not_mapping",)),
+        ("device: [\n", ("config.syntax", "YAML")),
+    ],
+)
+def test_problems_of_a_machine_file_have_lines(tmp_path: Path, text: str, refused: tuple[str, ...]) -> None:
+    with raises_code(*refused):
+        find_machine(write(tmp_path, text))
+
+
+def test_missing_machine_file() -> None:
+    with raises_code("config.file_not_found"):
+        find_machine("nowhere.yaml")
+
+
+def test_measured_cpu_has_constants_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    listed = find_machine("t4").constants
+    assert listed is not None
+    one_thread, four = listed, listed.replaced({"adamw": listed["adamw"].times(4)})
+    cpu = replace(find_machine("t4"), is_cuda=False, constants=None, num_cores=4.0)
+    machine = with_measurements(cpu, {1: one_thread, 4: four})
+    assert machine.is_calibrated
+    assert machine.constants == four
+    assert machine.constants_for(1) == four
+    assert machine.constants_for(4) == one_thread
+    assert machine.constants_for(2) == one_thread  # two threads are nearer to one than to four
+    assert threads_of_rank(3, 8.0) == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert machine.constants_for(1) == one_thread
+
+
+def test_machine_without_measurements_is_unchanged() -> None:
+    machine = find_machine("t4")
+    assert with_measurements(machine, {}) is machine
+
+
+def test_no_constants_without_memory_bandwidth() -> None:
+    device = find_machine("t4").device
+    assert device is not None
+    assert assumed_constants(replace(device, memory_bytes_per_s=None)) is None

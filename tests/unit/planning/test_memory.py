@@ -1,0 +1,184 @@
+"""Peaks held to PyTorch's own tracker; tests/dist holds those of several ranks to real steps."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch.distributed._tools.mem_tracker import MemTracker
+from transformers import BertConfig
+
+from paratune.config.strategy_sections import PipelineOptions, SingleOptions, Zero3Options
+from paratune.config.task_sections import ClassificationTask
+from paratune.config.traits import strategy_traits
+from paratune.engine import lamb
+from paratune.engine.lamb import Lamb
+from paratune.models.dropout import use_cheap_dropout
+from paratune.models.task_model import TaskModel, find_blocks
+from paratune.planning.memory import CONTEXT_BYTES, LAMB_PART_NUMBERS, peak
+from paratune.planning.profile import Shape, profile
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.shims import Kernels
+from paratune.planning.stage_memory import in_flight
+from paratune.planning.timeline import Delta, Timeline, find_fullest
+from paratune.precision import POLICIES, working_linear
+from paratune.precision.working_weights import WorkingWeights
+
+TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
+ROWS, LENGTH = 4, 32
+
+
+def config(**options: Any) -> BertConfig:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    return BertConfig(vocab_size=1000, max_position_embeddings=64, num_labels=2, pad_token_id=0, **sizes, **options)
+
+
+def setup_of(strategy: Any, num_ranks: int = 1, grad_accum_steps: int = 1) -> PredictionSetup:
+    traits = strategy_traits(strategy.kind, strategy.model_dump(exclude={"kind"}))
+    assert traits is not None
+    return PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, ROWS, grad_accum_steps)
+
+
+def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:
+    torch.manual_seed(0)
+    hf = transformers.AutoModelForSequenceClassification.from_config(config())
+    model = TaskModel(hf, "classification").train()
+    use_cheap_dropout(model)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    ids = torch.randint(5, 1000, (ROWS, LENGTH))
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer, ids)
+    with tracker:
+        for _ in range(2):
+            tracker.reset_mod_stats()
+            hf(input_ids=ids).logits.log_softmax(-1)[:, 0].mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    memory = peak(
+        profile(config(), TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"], on_cuda=False),
+        setup_of(SingleOptions(kind="single")),
+        on_cuda=False,
+    )
+    assert memory.total == pytest.approx(expected, rel=0.01)
+    assert memory.at == "backward"
+
+
+def test_working_copies_of_weights_count_for_the_whole_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    # `Kernels` stands in for autocast here.
+    monkeypatch.setattr(working_linear, "_is_under_autocast", lambda x: True)
+    # Attention that drops something is written out on a CPU, in other dtypes than on the meta device.
+    small = config(attention_probs_dropout_prob=0.0)
+    hf = transformers.AutoModelForSequenceClassification.from_config(small)
+    model = TaskModel(hf, "classification").train()
+    use_cheap_dropout(model)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    ids = torch.randint(5, 1000, (ROWS, LENGTH))
+    working = WorkingWeights(model, find_blocks(model), torch.bfloat16)
+
+    def step() -> None:
+        with working.use():
+            with Kernels(on_cuda=False, autocast=torch.bfloat16):  # computes in float32 what autocast on CUDA does
+                loss = hf(input_ids=ids).logits.float().log_softmax(-1)[:, 0].mean()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        working.mark_changed()
+
+    with torch.no_grad(), Kernels(on_cuda=False, autocast=torch.bfloat16):
+        working.run_trial(lambda: hf(input_ids=ids))
+    step()
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer, ids, *working.tensors)
+    with tracker:
+        step()
+    expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    options = {"on_cuda": False, "with_working_weights": True}
+    traced = profile(small, TASK, Shape((LENGTH,) * ROWS), POLICIES["bf16"], **options)
+    memory = peak(traced, setup_of(SingleOptions(kind="single")), on_cuda=False)
+    linear = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+    num_bytes = sum(2 * parameter.numel() for layer in linear for parameter in layer.parameters())
+    assert traced.working_bytes == working.num_bytes == num_bytes == memory.terms["cast_weights"]
+    assert memory.total == pytest.approx(expected, rel=0.01)
+
+
+def test_lamb_also_needs_the_denominators_of_one_part() -> None:
+    assert lamb.PART_NUMBERS == LAMB_PART_NUMBERS
+    torch.manual_seed(0)
+    hf = transformers.AutoModelForSequenceClassification.from_config(config())
+    model = TaskModel(hf, "classification").train()
+    use_cheap_dropout(model)
+    optimizer = Lamb(model.parameters())
+    ids = torch.randint(5, 1000, (1, 8))  # so few that the update is the fullest moment
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer, ids)
+    with tracker:
+        for _ in range(2):
+            tracker.reset_mod_stats()
+            hf(input_ids=ids).logits.log_softmax(-1)[:, 0].mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    memory = peak(
+        profile(config(), TASK, Shape((8,)), POLICIES["fp32"], on_cuda=False),
+        replace(setup_of(SingleOptions(kind="single")), optimizer="lamb"),
+        on_cuda=False,
+    )
+    assert memory.total == pytest.approx(expected, rel=0.01)
+    assert memory.at == "optimizer"
+    assert memory.terms["update"] == sum(parameter.numel() * 4 for parameter in model.parameters())
+
+
+def test_cuda_takes_more_and_rounds_up() -> None:
+    shape, setup = Shape((LENGTH,) * ROWS), setup_of(Zero3Options(kind="zero3"), 2)
+    on_cuda = peak(profile(config(), TASK, shape, POLICIES["bf16"]), setup)
+    assert on_cuda.terms["context"] == CONTEXT_BYTES
+    assert {"gathered_weights", "cast_weights", "fragmentation", "workspaces"} <= set(on_cuda.terms)
+
+
+def test_offload_moves_states_to_the_host() -> None:
+    traced = profile(config(), TASK, Shape((LENGTH,) * ROWS), POLICIES["fp32"])
+    here = peak(traced, setup_of(Zero3Options(kind="zero3"), 2))
+    there = peak(traced, setup_of(Zero3Options(kind="zero3", cpu_offload=True), 2))
+    assert here.host_total == 0
+    assert {"weights", "optimizer"}.isdisjoint(there.terms)
+    # A quarter of it are the gradients, which the moment on the device does not have all of.
+    assert there.host_total > here.terms["weights"] + here.terms["optimizer"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "place", "expected"),
+    [
+        ("gpipe", 0, [8]),
+        # Four stages: the first has sent four on before the first comes back, the last has one at a time.
+        ("1f1b", 0, [4]),
+        ("1f1b", 3, [1]),
+        # (2 - 1) 4 + 2 (4 - 1) + 1 = 11 passes, by four through each stage in turn: 4, 4, then 3 of the first again.
+        ("interleaved", 0, [7, 4]),
+        ("interleaved", 3, [4, 1]),
+    ],
+)
+def test_micro_batches_in_flight(schedule: Any, place: int, expected: list[int]) -> None:
+    strategy = PipelineOptions(kind="pipeline", stages=4, schedule=schedule)
+    traits = setup_of(strategy, 4, 8).traits
+    assert in_flight(strategy, traits, place, 8) == expected
+
+
+def test_peak_includes_the_deltas_of_the_engine() -> None:
+    # Two of 100 bytes, the first gone before the second comes: alone never more than 100.
+    timeline = Timeline(sizes=(100, 100), changes=(0, ~0, 1))
+    level = timeline.level(1)
+    assert level.tolist() == [0, 100, 0, 100]
+    assert find_fullest(level, []).total == 100
+    # Taken while none is there, and given back: 100 stays the most; 50 that stay come on top of the second.
+    assert find_fullest(level, [Delta(2, "x", 90), Delta(2, "x", -90)]).total == 100
+    # Taken and given back while the first is there.
+    assert find_fullest(level, [Delta(1, "x", 90), Delta(1, "x", -90)]) == (1, 190, {"x": 90})
+    moment = find_fullest(level, [Delta(2, "x", 50), Delta(2, "y", 60), Delta(2, "y", -60)])
+    assert (moment.position, moment.total, moment.deltas) == (3, 150, {"x": 50, "y": 0})
+
+
+def test_sizes_are_rounded_as_the_allocator_does() -> None:
+    assert Timeline(sizes=(1, 513), changes=(0, 1)).level(512).tolist() == [0, 512, 1536]

@@ -1,0 +1,392 @@
+"""Predictions put together: what fits, with which micro-batch, and how long a run is."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import tiny_config
+
+from paratune.config.load import load_config
+from paratune.models.task_model import PackedEntry
+from paratune.planning import predict as predict_module
+from paratune.planning.advice import plan_advice, recommended, span_text
+from paratune.planning.enumerate import PlanRequest, list_options
+from paratune.planning.figure_range import FigureRange
+from paratune.planning.host_memory import host_memory
+from paratune.planning.job import PlannedJob
+from paratune.planning.lengths import lengths_of_rows
+from paratune.planning.machine import Machine, find_machine
+from paratune.planning.memory import Memory
+from paratune.planning.predict import JobPredictor, Prediction, start_command
+from paratune.planning.profiles import Profiles
+from paratune.planning.setup import PredictionSetup
+from paratune.planning.table import Plan, _break_name, impossible_lines
+from paratune.planning.time import BOUND_OF, TERMS, StepTime
+
+CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
+GIB, MIB = 2**30, 2**20
+TRACED = SimpleNamespace(why_approximate=None, parameters=(), weight_bytes=4, num_parameters=2**28)
+
+
+@pytest.fixture
+def simple(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 GiB of states, shared where weights are, and 1 GiB a sample; 1 ms a step, 2 ms a sample, 4 ms between ranks.
+
+    Where weights are shared it is 8 ms, of which the engine's own Python takes 5.
+    Short runs are not kept on one device.
+    """
+
+    def peak(shape: Any, setup: PredictionSetup, on_cuda: bool) -> Memory:
+        states = GIB // setup.num_ranks if setup.traits.shards else GIB
+        return Memory({"weights": states, "activations": GIB * setup.micro_batch_size}, {}, "backward")
+
+    def time(shape: Any, setup: PredictionSetup, machine: Machine, figures: Any) -> StepTime:
+        terms = dict.fromkeys(TERMS, 0.0)
+        terms["forward"] = 2e-3 * setup.micro_batch_size * setup.grad_accum_steps
+        terms["optimizer"] = 1e-3
+        terms["communication_exposed"] = (4e-3 if setup.num_ranks > 1 else 0) * (2 if setup.traits.shards else 1)
+        total = math.fsum(terms.values())
+        python = 5e-3 if setup.num_ranks > 1 and setup.traits.shards else 0.0
+        parts = dict.fromkeys(BOUND_OF, 0.0) | {"compute": terms["forward"], "update": 1e-3, "python": python}
+        parts["communication"] = terms["communication_exposed"] - python
+        return StepTime(terms, total, total / 1.5, total * 1.5, "compute", (), parts)
+
+    monkeypatch.setattr(predict_module, "peak", peak)
+    monkeypatch.setattr(predict_module, "step_time", time)
+    monkeypatch.setattr("paratune.planning.advice.SHORT_RUN_S", 0.0)
+
+
+def predicted(
+    *overrides: str,
+    strategies: Sequence[str] = ("single", "ddp", "zero3"),
+    num_ranks: Sequence[int] = (1, 2, 4),
+    machine: Machine | None = None,
+) -> list[Prediction]:
+    loaded = load_config(CONFIG, ["train.epochs=3", *overrides])
+    machine = machine or find_machine("a100-40gb")
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, PackedEntry(), None)
+    asked = PlanRequest(tuple(num_ranks), tuple(strategies), ("fp32",), are_named=False)
+    options, _ = list_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
+    predictor = JobPredictor(job, machine, lambda shape, setup: TRACED)  # type: ignore[arg-type,return-value]
+    return [predictor.predict(option) for option in options]
+
+
+def find_prediction(predictions: Sequence[Prediction], name: str, num_ranks: int) -> Prediction:
+    return next(
+        prediction
+        for prediction in predictions
+        if (prediction.option.name, prediction.setup.num_ranks) == (name, num_ranks)
+    )
+
+
+@pytest.mark.usefixtures("simple")
+def test_open_micro_batch_is_the_largest_that_fits() -> None:
+    # 39.5 GiB hold the states and 39 samples; 64 samples are cut into 2 x 32, and a quarter of them fits whole.
+    predictions = predicted("batch.global=64")
+    single, ddp = find_prediction(predictions, "single", 1), find_prediction(predictions, "ddp", 4)
+    assert (single.setup.micro_batch_size, single.setup.grad_accum_steps, single.fits) == (32, 2, True)
+    assert single.room_bytes == 6.5 * GIB
+    assert single.notes == ("micro-batches of 64 would take 65 GiB",)
+    assert (ddp.setup.micro_batch_size, ddp.largest_micro_batch, ddp.notes) == (16, 16, ())
+
+
+@pytest.mark.usefixtures("simple")
+def test_whole_share_may_fit_when_its_parts_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Accumulated gradients take 30 GiB: with them 9 samples and more do not fit into 39 GiB; 32 at once take 33 GiB.
+    def peak(shape: Any, setup: PredictionSetup, on_cuda: bool) -> Memory:
+        gradients = 30 * GIB if setup.grad_accum_steps > 1 else 0
+        return Memory({"gradients": GIB + gradients, "activations": GIB * setup.micro_batch_size}, {}, "backward")
+
+    monkeypatch.setattr(predict_module, "peak", peak)
+    prediction = find_prediction(predicted("batch.global=32"), "single", 1)
+    assert (prediction.setup.micro_batch_size, prediction.setup.grad_accum_steps, prediction.fits) == (32, 1, True)
+
+
+@pytest.mark.usefixtures("simple")
+def test_given_micro_batch_is_kept() -> None:
+    single = find_prediction(predicted("batch.global=64", "batch.micro_batch_size=64"), "single", 1)
+    assert (single.setup.micro_batch_size, single.fits, single.room_bytes) == (64, False, -25.5 * GIB)
+    assert single.largest_micro_batch == 32
+
+
+@pytest.mark.usefixtures("simple")
+def test_micro_batch_is_1_when_nothing_fits() -> None:
+    small = replace(find_machine("a100-40gb"), memory_bytes=GIB)
+    predictions = predicted(machine=small)
+    assert {
+        (prediction.setup.micro_batch_size, prediction.fits, prediction.largest_micro_batch)
+        for prediction in predictions
+    } == {(1, False, None)}
+    assert recommended(predictions) is None
+    assert "Nothing fits. zero3 on 4 devices comes nearest: it lacks 256 MiB" in plan_advice(predictions)[0]
+    assert plan_advice(predictions)[0].endswith("--strategies all.")
+    assert plan_advice(predictions, all_tried=True)[0].endswith("more devices, or larger ones.")
+
+
+@pytest.mark.usefixtures("simple")
+def test_ranks_share_the_memory_of_a_cpu() -> None:
+    cpu = Machine("a CPU", None, is_cuda=False, memory_bytes=40 * GIB, constants=None, num_cores=8)
+    ddp = find_prediction(predicted(machine=cpu), "ddp", 4)
+    assert ddp.room_bytes == (10 - 1 - 8) * GIB - 550 * MIB
+    # The process of a rank is expected to have 550 MiB, and may have 450 to 1,400.
+    assert (ddp.memory.total - ddp.memory.low, ddp.memory.high - ddp.memory.total) == (100 * MIB, 850 * MIB)
+
+
+@pytest.mark.usefixtures("simple")
+def test_times_of_step_epoch_and_run() -> None:
+    ddp = find_prediction(predicted(machine=replace(find_machine("a100-40gb"), price_per_hour=2.0)), "ddp", 2)
+    step = 16 * 2e-3 + 1e-3 + 4e-3  # 32 samples on two ranks
+    assert ddp.step is not None
+    assert ddp.step.as_list() == pytest.approx([step, step / 1.5, step * 1.5])
+    assert ddp.epoch is not None
+    assert ddp.epoch.value == pytest.approx(step * 100 / 32)
+    assert ddp.run is not None
+    assert ddp.run.value == pytest.approx(step * 12)  # three epochs of four steps
+    assert ddp.price is not None
+    assert ddp.price.value == pytest.approx(step * 12 * 2 / 3600 * 2.0)
+    # An A100's sheet says 400 W; steps take half as long again at most.
+    assert ddp.energy_j == pytest.approx(1.5 * step * 12 * 2 * 400)
+
+
+@pytest.mark.usefixtures("simple")
+def test_advice_recommends_and_warns() -> None:
+    predictions = predicted()
+    lines = "\n".join(plan_advice(predictions))
+    # single 65 ms, ddp 37 and 21 ms: on four devices 84 ms of a device, below twice 65.
+    assert recommended(predictions) is find_prediction(predictions, "ddp", 4)
+    assert lines.startswith("Run ddp on 4 devices, micro-batches of 8: the fastest that fits.")
+    assert "Smallest that fits: single on 1 device, 33 GiB a device and 6.5 GiB to spare." in lines
+    assert "Cheapest: single on 1 device, 0.000217 device-hours for the run." in lines  # 0.065 s * 12 / 3600
+    assert "Largest micro-batch of ddp on 4 devices: 8, all of a rank's share" in lines
+    # 25 ms beside 21 ms
+    assert (
+        "ddp on 4 devices takes 9 GiB and has 30.5 GiB to spare, so memory is no reason to shard or offload: "
+        "zero3 saves 768 MiB (19.0% longer)." in lines
+    )
+    assert "ddp on 2 devices takes" not in lines
+
+
+@pytest.mark.usefixtures("simple")
+def test_simpler_option_is_not_called_the_fastest() -> None:
+    predictions = predicted(strategies=("ddp", "zero3"), num_ranks=(4,))
+    ddp, zero3 = predictions
+    assert ddp.time is not None
+    # 20 ms beside ddp's 21: less than a tenth.
+    zero3 = replace(zero3, time=replace(ddp.time, total_s=0.02))
+    assert recommended([ddp, zero3]) is ddp
+    lines = plan_advice([ddp, zero3])
+    assert "Run ddp on 4 devices, micro-batches of 8: about as fast as zero3 on 4 devices, the fastest" in lines[0]
+    assert any(line.startswith("Fastest: zero3 on 4 devices") for line in lines)
+
+
+@pytest.mark.usefixtures("simple")
+def test_more_devices_that_are_hardly_faster_are_not_advised() -> None:
+    two, four = predicted(strategies=("ddp",), num_ranks=(2, 4))
+    assert two.time is not None
+    # 37 ms, and 5% less on twice as many devices: 1.9 times the device-hours, below the limit of 2.
+    four = replace(four, time=replace(two.time, total_s=0.95 * two.time.total_s))
+    assert recommended([two, four]) is two
+    text = plan_advice([two, four])[0]
+    assert "about as fast as ddp on 4 devices, the fastest that fits, and on fewer devices." in text
+
+
+@pytest.mark.usefixtures("simple")
+def test_labels_of_one_strategy_differ() -> None:
+    loaded, machine = load_config(CONFIG), find_machine("a100-40gb")
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, PackedEntry(), None)
+    asked = PlanRequest((2,), ("ddp",), ("fp32", "bf16"), (4, 8))
+    options, _ = list_options(job, loaded, machine, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
+    predictor = JobPredictor(job, machine, lambda shape, setup: TRACED)  # type: ignore[arg-type,return-value]
+    predictions = [predictor.predict(option) for option in options]
+    labels = [prediction.label for prediction in predictions]
+    assert predictions[0].in_words == labels[0]
+    assert labels[0] == "ddp on 2 devices (fp32, micro-batches of 4)"
+    assert len(set(labels)) == 4
+
+
+@pytest.mark.usefixtures("simple")
+def test_more_devices_are_not_advised_above_twice_the_cost() -> None:
+    predictions = predicted("batch.global=8")  # 17 ms, 13 ms and 9 ms: 17, 26 and 36 ms of a device
+    assert recommended(predictions) is find_prediction(predictions, "ddp", 2)
+    lines = "\n".join(plan_advice(predictions))
+    assert "without taking more than 2 times the device-hours of the cheapest" in lines
+    assert (
+        "The global batch stays 8, so the curve flattens: from 1 device to 4 it is 1.9 times as fast, not 4 times. "
+        # Of 9 ms on four devices, a quarter of one device's 16 + 1 ms would have been left: 4 and 0.25.
+        "A device's part of a step shrinks from 8 to 2 samples; what shrinks less: exchanging data (4 ms) and updating "
+        "the weights (1 ms), of 9 ms a step." in lines
+    )
+
+
+@pytest.mark.usefixtures("simple")
+def test_engine_python_is_not_reported_as_communication() -> None:
+    predictions = predicted("batch.global=8", strategies=("zero3",), num_ranks=(2, 4))
+    # 8 + 1 + 8 ms on two devices, 4 + 1 + 8 on four. Not halved: Python 5 - 2.5, exchange 3 - 1.5, update 1 - 0.5.
+    assert (
+        "from 2 devices to 4 it is 1.3 times as fast, not 2 times. A device's part of a step shrinks from 4 to 2 "
+        "samples; what shrinks less: the engine's own Python (5 ms), exchanging data (3 ms) and updating the weights "
+        "(1 ms), of 13 ms a step." in "\n".join(plan_advice(predictions))
+    )
+
+
+@pytest.mark.usefixtures("simple")
+@pytest.mark.parametrize(("part", "words"), [("launch", "launching operations"), ("python", "the engine's own Python")])
+def test_host_bound_step_names_the_cause(part: str, words: str) -> None:
+    (two,) = predicted(strategies=("zero3",), num_ranks=(2,))
+    assert two.time is not None
+    busy = replace(two, time=replace(two.time, bound="host", parts=dict(two.time.parts) | {part: 1.0}))
+    assert f"bound by the host: most of it is {words}." in "\n".join(plan_advice([busy]))
+
+
+def test_without_a_time_the_simplest_on_the_fewest_devices_is_advised() -> None:
+    cpu = Machine("a CPU", None, is_cuda=False, memory_bytes=40 * GIB, constants=None, num_cores=8)
+    loaded = load_config(CONFIG)
+    job = PlannedJob(loaded.config, tiny_config(), lengths_of_rows(np.array([20] * 100)), 100, None, "it was not asked")
+    asked = PlanRequest((1, 2), ("zero1", "ddp", "single"), ("fp32",), are_named=False)
+    options, _ = list_options(job, loaded, cpu, asked, lambda kind: SimpleNamespace())  # type: ignore[arg-type,return-value]
+    predictor = JobPredictor(job, cpu, Profiles(job, is_cuda=False).of)
+    predictions = [predictor.predict(option) for option in options]
+    assert [prediction.time for prediction in predictions] == [None] * 3
+    assert "paratune plan --calibrate" in str(predictions[0].why_no_time)
+    assert recommended(predictions) is find_prediction(predictions, "single", 1)
+    assert "single on 1 device" in plan_advice(predictions)[0]
+    embeddings, layer = (127 + 64 + 2 + 2) * 32, 4 * (32 * 32 + 32) + (32 * 64 + 64) + (64 * 32 + 32) + 4 * 32
+    assert predictions[0].memory.terms["weights"] == 4 * (embeddings + 2 * layer + (32 * 32 + 32) + (2 * 32 + 2))
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (FigureRange(0.012, 0.009, 0.0175), "12 ms (9 to 17.5)"),
+        (FigureRange(0.8, 0.5, 1.25), "800 ms (500 ms to 1.25 s)"),
+        (FigureRange(65, 40, 130), "1 min 05 s (40.0 s to 2 min 10 s)"),
+        (None, "n/a"),
+    ],
+)
+def test_interval_text_has_one_unit_if_possible(span: FigureRange | None, text: str) -> None:
+    assert span_text(span) == text
+
+
+@pytest.mark.usefixtures("simple")
+def test_a_plan_is_plain_data_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    predictions = predicted()
+    plan = Plan(
+        ("a [bold]heading",),
+        tuple(predictions),
+        (),
+        ("an advice",),
+        recommended=recommended(predictions),
+        about={"model": "x"},
+    )
+    data = plan.as_dict()
+    assert data["options"][data["recommended"]]["strategy"] == "ddp"
+    assert data["options"][0]["memory"]["terms"] == {"weights": GIB, "activations": 32 * GIB}
+    assert data["options"][0]["step_s"] == pytest.approx([0.065, 0.065 / 1.5, 0.065 * 1.5])
+    for width in (80, 160):
+        Console(width=width).print(plan)
+        text = capsys.readouterr().out
+        assert "a [bold]heading" in text
+        assert max(map(len, text.splitlines())) <= width
+        assert text.count("strategy") == 2
+        # ddp on 4 devices is advised: 1 GiB of states, and 8 samples.
+        assert "The peak memory of ddp on 4 devices is activations 8 GiB, weights 1 GiB." in text
+        assert ("states" in text) == (width == 160)  # a detail, for which 80 columns have no room
+        assert "CUDA" not in text
+
+
+def test_long_strategy_name_is_broken_into_lines() -> None:
+    name = "deepspeed:3:offload_optimizer=true:offload_parameters=true"
+    assert _break_name(name, 26).splitlines() == [
+        "deepspeed:3",
+        "  :offload_optimizer=true",
+        "  :offload_parameters=true",
+    ]
+    assert _break_name("zero2:cpu_offload=true", 26) == "zero2:cpu_offload=true"
+
+
+def test_impossible_options_are_grouped_by_reason() -> None:
+    from paratune.planning.enumerate import Impossible
+
+    why = [Impossible(name, "fp32", number, "why") for name, number in (("a", 2), ("b", 2), ("d", 4), ("d", 1))]
+    impossible = [*why, Impossible("c", "fp32", None, "not")]
+    assert impossible_lines(impossible) == ["a, b on 2 devices; d on 1 or 4 devices: why", "c: not"]
+
+
+@pytest.mark.usefixtures("simple")
+def test_start_command() -> None:
+    predictions = predicted()
+    assert start_command(Path("x.yaml"), find_prediction(predictions, "single", 1)) == "paratune train x.yaml"
+    assert start_command(Path("x.yaml"), find_prediction(predictions, "ddp", 4)) == "paratune train x.yaml --nproc 4"
+
+
+@pytest.mark.usefixtures("simple")
+def test_option_is_tight_if_only_the_upper_bound_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 900 MiB in place of 500 for the context, 12% in place of 5% of what comes and goes: 400 MiB and 1.4 GiB more.
+    def peak(shape: Any, setup: PredictionSetup, on_cuda: bool) -> Memory:
+        terms = {"weights": 10 * GIB, "activations": 19 * GIB, "context": 500 * MIB, "fragmentation": GIB}
+        return Memory(terms, {}, "backward")
+
+    monkeypatch.setattr(predict_module, "peak", peak)
+    base = find_machine("a100-40gb")
+    total = 30 * GIB + 500 * MIB
+    for usable, fit in ((total - 1, "no"), (total, "tight"), (total + 1.8 * GIB, "yes"), (None, "unknown")):
+        machine = replace(base, memory_bytes=None if usable is None else int(usable))
+        (prediction,) = predicted(strategies=("single",), num_ranks=(1,), machine=machine)
+        assert prediction.fit == fit
+    assert prediction.memory.high == total + 400 * MIB + round(1.4 * GIB)
+    assert prediction.memory.low == total - 200 * MIB - GIB
+
+
+@pytest.mark.usefixtures("simple")
+def test_memory_of_the_host() -> None:
+    # 2^28 parameters are 1 GiB in fp32. 4 processes: 4 x 0.25 + 1 GiB with a shared file, 4 x (4 + 1) GiB with copies.
+    base = find_machine("a100-40gb")
+    for host_gib, fit in ((1.9, "no"), (2, "tight"), (19, "tight"), (20, "yes"), (None, "unknown")):
+        machine = replace(base, host_memory_bytes=None if host_gib is None else int(host_gib * GIB))
+        prediction = find_prediction(predicted(num_ranks=(4,), machine=machine), "ddp", 4)
+        assert prediction.host is not None
+        assert (prediction.host.low, prediction.host.high) == (2 * GIB, 20 * GIB)
+        assert prediction.host_fit == fit
+        assert prediction.fit == ("yes" if fit == "unknown" else fit)
+    machine = replace(base, host_memory_bytes=GIB)
+    predictions = predicted(num_ranks=(4,), machine=machine)
+    assert [prediction.fits for prediction in predictions] == [False, False]
+    assert "the 4 processes of a node need at least 2 GiB" in plan_advice(predictions)[0]
+    cpu = replace(base, is_cuda=False)
+    assert find_prediction(predicted(num_ranks=(1,), machine=cpu), "single", 1).host_fit is None
+
+
+def test_offloaded_states_count_on_the_host() -> None:
+    # 2 ranks on a node, 1 GiB of weights and 3 GiB of offloaded states a rank.
+    setup = SimpleNamespace(ranks_per_node=2)
+    needs = host_memory(2**28, setup, 3 * GIB)  # type: ignore[arg-type]
+    assert (needs.low, needs.high) == (0.5 * GIB + 6 * GIB, 2 * (4 + 1 + 3) * GIB)
+
+
+@pytest.mark.usefixtures("simple")
+def test_tight_option_is_recommended_only_if_no_other_fits() -> None:
+    predictions = predicted(num_ranks=(1, 2))
+    single, ddp = find_prediction(predictions, "single", 1), find_prediction(predictions, "ddp", 2)
+    tight = replace(ddp, memory=Memory({"context": 500 * MIB}, {}, "backward"), room_bytes=MIB)
+    assert tight.fit == "tight"
+    assert recommended([single, ddp]) is ddp
+    assert recommended([single, tight]) is single
+    assert recommended([tight]) is tight
+
+
+@pytest.mark.usefixtures("simple")
+def test_a_run_of_a_minute_stays_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paratune.planning.advice.SHORT_RUN_S", 120.0)
+    predictions = predicted()
+    single, ddp = find_prediction(predictions, "single", 1), find_prediction(predictions, "ddp", 4)
+    assert single.time is not None
+    assert recommended([single, ddp]) is single  # 12 steps of 65 ms
+    long = [replace(each, num_steps=100_000) for each in (single, ddp)]
+    assert recommended(long) is long[1]

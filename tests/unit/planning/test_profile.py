@@ -1,0 +1,211 @@
+"""What the trace counts is what a real pass on the CPU keeps, which autograd's own hooks tell."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from threading import Event
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import AutoConfig
+
+from paratune.batch import Batch
+from paratune.config.model_states import adam_bytes
+from paratune.config.sections import FreezeOptions, LoraOptions, Train
+from paratune.config.task_sections import (
+    ClassificationTask,
+    MaskedLMTask,
+    MultiLabelTask,
+    QuestionAnsweringTask,
+    RegressionTask,
+    Task,
+)
+from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.dropout import use_cheap_dropout
+from paratune.models.task_model import TaskModel, find_blocks
+from paratune.models.trained_weights import select_trained
+from paratune.planning.profile import Shape, profile
+from paratune.planning.states import unsharded
+from paratune.planning.trace import Saved
+from paratune.precision import POLICIES
+
+TASK = ClassificationTask(kind="classification", labels=["no", "yes"])
+WIDTH = {
+    "bert": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128},
+    "distilbert": {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128},
+    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512},
+}
+KINDS = ("bert", "roberta", "distilbert", "electra", "albert", "deberta-v2", "modernbert", "gpt2")
+LENGTHS = [(3,), (16,) * 4, (40, 7, 21), (128, 128), (300, 12, 1, 57)]
+GRID = [
+    # Rows of one length where their number is odd, else from the longest down to half of it.
+    tuple(length if rows % 2 else length - length * row // (2 * rows) for row in range(rows))
+    for rows in (1, 2, 5, 8, 16)
+    for length in (8, 31, 64, 128, 250, 384)
+]
+OTHER_TASKS: list[tuple[Task, str]] = [
+    (RegressionTask(kind="regression"), "AutoModelForSequenceClassification"),
+    (MultiLabelTask(kind="multi_label", labels=["a", "b", "c"]), "AutoModelForSequenceClassification"),
+    (MaskedLMTask(kind="mlm"), "AutoModelForMaskedLM"),
+    (QuestionAnsweringTask(kind="qa"), "AutoModelForQuestionAnswering"),
+]
+
+
+def small(kind: str) -> Any:
+    """Return the configuration of a small model of an architecture, with dropout."""
+    size = dict(WIDTH.get(kind, WIDTH["bert"]), vocab_size=1000, pad_token_id=0)
+    if kind in ("roberta",):
+        size["max_position_embeddings"] = 514
+    return AutoConfig.for_model(kind, **size)
+
+
+def kept(config: Any, shape: Shape) -> int:
+    """Return the bytes that autograd keeps of a real forward pass on the CPU."""
+    torch.manual_seed(0)
+    config.num_labels = 2
+    hf = transformers.AutoModelForSequenceClassification.from_config(config)
+    model = TaskModel(hf, "classification").train()
+    use_cheap_dropout(model)  # as training on a CPU does
+    longest = max(shape.lengths)
+    mask_BS = (torch.arange(longest) < torch.tensor(shape.lengths)[:, None]).long()
+    ids_BS = torch.where(mask_BS > 0, torch.randint(5, 1000, mask_BS.shape), 0)
+    inputs = {"input_ids": ids_BS, "attention_mask": mask_BS}
+    saved = Saved(iter([*model.parameters(), *model.buffers(), *inputs.values()]))
+    with saved.watching():
+        # Without keys and values for generation, as training calls every model: `model._options`.
+        loss = hf(**inputs, **model._options).logits.float().log_softmax(-1)[:, 0].sum()
+    saved.forget()
+    del loss
+    return saved.num_bytes
+
+
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_trace_saves_the_same_bytes_as_a_pass_on_the_cpu(kind: str, lengths: tuple[int, ...]) -> None:
+    shape = Shape(lengths)
+    saved_bytes = profile(small(kind), TASK, shape, POLICIES["fp32"], on_cuda=False).saved_bytes
+    assert saved_bytes == pytest.approx(kept(small(kind), shape), rel=0.03, abs=4096)
+
+
+def test_saved_tensors_are_released() -> None:
+    """A softmax saves its own output."""
+    saved = Saved(iter(()))
+    with saved.watching():
+        output = torch.ones(3, requires_grad=True).softmax(0)
+    saved.forget()
+    note = output.grad_fn.metadata["note"] = Event()
+    left = weakref.ref(note)
+    del output, note
+    gc.collect()
+    assert left() is None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_bytes_match_for_thirty_shapes(kind: str, record_property: Callable[[str, object], None]) -> None:
+    assert len(GRID) == 30
+    ratios = []
+    for lengths in GRID:
+        shape = Shape(lengths)
+        saved_bytes, real = (
+            profile(small(kind), TASK, shape, POLICIES["fp32"], on_cuda=False).saved_bytes,
+            kept(small(kind), shape),
+        )
+        ratios.append(saved_bytes / real)
+        assert saved_bytes == pytest.approx(real, rel=0.03, abs=4096), lengths
+    record_property(kind, f"{min(ratios) - 1:+.2%} to {max(ratios) - 1:+.2%}")
+
+
+def batch_of(lengths: tuple[int, ...], task: Task) -> Batch:
+    """Return a padded batch of a task on the CPU."""
+    rows, longest = len(lengths), max(lengths)
+    mask_BS = (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()
+    labels = torch.zeros(rows, dtype=torch.float32 if task.kind == "regression" else torch.long)
+    places = None
+    if task.kind == "multi_label":
+        labels = torch.zeros(rows, 3)
+    elif task.kind == "qa":
+        labels = torch.zeros(rows, 2, dtype=torch.long)
+    elif task.kind == "mlm":
+        labels = torch.zeros_like(mask_BS)
+        places = mask_BS.flatten().nonzero().flatten()[: round(0.15 * sum(lengths))]
+    return Batch(
+        input_ids=torch.where(mask_BS > 0, torch.randint(5, 900, mask_BS.shape), 0),
+        row_weight=torch.ones(rows),
+        index=torch.arange(rows),
+        num_samples=rows,
+        num_tokens=sum(lengths),
+        num_padded_tokens=rows * longest,
+        loss_denominator=float(rows),
+        attention_mask=mask_BS,
+        token_type_ids=torch.zeros_like(mask_BS),
+        max_seqlen=longest,
+        labels=labels,
+        label_places=places,
+        row_bounds=torch.tensor([[0, 1, 2]] * rows) if task.kind == "qa" else None,
+    )
+
+
+def kept_by_task(config: Any, lengths: tuple[int, ...], task: Task, auto_class: str, **options: Any) -> int:
+    """Return the bytes that autograd keeps of a real pass with the task's head and loss."""
+    torch.manual_seed(0)
+    config.num_labels = {"regression": 1, "multi_label": 3}.get(task.kind, 2)
+    if "attention" in options:
+        config._attn_implementation = options["attention"]
+    model = TaskModel(getattr(transformers, auto_class).from_config(config), task.kind).train()
+    model.head_takes_labelled = task.kind == "mlm"
+    use_cheap_dropout(model)
+    select_trained(model, options.get("train"))
+    if every := options.get("activation_checkpointing"):
+        checkpoint_blocks(find_blocks(model), every)
+    batch = batch_of(lengths, task)
+    tensors = [tensor for tensor in vars(batch).values() if isinstance(tensor, torch.Tensor)]
+    saved = Saved(iter([*model.parameters(), *model.buffers(), *tensors]))
+    with saved.watching():
+        loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
+    saved.forget()
+    del loss
+    return saved.num_bytes
+
+
+@pytest.mark.parametrize(("task", "auto_class"), OTHER_TASKS, ids=lambda case: getattr(case, "kind", ""))
+@pytest.mark.parametrize("lengths", [(40, 7, 21), (64,) * 4], ids=str)
+def test_heads_and_losses_of_other_tasks(task: Task, auto_class: str, lengths: tuple[int, ...]) -> None:
+    saved_bytes = profile(small("bert"), task, Shape(lengths), POLICIES["fp32"], on_cuda=False).saved_bytes
+    assert saved_bytes == pytest.approx(kept_by_task(small("bert"), lengths, task, auto_class), rel=0.03, abs=4096)
+
+
+@pytest.mark.parametrize("kind", ["bert", "deberta-v2", "modernbert"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation_checkpointing": 1},
+        {"activation_checkpointing": 2},
+        {"attention": "eager"},
+        {"train": Train(freeze_encoder=True)},
+        {"train": Train(freeze=FreezeOptions(embeddings=True, blocks=1))},
+    ],
+    ids=str,
+)
+def test_saved_bytes_with_checkpointing_and_frozen_encoder(kind: str, options: dict[str, Any]) -> None:
+    lengths = (128, 96, 64, 70)
+    saved_bytes = profile(small(kind), TASK, Shape(lengths), POLICIES["fp32"], on_cuda=False, **options).saved_bytes
+    expected = kept_by_task(small(kind), lengths, TASK, "AutoModelForSequenceClassification", **options)
+    assert saved_bytes == pytest.approx(expected, rel=0.03, abs=4096)
+
+
+def test_an_adapter_trains_its_matrices_and_the_head_only() -> None:
+    pytest.importorskip("peft")
+    adapter = LoraOptions(kind="lora", rank=4)
+    found = profile(small("bert"), TASK, Shape((16, 9)), POLICIES["fp32"], on_cuda=False, adapter=adapter)
+    # Query and value of 2 blocks of width 64: two matrices of 4 x 64 each; the classifier has 2 outputs.
+    assert found.num_trained == 2 * 2 * 2 * 4 * 64 + 2 * 64 + 2
+    plain = profile(small("bert"), TASK, Shape((16, 9)), POLICIES["fp32"], on_cuda=False)
+    assert found.num_parameters == plain.num_parameters + 2 * 2 * 2 * 4 * 64
+    trained = [weight for weight in found.parameters if weight.is_trained]
+    # Two moments of 4 bytes for each number, and a count of steps of 4 bytes for each parameter.
+    states = unsharded(found.parameters, adam_bytes())
+    assert (states.gradients, states.optimizer) == (4 * found.num_trained, 8 * found.num_trained + 4 * len(trained))

@@ -1,0 +1,103 @@
+"""Few micro-batches are traced; the others follow."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from raised import raises_code
+from tiny import tiny_config
+
+from paratune.config.load import load_config
+from paratune.config.strategy_sections import PipelineOptions, SingleOptions, strategy_options
+from paratune.config.traits import TRAITS, strategy_traits
+from paratune.errors import ConfigError
+from paratune.models.task_model import PackedEntry
+from paratune.planning import profiles as profiles_module
+from paratune.planning.job import PlannedJob
+from paratune.planning.lengths import lengths_of_rows
+from paratune.planning.profile import Shape
+from paratune.planning.profiles import Profiles
+from paratune.planning.setup import PredictionSetup
+from paratune.precision import POLICIES
+
+CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
+SETUP = PredictionSetup(SingleOptions(kind="single"), TRAITS["single"], POLICIES["fp32"], 1, 1, 1, 1)
+
+
+def padded(rows: int, length: int = 12) -> Shape:
+    return Shape((*(length,) * (rows - 1), length - 1))
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the rows of what is traced, as it is."""
+    num_rows: list[int] = []
+    plain = profiles_module.profile
+
+    def profile(config: Any, task: Any, shape: Shape, *args: Any, **options: Any) -> Any:
+        num_rows.append(len(shape.lengths))
+        return plain(config, task, shape, *args, **options)
+
+    monkeypatch.setattr(profiles_module, "profile", profile)
+    return num_rows
+
+
+def test_only_two_and_six_rows_are_traced(traced: list[int]) -> None:
+    job = PlannedJob(
+        load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, PackedEntry(), None
+    )
+    profiles = Profiles(job, is_cuda=True)
+    batch_bytes = {rows: profiles.of(padded(rows), SETUP).batch_bytes for rows in (64, 32, 4, 2, 1, 64)}
+    assert traced == [2, 6, 1]
+    assert batch_bytes[64] == 2 * batch_bytes[32] == 16 * batch_bytes[4]
+
+
+def test_rows_of_other_lengths_are_traced(traced: list[int]) -> None:
+    job = PlannedJob(
+        load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, PackedEntry(), None
+    )
+    Profiles(job, is_cuda=True).of(Shape((12, 3, 12, 12, 12)), SETUP)
+    assert traced == [5]
+
+
+def test_a_model_that_cannot_be_traced_is_approximated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*args: Any, **options: Any) -> Any:
+        raise RuntimeError("Cannot call numel() on tensor with symbolic sizes\nand more")
+
+    monkeypatch.setattr(profiles_module, "profile", refuses)
+    job = PlannedJob(
+        load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, PackedEntry(), None
+    )
+    profile = Profiles(job, is_cuda=True).of(padded(2), SETUP)
+    assert profile.why_approximate == "RuntimeError: Cannot call numel() on tensor with symbolic sizes"
+
+    def wrong(*args: Any, **options: Any) -> Any:
+        raise ConfigError(
+            "train.activation_checkpointing: 9 is more than the 2 blocks of this model", code="model.no_blocks"
+        )
+
+    monkeypatch.setattr(profiles_module, "profile", wrong)
+    with raises_code("model.no_blocks", "9"):
+        Profiles(job, is_cuda=True).of(padded(2), SETUP)
+
+
+def test_the_division_of_a_model_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    plain = profiles_module.profile
+
+    def profile(*args: Any, with_division: bool, **options: Any) -> Any:
+        asked.append(with_division)
+        return plain(*args, with_division=with_division, **options)
+
+    monkeypatch.setattr(profiles_module, "profile", profile)
+    pipeline = PipelineOptions(kind="pipeline")
+    traits = strategy_traits("pipeline", strategy_options(pipeline))
+    assert traits is not None
+    setup = PredictionSetup(pipeline, traits, POLICIES["fp32"], 2, 2, 1, 2)
+    job = PlannedJob(load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12])), 1, PackedEntry(), None)
+    profiles = Profiles(job, is_cuda=True)
+    divisions = [profiles.of(padded(rows), setup).division for rows in (1, 2, 6)]
+    assert asked == [True, False, False]  # the third follows from two traces
+    assert divisions[0] is not None
+    assert all(each is divisions[0] for each in divisions)

@@ -1,0 +1,105 @@
+"""The fit of constants to measured steps against the normal posterior written out."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from paratune.config.strategy_sections import DDPOptions, Strategy
+from paratune.planning.constants import BoundedConstant, Constants
+from paratune.planning.machine import Machine, find_machine
+from paratune.planning.refit import NINETY, NOISE, OTHER_WAY, MeasuredStep, Refit, refit
+from paratune.planning.time import StepCase, TimeInputs, step_case, step_seconds, step_time
+
+from .test_time import ROUND, bert_base, setup
+
+DDP = DDPOptions(kind="ddp")
+INPUTS = TimeInputs(num_tokens=512)
+
+
+def bounded(value: float, spread: float) -> BoundedConstant:
+    return BoundedConstant(value, value / spread, value * spread, "test")
+
+
+MULTIPLIED = ROUND.replaced(
+    {
+        "adamw": BoundedConstant(1e30, 1e30, 1e30, "test"),
+        "link": BoundedConstant(1e30, 1e30, 1e30, "test"),
+        "together": bounded(1.5, 1.3),
+        "factor.run": bounded(1.0, 1.2),
+        "network": bounded(1e10, 8.0),
+    }
+)
+"""A step of two ranks takes factor.run x together x its passes, and nothing else."""
+
+
+def case(constants: Constants, num_ranks: int, ranks_per_node: int | None = None) -> StepCase:
+    machine = Machine("round", None, is_cuda=True, memory_bytes=None, constants=constants)
+    return step_case(bert_base(), setup(DDP, num_ranks, ranks_per_node), machine, INPUTS)
+
+
+def fitted(constants: Constants, slower: float, *cases: StepCase) -> Refit:
+    return refit(constants, [MeasuredStep(case, slower * step_seconds(case, constants)) for case in cases])
+
+
+def test_constants_move_in_proportion_to_their_variances() -> None:
+    two = case(MULTIPLIED, 2)
+    constants = fitted(MULTIPLIED, 1.4, two)
+    run, together = (math.log(spread) / NINETY for spread in (1.2, 1.3))
+    total = run**2 + together**2 + NOISE**2
+    expected = {"factor.run": run**2 / total * math.log(1.4), "together": together**2 / total * math.log(1.4)}
+    shifts = {name: math.log(after / before) for name, (before, after) in constants.moved.items()}
+    assert shifts == pytest.approx(expected, rel=1e-3)
+    assert list(constants.moved) == ["together", "factor.run"]  # the less certain one moves more
+    assert constants.learned == {"together", "factor.run"}
+    assert math.log(constants.after_s[0] / constants.before_s[0]) == pytest.approx(
+        math.log(1.4) * (1 - NOISE**2 / total), rel=1e-3
+    )
+
+
+def test_interval_of_a_measured_option_after_the_refit() -> None:
+    # Each factor alone stays uncertain; together they are known as well as the measurement.
+    two = case(MULTIPLIED, 2)
+    constants = fitted(MULTIPLIED, 1.4, two)
+    machine = replace(two.machine, constants=constants.constants)
+    time = step_time(two.profile, two.setup, machine, INPUTS)
+    assert time is not None
+    variance = sum((math.log(spread) / NINETY) ** 2 for spread in (1.2, 1.3))
+    posterior = math.sqrt(1 / (1 / variance + 1 / NOISE**2))
+    assert math.log(time.high_s / time.total_s) == pytest.approx(math.hypot(NINETY * posterior, OTHER_WAY), rel=0.05)
+    assert constants.constants["together"].high / constants.constants["together"].value > 1.15
+
+
+def test_constant_without_a_measurement_stays() -> None:
+    constants = fitted(MULTIPLIED, 1.4, case(MULTIPLIED, 2))
+    assert constants.constants["network"] == MULTIPLIED["network"]
+    assert "network" not in constants.moved
+
+
+def test_figure_of_two_nodes_moves_the_network() -> None:
+    one_node, two = case(MULTIPLIED, 2), case(MULTIPLIED, 4, 2)
+    steps = [
+        MeasuredStep(one_node, step_seconds(one_node, MULTIPLIED)),
+        MeasuredStep(two, 1.6 * step_seconds(two, MULTIPLIED)),
+    ]
+    refitted = refit(MULTIPLIED, steps)
+    assert next(iter(refitted.moved)) == "network"
+    assert refitted.constants["network"].value < 0.8 * MULTIPLIED["network"].value
+    assert refitted.after_s[0] == pytest.approx(refitted.before_s[0], rel=0.03)
+
+
+def test_refitted_share_is_at_most_1() -> None:
+    constants = MULTIPLIED.replaced({"overlap": BoundedConstant(0.9, 0.5, 1.0, "test"), "network": bounded(1e9, 1.01)})
+    refitted = fitted(constants, 0.5, case(constants, 4, 2))
+    assert refitted.constants["overlap"].value <= 1.0 + 1e-6
+
+
+@pytest.mark.parametrize("slower", [0.7, 1.4, 1.75])
+def test_one_time_of_a_listed_device_is_explained(slower: float) -> None:
+    machine = find_machine("a100-40gb")
+    assert machine.constants is not None
+    single: Strategy = DDP
+    step = step_case(bert_base("bf16"), setup(single, 1), machine, INPUTS)
+    refitted = fitted(machine.constants, slower, step)
+    assert refitted.after_s[0] / refitted.before_s[0] == pytest.approx(slower, rel=0.03)
+    assert not {"link", "network", "link.latency"} & set(refitted.moved)

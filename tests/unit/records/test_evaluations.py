@@ -1,0 +1,55 @@
+"""Lines of text about evaluations."""
+
+import pytest
+
+from paratune.records.evaluations import evaluation_text, kept_text, ordered_scores, scores_text
+
+BINARY = {"accuracy": 0.834, "f1": 0.8291, "f1_macro": 0.83, "precision": 0.9, "loss": 0.412}
+
+
+def line(metric: str | None, *, is_best: bool, best: dict[str, float] | None) -> list[str]:
+    event = {"step": 1120, "epoch": 1.0, "split": "validation", "scores": BINARY, "is_best": is_best}
+    return evaluation_text(event, num_steps=3360, metric=metric, best=best).split("; ")
+
+
+def test_the_selecting_metric_is_first_and_only_a_repeated_f1_is_left_out():
+    assert list(ordered_scores(BINARY, "precision")) == ["precision", "accuracy", "f1", "f1_macro", "loss"]
+    many_classes = BINARY | {"f1": 0.83}
+    assert list(ordered_scores(many_classes, None)) == ["accuracy", "f1_macro", "precision", "loss"]
+    assert list(ordered_scores(many_classes, "f1")) == ["f1", "accuracy", "f1_macro", "precision", "loss"]
+
+
+def test_a_line_has_the_loss_and_two_metrics():
+    assert scores_text(BINARY, "f1_macro") == "loss 0.412, f1_macro 0.83, accuracy 0.834"
+    assert scores_text({"rmse": None}, "rmse") == "rmse n/a"
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_best", "best", "values"),
+    [
+        ("accuracy", True, {"step": 1120, "value": 0.834}, ["best", "accuracy", "kept"]),
+        ("accuracy", False, {"step": 40, "value": 0.841}, ["not kept", "accuracy", "0.841", "40"]),
+        ("accuracy", False, None, ["not kept", "accuracy"]),
+    ],
+)
+def test_a_line_tells_whether_the_evaluation_is_the_best(metric, is_best, best, values):
+    scores, state = line(metric, is_best=is_best, best=best)
+    assert scores == "step 1,120/3,360, epoch 1.00: validation loss 0.412, accuracy 0.834, f1 0.8291"
+    assert [value for value in values if value not in state] == []
+    assert ("not kept" in state) == (not is_best)
+
+
+def test_without_a_selecting_metric_no_evaluation_is_the_best():
+    assert len(line(None, is_best=False, best=None)) == 1
+
+
+def test_the_end_of_a_run_names_the_kept_step_and_its_scores():
+    best = {"step": 50, "metric": "f1", "value": 0.8291}
+    summary = {"kept_step": 50, "num_steps": 75, "best": best, "scores": {"validation": BINARY, "test": {}}}
+    first, scores = kept_text(summary).split("; ")
+    assert [value for value in ("50", "75", "f1") if value not in first] == []
+    assert scores == "validation loss 0.412, f1 0.8291, accuracy 0.834"
+    last = kept_text(summary | {"best": None, "kept_step": 75})
+    assert "best" not in last
+    assert kept_text({"best": best, "num_steps": 75}) is None
+    assert kept_text(summary | {"kept_step": None}) is None

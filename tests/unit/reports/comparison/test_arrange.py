@@ -1,0 +1,202 @@
+import pytest
+from make_run import make_certificate, make_run
+from raised import raises_code
+
+from paratune.records.sweep import Axis, CellRecord, SweepRecord, write_sweep
+from paratune.reports.comparison.arrange import arrange
+
+
+def make_runs(folder, kinds=("single", "ddp"), seeds=(1, 2, 3)):
+    return [str(make_run(folder / f"{kind}_seed{seed}", kind=kind, seed=seed)) for kind in kinds for seed in seeds]
+
+
+def candidate_groups(words, baseline=None, by=()):
+    (family,) = arrange(words, baseline, by).families
+    return {group.label: [run.name for run in group.runs] for group in family.groups}, family.baseline
+
+
+def test_runs_are_grouped_by_configuration(tmp_path):
+    groups, baseline = candidate_groups(make_runs(tmp_path))
+    assert groups == {
+        "single": ["single_seed1", "single_seed2", "single_seed3"],
+        "ddp": ["ddp_seed1", "ddp_seed2", "ddp_seed3"],
+    }
+    assert baseline == "single"
+
+
+def test_names_that_begin_alike_are_told_apart(tmp_path):
+    one = [str(make_run(tmp_path / f"run-{seed}", seed=seed)) for seed in (1, 2)]
+    two = [str(make_run(tmp_path / f"run-{seed}", seed=seed, kind="ddp")) for seed in (3, 4)]
+    assert [*candidate_groups(one + two)[0]] == ["run-1", "run-3"]
+
+
+def test_patterns_and_lists_are_groups(tmp_path):
+    make_runs(tmp_path)
+    words = [f"{tmp_path}/single*", f"{tmp_path}/ddp_seed1,{tmp_path}/ddp_seed3"]
+    groups, baseline = candidate_groups(words)
+    assert {label: len(runs) for label, runs in groups.items()} == {"single": 3, "ddp": 2}
+    assert baseline == "single"
+    assert candidate_groups(words, words[1])[1] == "ddp"
+    assert candidate_groups(words, "ddp")[1] == "ddp"
+
+
+def test_groups_whose_runs_begin_alike_are_called_as_they_are_written(tmp_path):
+    one = [make_run(tmp_path / f"run-{seed}", seed=seed) for seed in (1, 2)]
+    two = [make_run(tmp_path / f"run-{seed}", seed=seed, kind="ddp") for seed in (3, 4)]
+    words = [",".join(map(str, one)), ",".join(map(str, two))]
+    assert [*candidate_groups(words)[0]] == words
+
+
+def test_a_baseline_is_a_group_a_run_or_its_folder(tmp_path):
+    words = make_runs(tmp_path)
+    for name in ("ddp", "ddp_seed2", f"{tmp_path}/ddp_seed2"):
+        assert candidate_groups(words, name)[1] == "ddp"
+    with raises_code("compare.unknown_run", "--baseline", "dpp"):
+        arrange(words, "dpp", ())
+
+
+def test_other_machines_are_other_configurations(tmp_path):
+    node = {"hostname": "x", "cpu_model": "Another", "gpus": []}
+    words = make_runs(tmp_path, kinds=("single",), seeds=(1, 2))
+    words += [str(make_run(tmp_path / f"there_{seed}", seed=seed, run_changes={"hardware": [node]})) for seed in (1, 2)]
+    assert [*candidate_groups(words)[0]] == ["single", "there"]
+
+
+def test_what_nodes_of_one_kind_differ_in_makes_no_other_configuration(tmp_path):
+    def changes(seed):
+        # The kernel's own share of the memory is not the same at each start; a queue gives what GPU is free.
+        node = {"hostname": f"node{seed}", "cpu_model": "A", "ram_bytes": 64 * 2**30 - 4096 * seed, "gpus": []}
+        variables = {"CUDA_VISIBLE_DEVICES": str(seed), "NCCL_NTHREADS": "4"}
+        return {"hardware": [node], "environment": variables}
+
+    words = [str(make_run(tmp_path / f"run{seed}", seed=seed, run_changes=changes(seed))) for seed in (1, 2)]
+    other = changes(3) | {"environment": {"NCCL_NTHREADS": "8"}}
+    words.append(str(make_run(tmp_path / "run3", seed=3, run_changes=other)))
+    assert [len(runs) for runs in candidate_groups(words)[0].values()] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ([], ("cli.argument_missing",)),
+        (["{0}/nothing*"], ("compare.unknown_run",)),
+        (["{0}/single_seed1,"], ("compare.unknown_run",)),
+        (["{0}/single*", "{0}/single_seed1"], ("cli.named_twice",)),
+        (["{0}/*seed1", "{0}/*seed2"], ("compare.group_differs",)),
+    ],
+)
+def test_words_that_name_no_groups_are_refused(tmp_path, words, refused):
+    make_runs(tmp_path)
+    with raises_code(*refused):
+        arrange([word.format(tmp_path) for word in words], None, ())
+
+
+def test_one_configuration_has_nothing_to_compare_with(tmp_path):
+    with raises_code("report.nothing_to_compare", "3"):
+        arrange(make_runs(tmp_path, kinds=("single",)), None, ())
+
+
+def test_unfinished_runs_are_named_where_they_leave_nothing_to_compare_with(tmp_path):
+    words = [str(make_run(tmp_path / "a")), str(make_run(tmp_path / "cut", kind="ddp", num_steps=100, finished=False))]
+    with raises_code("report.nothing_to_compare", "step 50", "100"):
+        arrange(words, None, ())
+
+
+def test_what_is_no_run_is_named(tmp_path):
+    words = make_runs(tmp_path)
+    with raises_code("run.not_a_run", "nowhere"):
+        arrange([*words, str(tmp_path / "nowhere")], None, ())
+
+
+def test_unfinished_runs_and_certificates_are_set_aside(tmp_path):
+    words = make_runs(tmp_path)
+    make_run(tmp_path / "ddp_seed4", kind="ddp", seed=4, finished=False)
+    make_certificate(tmp_path / "c.certificate", tmp_path / "single_seed1")
+    found = arrange([*words, str(tmp_path / "ddp_seed4"), str(tmp_path / "c.certificate")], None, ())
+    assert [run.name for run in found.unfinished] == ["ddp_seed4"]
+    assert len(found.certificates) == 1
+
+
+def cell(name, **values):
+    return CellRecord(name, values, 1, "classification", "accuracy", ("accuracy",), "0" * 64, "finished")
+
+
+def make_matrix(folder, *, states=None, **changes):
+    """Write a matrix of two strategies, two batches and two seeds, with its runs."""
+    folder.mkdir()
+    axes = (
+        Axis("strategy.kind", "strategy", {"single": "single", "ddp": "DDP"}, keys=("strategy.kind",)),
+        Axis("batch.global", "batch", {"32": "32", "64": "64"}, keys=("batch.global",)),
+        Axis("run.seed", "seed", {"1": "1", "2": "2"}, is_seed=True, keys=("run.seed",)),
+    )
+    cells = []
+    for kind in ("single", "ddp"):
+        for batch in ("32", "64"):
+            for seed in ("1", "2"):
+                name = f"{kind}-{batch}-{seed}"
+                cells.append(cell(name, strategy=kind, batch=batch, seed=seed))
+                changed = {"batch.global_batch_size": int(batch), "config.batch.global": int(batch)}
+                make_run(folder / "runs" / name, kind=kind, seed=int(seed), run_changes=changed)
+    write_sweep(folder, SweepRecord("m", "2026", "m.yaml", (), axes, (), tuple(cells), **changes))
+    return folder
+
+
+def families_of(*words, **options):
+    found = arrange([str(word) for word in words], options.get("baseline"), options.get("by", ()))
+    return {
+        family.title: ([group.label for group in family.groups], family.baseline) for family in found.families
+    }, found
+
+
+def test_axes_of_a_matrix_are_compared_within_the_others(tmp_path):
+    families, found = families_of(make_matrix(tmp_path / "m"), by=["strategy"])
+    assert families == {"batch 32": (["single", "DDP"], "single"), "batch 64": (["single", "DDP"], "single")}
+    assert found.allowed == frozenset()
+    families, found = families_of(tmp_path / "m", by=["batch"], baseline="64")
+    labels = ["batch 32", "batch 64"]
+    assert families == {"strategy single": (labels, "batch 64"), "strategy DDP": (labels, "batch 64")}
+    assert found.allowed == {"batch", "steps"}
+
+
+def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):
+    families, _ = families_of(make_matrix(tmp_path / "m", baseline={"strategy": "ddp", "batch": "32"}))
+    assert families == {
+        "": (["single, batch 32", "single, batch 64", "DDP, batch 32", "DDP, batch 64"], "DDP, batch 32")
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({"by": ["stratgy"]}, ("cli.unknown_name", "--by", "stratgy")),
+        ({"by": ["strategy"], "baseline": "zero1"}, ("compare.unknown_run", "--baseline", "zero1", "DDP")),
+    ],
+)
+def test_axes_and_values_that_are_not_there_are_named(tmp_path, options, refused):
+    with raises_code(*refused):
+        families_of(make_matrix(tmp_path / "m"), **options)
+
+
+def test_a_matrix_is_compared_by_itself(tmp_path):
+    words = make_runs(tmp_path)
+    with raises_code("compare.mixed_matrix"):
+        families_of(make_matrix(tmp_path / "m"), words[0])
+    with raises_code("cli.no_effect", "--by"):
+        families_of(*words, by=["strategy"])
+
+
+def test_a_run_that_died_before_its_record_is_left_out(tmp_path):
+    folder = make_matrix(tmp_path / "m")
+    (folder / "runs" / "ddp-64-2" / "run.json").unlink()
+    families, found = families_of(folder, by=["strategy"])
+    assert len(found.runs) == 7
+    assert len(families) == 2
+
+
+def test_a_matrix_that_has_not_begun_has_nothing_to_compare(tmp_path):
+    folder = tmp_path / "m"
+    folder.mkdir()
+    axes = (Axis("strategy.kind", "strategy", {"single": "single"}),)
+    write_sweep(folder, SweepRecord("m", "2026", "m.yaml", (), axes, (), (cell("a", strategy="single"),)))
+    with raises_code("report.nothing_to_compare"):
+        families_of(folder)

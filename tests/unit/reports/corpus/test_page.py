@@ -1,0 +1,137 @@
+"""The report of a corpus and the page of its progress, from figures that are written out here."""
+
+import re
+
+import pytest
+
+from paratune.reports.corpus.figures import corpus_figures
+from paratune.reports.corpus.page import (
+    CorpusProgress,
+    ShownTexts,
+    StageLine,
+    corpus_html,
+    corpus_markdown,
+    progress_html,
+)
+from paratune.reports.corpus.tables import corpus_tables, funnel_table, reasons_table
+
+EVIL = '<script>alert("x")</script>\x1b[31m'
+SPREAD = {"mean": 4.5, "quantiles": {"0": 1, "0.5": 4, "1": 9}, "histogram": [[1, 2, 3], [2, 4, 0], [4, 8, 5]]}
+
+
+def group(*pairs):
+    return [{"value": value, "num": num, "num_words": 10 * num} for value, num in pairs]
+
+
+FOUND = {
+    "funnel": [
+        {"stage": "index", "shards": 1, "kept": 8, "dropped": {"mime": 2}, "is_stale": False},
+        {"stage": "clean/duplicates", "shards": 1, "kept": 6, "dropped": {"near duplicate": 2}, "is_stale": False},
+        {"stage": "sentences", "shards": 1, "kept": 20, "dropped": {EVIL: 5}, "is_stale": False},
+    ],
+    "documents": {
+        "num": 6,
+        "num_characters": 400,
+        "num_words": 60,
+        "num_masked": None,
+        "num_hosts": 70,
+        "by_language": group(("pt", 6)),
+        "by_variety": group((None, 6)),
+        "by_year": group((2008, 2), (2011, 4)),
+        "by_host": group((EVIL, 4), (None, 2)),
+        "by_mime": group(("text/html", 6)),
+        "by_extractor": group((None, 6)),
+        "by_charset": group((None, 6)),
+        "by_licence": group((None, 6)),
+        "by_split": group(("train", 6)),
+        "words": SPREAD,
+    },
+    "sentences": {"num": 20, "words": SPREAD, "perplexity": SPREAD},
+    "duplicates": [{"stage": "clean/duplicates", "reason": "near duplicate", "num": 2}],
+    "varieties": [],
+}
+TOLD = {"texts": "held out", "source": "news", "length": "line", "european": 0.875, "brazilian": 0.5, "auc": 0.8125}
+ROWS = [{"reason": "short", "url": "http://a.pt/", "detail": "3 words", "text": f"Um  dois\n{EVIL}"}]
+SAMPLES = [ShownTexts("Dropped by clean/quality", ROWS), ShownTexts("Nothing", [])]
+
+
+def test_the_funnel_is_what_was_read_and_kept():
+    table = funnel_table(FOUND["funnel"])
+    assert [[entry.value for entry in line[1:]] for line in table.lines] == [
+        *([10, 8, 2, 80.0], [8, 6, 2, 75.0], [25, 20, 5, 80.0])
+    ]
+    stale = funnel_table([FOUND["funnel"][0] | {"is_stale": True, "kept": 0, "dropped": {}}])
+    assert stale.rows == (("index (of an earlier run)", "0", "0", "0", "n/a"),)
+    assert "run the corpus again" in stale.notes[0]
+
+
+def test_of_many_reasons_the_rest_is_summed_up():
+    dropped = {f"reason {number:02d}": number for number in range(1, 21)}
+    table = reasons_table([{"stage": "s", "kept": 790, "dropped": dropped}])
+    assert [line[1].text for line in table.lines][:2] == ["reason 20", "reason 19"]
+    # 20 reasons, of which 12 are named; 1 to 8 are left: 36 of 1000 rows.
+    assert [entry.text for entry in table.lines[-1]] == ["s", "8 more reasons", "36", "3.6%"]
+    assert sum(line[2].value for line in table.lines) == 210
+
+
+def test_tables_without_anything_to_say_are_left_out():
+    keys = [table.key for table in corpus_tables(FOUND)]
+    assert keys == [
+        *("totals", "funnel", "reasons", "duplicates", "by_language", "by_year", "by_host", "by_mime", "by_split"),
+        "lengths",
+    ]
+    unfinished = {**FOUND, "documents": None, "sentences": None, "duplicates": []}
+    assert [table.key for table in corpus_tables(unfinished)] == ["funnel", "reasons"]
+
+
+def test_how_varieties_were_told_is_shown():
+    (table,) = [each for each in corpus_tables({**FOUND, "varieties": [TOLD]}) if each.key == "variety_evaluation"]
+    assert [entry.text for entry in table.lines[0]][:5] == ["held out", "news", "line", "87.5%", "50.0%"]
+    assert table.lines[0][5].value == 0.8125
+
+
+def test_the_page_is_whole_and_nothing_in_it_acts():
+    pytest.importorskip("matplotlib")
+    page = corpus_html("Corpus <b>", FOUND, SAMPLES)
+    assert page.count("<script>") == 1  # the page's own
+    assert "alert(&quot;x&quot;)" in page
+    assert "\x1b" not in page
+    assert "src=" not in page
+    assert page.count("<svg") >= len(list(corpus_figures(FOUND))) == 6
+    assert "refresh" not in page
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
+    assert "Um dois" in page
+
+
+def test_the_text_says_the_same():
+    text = corpus_markdown("Corpus x", FOUND, SAMPLES)
+    assert "6 documents, 60 words, 20 sentences from 70 hosts." in text
+    assert "| clean/duplicates | near duplicate | 2 | 25.0% |" in text
+    assert "<script>" not in text
+    assert "- short, http&#58;//a.pt/\n\n  > (3 words) Um dois" in text
+    assert "## Nothing\n\nNone.\n" in text
+
+
+def progress(**changed):
+    lines = [
+        StageLine("index", "done", 8, {"mime": 2}),
+        StageLine("fetch", "at work", 3, {"missing": 1}, 12.4),
+        StageLine("extract", "waits"),
+    ]
+    known = {"state": "running", "is_over": False, "lines": lines, "label": "fetch", "done": 3, "total": 9}
+    return CorpusProgress(**known | {"left_s": 61.0, "elapsed_s": 5.0, "now": "2026-01-01 10:00:00"} | changed)
+
+
+def test_progress_is_shown_until_it_is_over():
+    page = progress_html("Corpus x", progress(), every_s=5)
+    assert '<meta http-equiv="refresh" content="5">' in page
+    assert "fetch: 3 of 9 parts; about 1 min 01 s left" in page
+    assert '<progress value="3" max="9"' in page
+    for said in ("at work", "waits", ">12<", "missing", "25.0%"):
+        assert said in page
+    over = progress_html("Corpus x", progress(is_over=True, state=f"stopped: {EVIL}"), every_s=5)
+    assert "refresh" not in over
+    assert "<progress" not in over
+    assert "stopped: &lt;script&gt;" in over

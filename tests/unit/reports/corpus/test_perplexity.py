@@ -1,0 +1,60 @@
+"""The page of perplexities: what it counts and draws, and that no sentence acts in it."""
+
+import re
+
+from paratune.reports.corpus.perplexity import _histogram, perplexity_page
+
+
+def found(**changed):
+    sample = {"perplexity": 19.96, "text": "<b>Olá</b> \x1b[31m", "url": "http://a.pt/?a=1&b=<script>"}
+    threshold = {"perplexity": 20.0, "num_above": 1234, "share_above": 0.25, "below": [sample], "above": []}
+    return {
+        "scorer": "ngram",
+        "num_sentences": 5000,
+        "num_unknown": 64,
+        "max_perplexity": None,
+        "quantiles": {"0.75": 20.0},
+        "histogram": {"edges": [10.0, 12.59, 15.85, 19.95, 25.12], "counts": [100, 0, 200, 50]},
+        "thresholds": [threshold],
+        **changed,
+    }
+
+
+def test_the_page_says_what_the_record_says():
+    page = perplexity_page(found())
+    for said in ("4,936 sentences, scored by an n-gram model; 64 more have no perplexity.", "1,234", "25.0%"):
+        assert said in page
+    assert "No sentence is dropped" in page
+    assert "15.85 to 19.95: 200 sentences" in page
+    assert "None." in page
+
+
+def test_bars_have_the_counts_and_lines_the_thresholds():
+    from matplotlib.figure import Figure
+
+    axes, hovers = Figure().subplots(), {}
+    _histogram(found()).draw(axes, hovers)
+    assert [bar.get_height() for bar in axes.patches] == [100, 0, 200, 50]
+    assert axes.get_xscale() == "log"
+    assert [line.get_xdata()[0] for line in axes.lines] == [20.0]
+    assert hovers["hover-2"] == "15.85 to 19.95: 200 sentences"
+
+
+def test_what_is_dropped_is_said():
+    page = perplexity_page(found(max_perplexity=20.0, scorer="mlm"))
+    assert "Sentences above 20 are dropped" in page
+    assert "pseudo-perplexity" in page
+
+
+def test_nothing_of_a_sentence_acts():
+    page = perplexity_page(found())
+    assert "&lt;b&gt;Olá&lt;/b&gt; \\x1b[31m" in page
+    assert "<b>" not in page
+    assert page.count("<script>") == 1
+    assert "http" not in re.sub(r"http://a\.pt/\?a=1&amp;b=&lt;script&gt;", "", page).replace("http-equiv", "")
+
+
+def test_without_perplexities_there_is_nothing_to_draw():
+    page = perplexity_page(found(scorer="none", histogram={"edges": [], "counts": []}, thresholds=[]))
+    assert "No sentence has a perplexity." in page
+    assert "<svg" not in page

@@ -1,0 +1,139 @@
+"""Pictures of data: what they say, what stands in the place of one, and where words of a cloud stand."""
+
+import json
+import re
+from itertools import combinations
+
+import numpy as np
+import pytest
+from raised import raises_code
+
+from paratune.reports.data.figures import DataView, data_drawings
+from paratune.reports.data.page import check_figures_folder, write_figures
+from paratune.reports.data.word_cloud import _extent, count_words, place_words
+
+SCRIPT = "<script>alert(1)</script>"
+SCORES = np.array([5.0, 6.0, 6.0, 6.5, 7.0, 8.0])
+
+
+def view(**changes):
+    values = {
+        "splits": {"train": 4, "test": 2},
+        "labels": SCORES,
+        "label": "Overall",
+        "classes": [],
+        "words": np.array([100, 150, 120, 200, 220, 300]),
+        "tokens": np.array([130, 180, 140, 260, 280, 400]),
+        "max_length": 256,
+        "groups": ["1", "1", "2", "1", "2", "2"],
+        "by": "Task_Type",
+        "numeric": {"Task_Type": np.array([1.0, 1, 2, 1, 2, 2]), "Empty": np.full(6, np.nan), "Same": np.ones(6)},
+        "texts": {"Essay": ["a good essay", "another essay"]},
+        "min_texts": 2,
+        "stop_words": ["another"],
+    }
+    return DataView(**(values | changes))
+
+
+def by_name(found):
+    return {each.key: each for each in data_drawings(found)}
+
+
+def test_a_regression_has_the_pictures_of_its_scores():
+    found = by_name(view())
+    assert list(found) == [
+        "score_distribution",
+        "lengths",
+        "length_by_score",
+        "correlations",
+        "scores_by_type",
+        "words_Essay",
+    ]
+    assert "6 rows; mean 6.42" in found["score_distribution"].caption
+    # 260, 280 and 400 tokens of six are over 256.
+    assert "50.0% of the samples are longer" in found["lengths"].caption
+    pearson = np.corrcoef(view().words, SCORES)[0, 1]
+    assert f"Overall: {pearson:.2f}" in found["length_by_score"].caption
+    assert "Left out: Empty (empty); Same (constant)." in found["correlations"].caption
+
+
+def test_a_classification_has_the_pictures_of_its_classes():
+    found = by_name(view(labels=np.array([0, 1, 1, 1, 0, 1]), classes=["bad", "good"], groups=None, numeric={}))
+    assert list(found) == ["class_balance", "lengths", "length_by_class", "correlations", "words_Essay"]
+    assert "the commonest class has 66.7%" in found["class_balance"].caption
+    assert "no column of numbers" in found["correlations"].note
+    assert "classes_by_type" in by_name(view(labels=np.array([0, 1, 1, 1, 0, 1]), classes=["bad", "good"]))
+
+
+def test_a_sparse_column_says_so_in_the_place_of_its_picture(tmp_path):
+    found = by_name(view(texts={"Examiner": ["fine"]}))["words_Examiner"]
+    assert found.note.startswith("No word cloud of Examiner: 1 of 6 rows have a text (83.3% are empty)")
+    written = write_figures(tmp_path / "out", [found], title="Data", about="a file")
+    assert written[0]["note"] == found.note
+    assert (tmp_path / "out" / "words_Examiner.png").stat().st_size > 5000
+    assert found.note in (tmp_path / "out" / "index.html").read_text()
+    only_stop_words = by_name(view(texts={"Essay": ["another", "it is"]}, stop_words=["another"]))["words_Essay"]
+    assert "hold no word" in only_stop_words.note
+
+
+def test_columns_of_like_names_have_a_file_each():
+    found = by_name(view(texts={name: ["fine"] for name in ("a b", "a_b", "A.B")}))
+    assert [name for name in found if name.startswith("words")] == ["words_a_b", "words_a_b_2", "words_A_B_3"]
+    assert found["words_a_b_2"].title == "Words of a_b"
+
+
+def test_files_a_page_and_a_list_are_written_and_replaced(tmp_path):
+    folder = tmp_path / "figures"
+    hostile = view(by=SCRIPT, label=f"a{SCRIPT}", groups=[SCRIPT, "$x$"] * 3)
+    check_figures_folder(folder)
+    listed = write_figures(folder, list(data_drawings(hostile)), title=SCRIPT, about="here.csv")
+    for each in listed:
+        assert (folder / f"{each['name']}.svg").read_text().startswith("<?xml")
+        assert (folder / f"{each['name']}.png").read_bytes().startswith(b"\x89PNG")
+    page = (folder / "index.html").read_text()
+    assert page.count("<script") == 1  # the page's own
+    assert page.count("<svg") == len(listed)
+    assert not re.search(r"(src|href)=\"(?!#)", page)
+    check_figures_folder(folder)
+    write_figures(folder, list(data_drawings(hostile))[:1], title="again", about="here.csv")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "figures.json",
+        "index.html",
+        "score_distribution.png",
+        "score_distribution.svg",
+    ]
+    assert json.loads((folder / "figures.json").read_text())["generator"] == "paratune data"
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "mine.png").write_bytes(b"mine")
+    with raises_code("output.foreign"):
+        check_figures_folder(tmp_path)
+    with raises_code("output.foreign"):
+        check_figures_folder(tmp_path / "mine.png")
+
+
+def test_words_are_counted_without_case_stop_words_and_short_ones():
+    counts = count_words(["The essay, the ESSAY! It’s a well-being of 12 x1", "don't essay"], ["the", "it", "of"])
+    assert counts == {"essay": 3, "well-being": 1}
+
+
+def test_words_of_a_cloud_touch_neither_each_other_nor_the_edge():
+    counts = count_words([f"word{'abcdefghijklmnopqrst'[number]} " * (20 - number) for number in range(20)], [])
+    placed = place_words(counts, width=400, height=250)
+    assert [one.word for one in placed][:2] == ["worda", "wordb"]
+    assert placed == place_words(counts, width=400, height=250)
+    # The area of letters goes by the count: of 20 and 5, twice the size.
+    sizes = {one.count: one.size for one in placed}
+    assert sizes[20] == pytest.approx(2 * sizes[5])
+    boxes = []
+    for one in placed:
+        left, below, wide, high = (one.size * value for value in _extent(one.word))
+        boxes.append((one.x + left, one.y + below, one.x + left + wide, one.y + below + high))
+    for box in boxes:
+        assert box[0] >= 0
+        assert box[1] >= 0
+        assert box[2] <= 400
+        assert box[3] <= 250
+    for a, b in combinations(boxes, 2):
+        assert a[0] >= b[2] or b[0] >= a[2] or a[1] >= b[3] or b[1] >= a[3]

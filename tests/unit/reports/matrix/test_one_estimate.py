@@ -1,0 +1,118 @@
+"""One quantity has one value: in verdicts, figures, tables and the CSV of a matrix."""
+
+import csv
+import statistics
+from pathlib import Path
+
+import pytest
+from make_matrix import Axis, Made, make_matrix
+
+from paratune.reports.comparison import make_comparison
+from paratune.reports.matrix import make_sweep
+from paratune.reports.matrix.export import matrix_csv
+from paratune.reports.matrix.outcomes import SweepReport
+from paratune.reports.systems.scaling_figures import speed_ups
+from paratune.reports.systems.subjects import scalings
+from paratune.reports.tables.table import Table
+
+SEEDS = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
+STRATEGIES = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))
+BATCHES = Axis("batch.global", "batch", {"b-32": "32", "b-64": "64"}, keys=("batch.global",))
+SIZES = Axis("nproc", "nproc", {"nproc-1": "1", "nproc-2": "2"}, keys=("nproc",))
+SPREAD = {"seed-1": 1.0, "seed-2": 1.1, "seed-3": 1.4}
+"""Times differ so much that means, geometric means and ratios of totals differ in their second digit."""
+
+
+def made(values):
+    batch, size = int(values.get("batch", "b-32")[2:]), int(values.get("nproc", "nproc-2")[-1])
+    # The spread belongs to one side alone: a common factor would cancel.
+    spread = SPREAD[values["seed"]] if (batch, size) != (32, 2) else 1.0
+    noise = {"value": None, "reason": "zero3 shards gradients"}
+    if values.get("strategy") == "ddp":
+        scale = 60.0 * spread
+        noise = {"value": scale, "trace": 2 * scale, "squared_norm": 2.0, "num_steps": 10}
+    score = 0.9 + 0.01 * spread
+    return Made(
+        step_ms=80.0 * spread * (batch / 32) ** 0.5 / size, batch=batch, world_size=size,
+        kind=values.get("strategy", "ddp"),
+        summary={"noise_scale": noise, "scores.validation.accuracy": score, "scores.test.accuracy": score},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def of_batches(tmp_path_factory: pytest.TempPathFactory) -> SweepReport:
+    return make_sweep(make_matrix(tmp_path_factory.mktemp("a") / "m", (STRATEGIES, BATCHES, SEEDS), made), None)
+
+
+@pytest.fixture(scope="module")
+def of_sizes(tmp_path_factory: pytest.TempPathFactory) -> SweepReport:
+    return make_sweep(make_matrix(tmp_path_factory.mktemp("b") / "m", (SIZES, SEEDS), made), None)
+
+
+def tables(report: SweepReport) -> dict[str, Table]:
+    return {table.key: table for section in report.sections for table in section.tables}
+
+
+def values(table: Table, name: str, at: int = 0) -> dict[str, object]:
+    """Return a column by the texts of another one."""
+    place = [column.name for column in table.columns].index(name)
+    return {line[at].text: line[place] for line in table.lines}
+
+
+def test_a_change_of_speed_or_goodput_is_that_of_the_verdict(of_batches: SweepReport):
+    efficiency = tables(of_batches)["efficiency"]
+    columns = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
+    assert {verdict.speed.measure for verdict in of_batches.verdicts} == set(columns)
+    for verdict in of_batches.verdicts:
+        cell = values(efficiency, columns[verdict.speed.measure])[verdict.label]
+        assert verdict.speed.change is not None, verdict.label  # also for zero3, which borrows the noise scale of ddp
+        assert cell.change_percent == pytest.approx(100 * verdict.speed.change, abs=1e-9), verdict.label
+        assert (cell.better is None) == (verdict.speed.outcome != "different")
+
+
+def test_a_borrowed_noise_scale_gives_one_goodput(of_batches: SweepReport):
+    efficiency = tables(of_batches)["efficiency"]
+    noise = values(efficiency, "noise_scale")
+    # Traces over squared norms of the three runs of ddp with that batch: 60 (1 + 1.1 + 1.4) / 3 = 70.
+    assert noise["ddp, batch 64"].value == noise["zero3, batch 64"].value == pytest.approx(70.0)
+    (verdict,) = (verdict for verdict in of_batches.verdicts if verdict.label == "zero3, batch 64")
+    # Of the baseline, 32 samples in 40 ms; of zero3, 64 in 40 spread sqrt(2) ms, with (70 + 32) / (70 + 64).
+    rates = [64 / (0.04 * spread * 2**0.5) * 102 / 134 for spread in SPREAD.values()]
+    assert verdict.speed.change == pytest.approx(statistics.geometric_mean(rates) / 800 - 1)
+
+
+def test_the_command_compare_has_the_same_changes(of_batches: SweepReport):
+    (family,) = make_comparison([str(of_batches.folder)]).families
+    assert {verdict.label: verdict.speed.change for verdict in family.verdicts} == {
+        verdict.label: verdict.speed.change for verdict in of_batches.verdicts
+    }
+
+
+def test_a_speed_up_is_that_of_the_verdict_in_tables_and_figures(of_sizes: SweepReport):
+    (verdict,) = of_sizes.verdicts
+    assert verdict.speed.change == pytest.approx(2 * statistics.geometric_mean(SPREAD.values()) - 1)
+    scaling = tables(of_sizes)["scaling-strong"]
+    assert values(scaling, "speed_up")["2"].value == pytest.approx(1 + verdict.speed.change)
+    assert values(scaling, "scaling_efficiency")["2"].value == pytest.approx((1 + verdict.speed.change) / 2)
+    assert of_sizes.systems is not None
+    (strong,) = (found for found in scalings(of_sizes.systems.measured) if found.rule == "strong")
+    assert speed_ups(strong, 1)[-1] == pytest.approx((2, 1 + verdict.speed.change, (1 + verdict.speed.change) / 2))
+
+
+def test_tables_have_the_means_and_totals_of_the_lines_of_the_csv(of_batches: SweepReport, tmp_path: Path):
+    lines = list(csv.DictReader(matrix_csv(of_batches).splitlines()))
+    configurations = tables(of_batches)["configurations"]
+    for label, (strategy, batch) in {
+        f"{strategy}, batch {batch}": (strategy, f"{batch}") for strategy in ("ddp", "zero3") for batch in (32, 64)
+    }.items():
+        mine = [line for line in lines if line["run"].startswith(f"{strategy}_b-{batch}_")]
+        assert len(mine) == 3
+        times = [float(line["train_s"]) for line in mine]
+        assert values(configurations, "train_s")[label].value == pytest.approx(statistics.fmean(times))
+        # All samples over all time: the runs have equally many samples.
+        rates = [float(line["samples_per_s"]) for line in mine]
+        assert values(configurations, "samples_per_s")[label].value == pytest.approx(statistics.harmonic_mean(rates))
+        efficiency = values(tables(of_batches)["efficiency"], "samples_per_s")[label]
+        assert efficiency.value == values(configurations, "samples_per_s")[label].value
+        scores = [float(line["test_accuracy"]) for line in mine]
+        assert values(configurations, "test_accuracy")[label].value == pytest.approx(statistics.fmean(scores))

@@ -1,0 +1,401 @@
+"""Mean and spread over seeds, the choice by validation, and tables in every format; expected values are written out."""
+
+import csv
+import io
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from raised import raises_code
+from rich.console import Console
+
+from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, write_sweep
+from paratune.reports.matrix import make_sweep, terminal_sweep
+from paratune.reports.matrix.document import _subject as subject
+from paratune.reports.matrix.document import matrix_sections
+from paratune.reports.matrix.outcomes import Figure, SweepReport, read_outcomes
+from paratune.reports.matrix.tables import candidates, chosen, mean_text, missing
+from paratune.reports.matrix.terminal import by_reason
+
+SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2", "seed-3": "3"}, is_seed=True)
+RATE = Axis("train.learning_rate", "rate", {"high": "0.0001", "low": "1e-05"})
+MODEL = Axis("model", "model", {"big": "big", "small": "<i>small</i>"})
+TASK = Axis("task", "task", {"mrpc": "mrpc", "stsb": "stsb"}, is_column=True)
+VALIDATION = {
+    # accuracy of the seeds 1, 2 and 3
+    "high": (0.80, 0.90, 0.85),
+    "low": (0.86, 0.86, 0.86),
+}
+
+
+def make(
+    folder: Path,
+    axes: tuple[Axis, ...] = (RATE, SEED),
+    per: tuple[str, ...] = (),
+    *,
+    missing: dict[str, str] | None = None,
+    left_out: tuple[str, ...] = (),
+    test: bool = True,
+    scores: dict[str, tuple[float | None, ...]] | None = None,
+) -> SweepReport:
+    """Write a matrix with a run in each cell; `missing` has the state of those that are not finished."""
+    cells = []
+    for names in itertools.product(*(axis.values for axis in axes)):
+        values = {axis.label: name for axis, name in zip(axes, names, strict=True)}
+        name = "_".join(names)
+        if name in left_out:
+            continue
+        state = (missing or {}).get(name, "finished")
+        is_stsb = values.get("task") == "stsb"
+        cells.append(
+            CellRecord(
+                name=name,
+                values=values,
+                num_processes=1,
+                task="regression" if is_stsb else "classification",
+                metric="rmse" if is_stsb else "accuracy",
+                metrics=("pearson", "rmse") if is_stsb else ("accuracy", "f1"),
+                fingerprint=name,
+                state=state,
+                reason="the loss is nan" if state == "failed" else None,
+            )
+        )
+        if state != "finished":
+            continue
+        value = (scores or VALIDATION)[values["rate"]][int(values["seed"][-1]) - 1]
+        found = {"rmse": value, "pearson": 0.5} if is_stsb else {"accuracy": value, "f1": 0.5, "loss": 0.25}
+        run = cell_run_folder(folder, name)
+        run.mkdir(parents=True)
+        splits = {"validation": found} | ({"test": dict.fromkeys(found, 0.75)} if test else {})
+        (run / "summary.json").write_text(json.dumps({"schema_version": 1, "scores": splits}))
+    folder.mkdir(exist_ok=True)
+    record = SweepRecord("table6", "2026-11-21", "m.yaml", ("paratune",), axes, per, tuple(cells), ("old",))
+    write_sweep(folder, record)
+    return read_outcomes(folder)
+
+
+def test_mean_and_sample_standard_deviation():
+    # (0.80 + 0.90 + 0.85) / 3 = 0.85; squares 0.0025 + 0.0025 + 0; / (3 - 1) = 0.0025; its root 0.05.
+    figure = Figure((0.80, 0.90, 0.85))
+    assert figure.mean == pytest.approx(0.85)
+    assert figure.deviation == pytest.approx(0.05)
+    assert mean_text(figure) == "0.8500 ± 0.0500"
+    assert mean_text(Figure((0.8, None, 0.9))) == "0.8500 ± 0.0707 (2 of 3)"  # root of 0.005
+    assert mean_text(Figure((0.8,))) == "0.8000"
+    assert mean_text(Figure((None, None))) == "n/a"
+
+
+def test_the_best_mean_on_validation_is_chosen_and_test_scores_are_shown(tmp_path: Path):
+    report = make(tmp_path / "m")
+    (group,) = report.groups
+    assert group.chosen.values == {"rate": "low"}  # 0.86 against 0.85, though one seed of the other has 0.90
+    # 0.06, -0.04 and 0.01 have a mean of 0.01 and a standard error of 0.029: not told apart.
+    assert [candidate.values for candidate in group.tied] == [{"rate": "high"}]
+    table = chosen(report)
+    assert table.header[:2] == ("matrix", "chosen")
+    assert table.rows == (("table6", "rate 1e-05 (tied with 1 other)", "0.7500 ± 0.0000", "0.7500 ± 0.0000"),)
+    assert table.lines[0][1].runs == ("low_seed-1", "low_seed-2", "low_seed-3")
+
+
+def test_of_an_error_the_smallest_is_chosen(tmp_path: Path):
+    report = make(tmp_path / "m", (TASK, RATE, SEED), ("task",))
+    assert [group.chosen.values["rate"] for group in report.groups] == ["low", "high"]
+
+
+def test_a_candidate_that_lacks_a_run_is_shown_and_not_chosen(tmp_path: Path):
+    report = make(tmp_path / "m", missing={"low_seed-2": "failed"})
+    (group,) = report.groups
+    assert group.chosen.values == {"rate": "high"}
+    assert group.remarks == (
+        "1 of 6 runs is missing",
+        "chosen among the 1 of 2 candidates that have all of their runs",
+    )
+    rows = candidates(report, group, 0)
+    assert rows.rows[1][:6] == ("1e-05", "0.8600 ± 0.0000 (2 of 3)", "2/3", "0.8600", "failed", "0.8600")
+    assert [table.rows for table in missing(report)] == [(("low_seed-2", "failed: the loss is nan"),)]
+    # Of probes no run has scores: what is counted is what came to nothing.
+    assert [table.title for table in missing(report)] == ["Without results: 1 of 6 runs"]
+
+
+def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
+    # Without its seed 1 (0.80) the mean of "high" would be (0.90 + 0.85) / 2 = 0.875, above the 0.86 of "low".
+    report = make(tmp_path / "m", left_out=("high_seed-1",))
+    (group,) = report.groups
+    assert group.chosen.values == {"rate": "low"}
+    assert group.remarks == (
+        "1 of 2 candidates is without seeds that others have",
+        "chosen among the 1 of 2 candidates that have all of their runs",
+    )
+    rows = candidates(report, group, 0)
+    assert rows.rows[0][:6] == ("0.0001", "0.8750 ± 0.0354 (2 of 3)", "2/3", "", "0.9000", "0.8500")
+    assert chosen(report).notes[0].endswith("over 3 seeds: 1, 2, 3.")
+
+
+def test_a_seed_that_no_candidate_has_is_not_asked_for(tmp_path: Path):
+    report = make(tmp_path / "m", left_out=("high_seed-1", "low_seed-1"))
+    (group,) = report.groups
+    assert (group.chosen.values, len(group.remarks)) == ({"rate": "high"}, 1)  # the tie
+    assert chosen(report).notes[0].endswith("over 2 of 3 seeds (1, 2, 3): see n below.")
+
+
+def test_without_a_whole_candidate_nothing_is_chosen(tmp_path: Path):
+    report = make(tmp_path / "m", missing={"low_seed-2": "pending", "high_seed-1": "interrupted"})
+    (group,) = report.groups
+    assert group.chosen is None
+    assert "nothing is chosen: no candidate has all of its runs" in group.remarks
+    assert chosen(report).rows == (("table6", "none", "n/a", "n/a"),)
+
+
+def test_a_terminal_says_a_reason_once(tmp_path: Path):
+    names = [f"{rate}_seed-{seed}" for rate in ("low", "high") for seed in (1, 2, 3)]
+    report = make(tmp_path / "m", missing=dict.fromkeys(names[:4], "pending") | {names[4]: "failed"})
+    (table,) = missing(report)
+    assert [by_reason(table).title, *by_reason(table).rows] == [
+        "Without results: 5 of 6 runs",
+        ("high_seed-1, low_seed-1, low_seed-2 and 1 more", "not trained yet"),
+        ("high_seed-2", "failed: the loss is nan"),
+    ]
+
+
+def test_a_score_that_is_not_finite_is_missing(tmp_path: Path):
+    report = make(tmp_path / "m", scores={**VALIDATION, "low": (0.9, None, 0.9)})
+    (group,) = report.groups
+    assert group.chosen.values == {"rate": "high"}
+    assert "1 finished run has no finite accuracy on validation" in group.remarks
+
+
+def test_equal_candidates_are_said(tmp_path: Path):
+    report = make(tmp_path / "m", scores={"high": (0.5, 0.5, 0.5), "low": (0.5, 0.5, 0.5)})
+    (group,) = report.groups
+    assert group.chosen.values == {"rate": "high"}
+    assert group.remarks[0].startswith("2 ")
+    assert [candidate.values for candidate in group.tied] == [{"rate": "low"}]
+
+
+def test_a_candidate_that_all_seeds_find_worse_is_no_tie(tmp_path: Path):
+    report = make(tmp_path / "m", scores={"high": (0.80, 0.81, 0.82), "low": (0.90, 0.912, 0.921)})
+    assert report.groups[0].tied == ()
+    assert report.groups[0].remarks == ()
+
+
+STRATEGY = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))
+WORKERS = Axis("data.num_workers", "num_workers", {"w0": "0", "w2": "2"}, keys=("data.num_workers",))
+NPROC = Axis("nproc", "nproc", {"n1": "1", "n2": "2"}, keys=("nproc",))
+BATCH = Axis("batch.global", "global", {"b8": "8", "b16": "16"}, keys=("batch.global",))
+
+
+@pytest.mark.parametrize(
+    ("axis", "sizes", "is_chosen_among"),
+    [
+        (STRATEGY, (32, 32), False),
+        (WORKERS, (32, 32), False),
+        (NPROC, (32, 32), False),
+        (NPROC, (32, 64), True),
+        (NPROC, (32, None), True),
+        (BATCH, (8, 16), True),
+    ],
+)
+def test_nothing_is_chosen_among_ways_to_train_the_same(axis, sizes, is_chosen_among, tmp_path: Path):
+    make(tmp_path / "m", (axis, RATE, SEED))
+    of_value = dict(zip(axis.values, sizes, strict=True))
+    for cell in read_sweep(tmp_path / "m").cells:
+        run = {"schema_version": 1, "batch": {"global_batch_size": of_value[cell.values[axis.label]]}}
+        (cell_run_folder(tmp_path / "m", cell.name) / "run.json").write_text(json.dumps(run))
+    (group,) = read_outcomes(tmp_path / "m").groups
+    assert (axis.label in group.chosen.values) == is_chosen_among
+    assert group.not_chosen_among == (() if is_chosen_among else (axis.label,))
+    assert len(group.candidates) == (4 if is_chosen_among else 2)
+    # Runs of a seed that train the same are one value, not two seeds.
+    assert group.chosen.figure("validation", "accuracy").values == (0.86, 0.86, 0.86)
+
+
+def test_a_choice_that_is_no_better_than_the_majority_class_is_named(tmp_path: Path):
+    folder = tmp_path / "m"
+    make(folder)
+    for constant, is_below in ((0.85, False), (0.86, True), (0.9, True)):
+        for cell in read_sweep(folder).cells:
+            path = cell_run_folder(folder, cell.name) / "summary.json"
+            summary = json.loads(path.read_text())
+            baseline = {"predicts": "majority class", "value": "a", "scores": {"validation": {"accuracy": constant}}}
+            path.write_text(json.dumps(summary | {"baseline": baseline}))
+        report = read_outcomes(folder)
+        (group,) = report.groups
+        assert (group.constant, group.predicts, group.is_below_constant) == (constant, "majority class", is_below)
+        assert any(f"{constant:.4f}" in note for note in chosen(report).notes)
+        assert any(f"{constant:.4f}" in remark for remark in group.remarks) == is_below
+
+
+def test_runs_that_were_not_needed_leave_a_candidate_whole(tmp_path: Path):
+    make(tmp_path / "m", missing={"low_seed-3": "skipped"})
+    record = read_sweep(tmp_path / "m")
+    assert read_outcomes(tmp_path / "m").groups[0].chosen.values == {"rate": "high"}
+    cells = tuple(replace(cell, is_needed=cell.state != "skipped") for cell in record.cells)
+    write_sweep(tmp_path / "m", replace(record, cells=cells))
+    report = read_outcomes(tmp_path / "m")
+    assert report.groups[0].chosen.values == {"rate": "low"}
+    assert [candidate.num_left_out for candidate in report.groups[0].candidates] == [0, 0]
+    assert report.num_skipped == 0
+
+
+def test_a_row_for_each_model_and_a_column_for_each_metric_of_each_task(tmp_path: Path):
+    table = chosen(make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"), test=False))
+    assert table.header == (
+        "model",
+        "mrpc chosen",
+        "stsb chosen",
+        *(
+            "mrpc validation Accuracy ↑",
+            "mrpc validation F1 ↑",
+            "stsb validation Pearson r ↑",
+            "stsb validation RMSE ↓",
+        ),
+    )
+    assert [row[0] for row in table.rows] == ["big", "<i>small</i>"]
+    assert table.rows[0][1:] == (
+        "rate 1e-05 (tied with 1 other)",
+        "rate 0.0001 (tied with 1 other)",
+        "0.8600 ± 0.0000",
+        "0.5000 ± 0.0000",
+        "0.5000 ± 0.0000",
+        "0.8500 ± 0.0500",
+    )
+    assert any("optimistic" in note for note in table.notes)
+
+
+def _with_cells(folder: Path, **changes: dict[str, object]) -> SweepReport:
+    """Read a matrix again after its cells of these names were changed."""
+    record = read_sweep(folder)
+    for cell in record.cells:
+        record = record.with_cell(replace(cell, **changes.get(cell.name.replace("-", "_"), {})))
+    write_sweep(folder, record)
+    return read_outcomes(folder)
+
+
+def test_repeats_probes_and_skipped_runs_are_not_chosen_among(tmp_path: Path):
+    # Without its seed 1 the mean of "high" would be 0.875, above the 0.86 of "low".
+    make(tmp_path / "m")
+    for change in ({"kind": "probe"}, {"repeat": 2}, {"state": "skipped", "reason": "no GPU here"}):
+        report = _with_cells(tmp_path / "m", high_seed_1=change)
+        (group,) = report.groups
+        assert group.chosen.values == {"rate": "low"}
+        assert len(report.outcomes) == 6
+        _with_cells(tmp_path / "m", high_seed_1={"kind": "full", "repeat": 1, "state": "finished", "reason": None})
+
+
+def test_skipped_runs_are_shown_with_their_reason(tmp_path: Path):
+    make(tmp_path / "m")
+    report = _with_cells(tmp_path / "m", high_seed_1={"state": "skipped", "reason": "nproc: 8, and 2 GPUs"})
+    assert [table.rows for table in missing(report)] == [(("high_seed-1", "skipped: nproc: 8, and 2 GPUs"),)]
+    assert "5 of 6 runs finished, 1 cannot run here." in subject(report)
+
+
+def test_probes_have_no_scores_in_any_format(tmp_path: Path):
+    make(tmp_path / "m")
+    record = read_sweep(tmp_path / "m")
+    write_sweep(tmp_path / "m", replace(record, cells=tuple(replace(cell, kind="probe") for cell in record.cells)))
+    report = make_sweep(tmp_path / "m", tmp_path / "out")
+    assert (report.groups, report.num_finished) == ((), 6)
+    assert all(outcome.scores == {} for outcome in report.outcomes)
+    for path in report.files:
+        assert path.suffix in (".pdf", ".png") or "0.85" not in path.read_text(), path
+    assert "chosen" not in [section.key for section in matrix_sections(report)]
+    assert " All runs are probes: " in subject(report)
+
+
+@pytest.mark.parametrize("change", [{"kind": "probe"}, {"state": "skipped", "reason": "no GPU here"}])
+def test_runs_that_have_no_scores_leave_no_empty_table(change: dict[str, str], tmp_path: Path):
+    make(tmp_path / "m")
+    changes = {"state": "pending", **change}
+    record = read_sweep(tmp_path / "m")
+    report = _with_cells(tmp_path / "m", **{cell.name.replace("-", "_"): changes for cell in record.cells})
+    assert (report.groups, report.num_finished) == ((), 0)
+    assert [section.key for section in matrix_sections(report)] == ["missing", "runs", "reproduce"]
+    assert [len(table.rows) for section in matrix_sections(report) for table in section.tables][:2] == [6, 6]
+    make_sweep(tmp_path / "m", tmp_path / "out")
+    assert "Results" not in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_a_score_of_another_schema_version_is_no_score(tmp_path: Path):
+    make(tmp_path / "m")
+    summary = cell_run_folder(tmp_path / "m", "low_seed-1") / "summary.json"
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), "schema_version": 99}))
+    report = read_outcomes(tmp_path / "m")
+    (lost,) = (outcome for outcome in report.outcomes if not outcome.is_finished)
+    assert lost.scores == {}
+    assert "has schema_version 99, this paratune reads 1" in lost.reason
+    assert report.groups[0].chosen.values == {"rate": "high"}
+
+
+def test_a_damaged_run_is_named_and_left_out(tmp_path: Path):
+    make(tmp_path / "m")
+    (cell_run_folder(tmp_path / "m", "low_seed-1") / "summary.json").write_text("{")
+    report = read_outcomes(tmp_path / "m")
+    assert report.num_finished == 5
+    assert "summary.json is damaged" in next(each.reason for each in report.outcomes if each.reason)
+
+
+def test_all_formats_are_written(tmp_path: Path):
+    make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"), missing={"big_mrpc_low_seed-2": "failed"})
+
+    report = make_sweep(tmp_path / "m", tmp_path / "out")
+
+    names = ("index.html", "report.md", "report.csv", "report.json")
+    assert {tmp_path / "out" / name for name in names} < set(report.files)
+    assert tmp_path / "out" / "tables" / "chosen.tex" in report.files
+    assert all(path.is_file() for path in report.files)
+    html, markdown, text, found = ((tmp_path / "out" / name).read_text() for name in names)
+    assert "<i>small</i>" not in html + markdown
+    assert "&lt;i&gt;small&lt;/i&gt;" in html
+    assert html.count("<script") == 1  # the page's own
+    lines = list(csv.DictReader(io.StringIO(text)))
+    assert len(lines) == 24
+    failed = next(line for line in lines if line["run"] == "big_mrpc_low_seed-2")
+    assert (failed["state"], failed["validation_accuracy"], failed["chosen"]) == ("failed", "", "0")
+    assert [line["validation_accuracy"] for line in lines[:3]] == ["0.8", "0.9", "0.85"]
+    assert [line["chosen"] for line in lines[:6]] == ["1", "1", "1", "0", "0", "0"]
+    values = json.loads(found)
+    assert values["num_finished"] == 23
+    first = values["groups"][0]["candidates"][0]["scores"]["validation"]["accuracy"]
+    assert first["mean"] == pytest.approx(0.85)
+    assert first["standard_deviation"] == pytest.approx(0.05)
+    assert (first["num_runs"], first["values"]) == (3, [0.80, 0.90, 0.85])
+    assert values["past"] == ["old"]
+    make_sweep(tmp_path / "m", tmp_path / "out")  # an earlier report is replaced
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_terminal_holds_every_figure_at_any_width(width: int, tmp_path: Path):
+    report = make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"))
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(terminal_sweep(report))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("0.8500 ± 0.0500") == 4
+    assert "<i>small</i>" in text
+
+
+def test_a_folder_without_a_matrix(tmp_path: Path):
+    with raises_code("run.file_not_found"):
+        make_sweep(tmp_path, None)
+
+
+def test_rows_of_chosen_runs_stand_under_their_headings(tmp_path: Path):
+    folder = tmp_path / "m"
+    made = make(folder, (MODEL, TASK, RATE, SEED), ("model", "task"))
+    # The second value of the axis is listed first; what no heading lists comes last.
+    for groups, order, headings in (
+        ({"A": ("small",), "B": ("big",)}, ["<i>small</i>", "big"], ((0, "A"), (1, "B"))),
+        ({"A": ("small",)}, ["<i>small</i>", "big"], ((0, "A"), (1, "Others"))),
+        ({"A": ("big", "small")}, ["big", "<i>small</i>"], ((0, "A"),)),
+    ):
+        write_sweep(folder, replace(made.record, groups={"model": groups}))
+        report = make_sweep(folder, None)
+        table = chosen(report)
+        assert [line[0].text for line in table.lines] == order
+        assert table.groups == headings
+        console = Console(width=200, record=True, file=io.StringIO())
+        console.print(terminal_sweep(report))
+        lines = [line.strip() for line in console.export_text().splitlines()]
+        assert all(text in lines for _, text in headings)

@@ -1,0 +1,170 @@
+"""Published figures beside measured and planned ones, and claims with their intervals."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from make_matrix import NPROC, SEED, Made, make_matrix
+from raised import raises_code
+
+from paratune.records.published import ClaimKind, ComparedPair, Published, PublishedClaim, PublishedFigure
+from paratune.reports.matrix import make_sweep
+from paratune.reports.tables.table import Table
+
+ONE, TWO = {"nproc": "nproc-1"}, {"nproc": "nproc-2"}
+
+
+def _figure(measure: str, value: float, unit: str, values: Mapping[str, str] = ONE) -> PublishedFigure:
+    return PublishedFigure(values, measure, value, unit, "Somebody", "table 1")
+
+
+def _claim(kind: ClaimKind, measure: str, by: float) -> PublishedClaim:
+    return PublishedClaim(f"{kind} {measure}", kind, measure, by, (ComparedPair(of=TWO, than=ONE),), "Somebody", "")
+
+
+def _matrix(folder: Path, published: Published, seconds: Mapping[tuple[int, int], float], scores=(0.9, 0.9)) -> Path:
+    """Write a matrix of 1, 2 and 4 processes with two seeds; `seconds` is the time by processes and seed."""
+
+    def tell(values: Mapping[str, str]) -> Made:
+        size, seed = (int(values[key].rpartition("-")[2]) for key in ("nproc", "seed"))
+        summary = {
+            "time.train_s": seconds.get((size, seed), 100.0),
+            "memory.largest_bytes": 3_000_000_000 // size,
+            "scores.validation.accuracy": scores[0] if size == 1 else scores[1] + 0.0001 * seed,
+        }
+        return Made(world_size=size, summary=summary)
+
+    return make_matrix(folder / "m", (NPROC, SEED), tell, published=published)
+
+
+def _tables(folder: Path, **more: Path) -> dict[str, Table]:
+    report = make_sweep(folder, None, **more)
+    return {table.key: table for section in report.sections for table in section.tables}
+
+
+def test_figures_stand_in_the_unit_of_the_publication(tmp_path: Path):
+    published = Published(
+        (
+            _figure("time", 2.0, "min"),
+            _figure("memory", 6.0, "GB"),
+            _figure("accuracy", 80.0, "%"),
+            _figure("state_memory", 1.0, "GB"),
+        )
+    )
+    # 90 s and 150 s are 2 min on average; the memory is 3 GB; 0.9 is 90%.
+    folder = _matrix(tmp_path, published, {(1, 1): 90.0, (1, 2): 150.0})
+
+    table = _tables(folder)["published"]
+
+    at = [column.key for column in table.columns].index("measured")
+    assert [line[at].value for line in table.lines] == pytest.approx([2.0, 3.0, 90.0, None])
+    assert [line[at + 2].value for line in table.lines] == pytest.approx([1.0, 0.5, 1.125, None])
+    assert table.lines[0][at].runs == ("nproc-1_seed-1", "nproc-1_seed-2")
+    assert table.lines[0][-1].text == "table 1"
+    assert "Published: Somebody." in table.notes
+
+
+def test_values_of_several_configurations_have_no_figure(tmp_path: Path):
+    table = _tables(_matrix(tmp_path, Published((_figure("time", 2.0, "min", {}),)), {}))["published"]
+
+    assert [cell.text for cell in table.lines[0][3:5]] == ["n/a", "n/a"]
+    assert any("3 configurations" in note for note in table.notes)
+
+
+def test_the_plan_stands_beside_them(tmp_path: Path):
+    folder = _matrix(tmp_path, Published((_figure("memory", 2.0, "GB"), _figure("state_memory", 1.0, "GB"))), {})
+    terms = {"weights": 2e8, "gradients": 2e8, "optimizer": 6e8, "context": 5e8, "fragmentation": 1e8}
+    option = {"memory": {"total_bytes": 3.6e9, "terms": terms}, "run_s": [60.0, 50.0, 70.0]}
+    plan = {"generator": "paratune plan of a matrix", "schema_version": 1, "matrix": "m"}
+    cells = {"nproc-1_seed-1": option, "nproc-1_seed-2": option}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**plan, "cells": cells}))
+
+    table = _tables(folder, plan=path)["published"]
+
+    at = [column.key for column in table.columns].index("planned")
+    # 3.6 GB less the context and fragmentation, which PyTorch does not count; the states are 0.2 + 0.2 + 0.6 GB.
+    assert [line[at].value for line in table.lines] == pytest.approx([3.0, 1.0])
+    for wrong in ({**plan, "matrix": "other", "cells": cells}, {**plan, "cells": 3}, []):
+        path.write_text(json.dumps(wrong))
+        with raises_code("report.no_plan", "plan.json"):
+            _tables(folder, plan=path)
+
+
+def test_a_plan_beside_nothing_published_is_refused(tmp_path: Path):
+    folder = make_matrix(tmp_path / "m", (NPROC,), lambda values: Made())
+
+    with raises_code("cli.no_effect", "plan.json", option="--plan"):
+        make_sweep(folder, None, plan=tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("kind", "measure", "by", "seconds", "result"),
+    [
+        # Pairs of seeds: 100 s become 50 s and 51 s; the change is about -49.5%, with an interval of 12 points.
+        ("less", "time", 0.2, (50.0, 51.0), "holds"),
+        ("less", "time", 0.0, (50.0, 51.0), "holds"),
+        ("less", "time", 0.8, (50.0, 51.0), "does not hold"),
+        ("less", "time", 0.5, (50.0, 51.0), "cannot tell"),
+        ("not_less", "time", 0.05, (50.0, 51.0), "does not hold"),
+        ("not_less", "time", 0.05, (130.0, 131.0), "holds"),
+        ("not_less", "time", 0.05, (60.0, 140.0), "cannot tell"),
+        # The memory is half in both seeds, without any spread.
+        ("less", "memory", 0.4, (), "holds"),
+        ("less", "memory", 0.6, (), "does not hold"),
+    ],
+)
+def test_claims_about_ratios(
+    tmp_path: Path, kind: ClaimKind, measure: str, by: float, seconds: tuple[float, ...], result: str
+):
+    times = {(2, seed): value for seed, value in enumerate(seconds, start=1)}
+
+    table = _tables(_matrix(tmp_path, Published(claims=(_claim(kind, measure, by),)), times))["claims"]
+
+    assert table.lines[0][1].text == result
+    assert table.lines[0][1].better is {"holds": True, "does not hold": False, "cannot tell": None}[result]
+    assert len(table.lines[0][2].runs) == 4
+
+
+@pytest.mark.parametrize(("measure", "result"), [("memory", "cannot tell"), ("time", "holds")])
+def test_kinds_of_memory_do_not_compare(tmp_path: Path, measure: str, result: str):
+    def tell(values: Mapping[str, str]) -> Made:
+        size = int(values["nproc"].rpartition("-")[2])
+        kind = "rss" if size == 1 else "cuda_allocated"
+        largest = 3_000_000_000 // size
+        return Made(
+            world_size=size, summary={"time.train_s": 60.0 / size, "memory.kind": kind, "memory.largest_bytes": largest}
+        )
+
+    published = Published(claims=(_claim("less", measure, 0.4),))
+
+    table = _tables(make_matrix(tmp_path / "m", (NPROC, SEED), tell, published=published))["claims"]
+
+    assert table.lines[0][1].text == result
+    assert ("cuda_allocated, rss" in table.lines[0][2].text) == (measure == "memory")
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "score", "result"),
+    [
+        ("worse", 0.005, 0.85, "holds"),
+        ("worse", 0.005, 0.95, "does not hold"),
+        ("equal", 0.005, 0.9, "holds"),
+        ("equal", 0.005, 0.8, "does not hold"),
+    ],
+)
+def test_claims_about_scores(tmp_path: Path, kind: ClaimKind, by: float, score: float, result: str):
+    # Seeds differ by 0.0001, so the interval of two is less than 0.001 wide on either side of the change.
+    claims = (_claim(kind, "accuracy", by),)
+
+    table = _tables(_matrix(tmp_path, Published(claims=claims), {}, scores=(0.9, score)))["claims"]
+
+    assert table.lines[0][1].text == result
+
+
+def test_one_run_cannot_tell(tmp_path: Path):
+    published = Published(claims=(_claim("less", "time", 0.1),))
+    folder = make_matrix(tmp_path / "m", (NPROC,), lambda values: Made(), published=published)
+
+    assert _tables(folder)["claims"].lines[0][1].text == "cannot tell"

@@ -1,0 +1,479 @@
+"""From run folders to files: all formats, hostile text, and what is never overwritten."""
+
+import base64
+import csv
+import hashlib
+import importlib
+import io
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from make_run import edit_json, make_run
+from raised import raises_code
+from rich.console import Console
+
+from paratune import __version__, reports
+from paratune.commands.report import report as run_report
+from paratune.reports.figures import canvas
+
+GOLDEN = Path(__file__).parents[3] / "golden"
+SCRIPT = "<script>alert(1)</script>"
+FILES = {"index.html", "report.md", "report.csv", "report.json", "report.pdf"}
+TEXTS = FILES - {"report.pdf"}
+
+
+class Page(HTMLParser):
+    """The elements of a page as a browser would find them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.text = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch):
+    """Leave out the files of figures and the PDF, which take most of the time; the page has its figures."""
+    module = importlib.import_module("paratune.reports.report_files")
+    monkeypatch.setattr(module, "drawing_files", lambda drawings: {})
+    monkeypatch.setattr(module, "document_pdf", lambda document, figures, num_runs: b"%PDF-")
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    changes = {
+        "run_id": f"=1+1{SCRIPT}[red]x[/red]\x1b[31m",
+        "versions.torch": SCRIPT,
+        "config.data.columns.text": f"\"'{SCRIPT}",
+        "config_origin": {"data.columns.text": SCRIPT},
+        "strategy.traits.phases.forward": SCRIPT,
+        "strategy.kind": SCRIPT,
+        "hardware": [{"cpu_model": SCRIPT, SCRIPT: 1, "gpus": [{"name": SCRIPT, "memory_bytes": SCRIPT}]}],
+        "command": [SCRIPT],
+        "model.name": SCRIPT,
+    }
+    summary = {
+        f"scores.test.{SCRIPT}": 0.5,
+        "memory.kind": SCRIPT,
+        "stop_reason": SCRIPT,
+        "ranks": [{"device": SCRIPT}],
+    }
+    labels = (SCRIPT, "$\\frac", "=cmd|'/c calc'!A0", "\x1b[31mred")
+    folder = make_run(tmp_path / "<b>$x$", labels=labels, run_changes=changes, summary_changes=summary)
+    unfinished = make_run(tmp_path / "cut", finished=False, run_changes={"run_id": SCRIPT})
+    return [make_run(tmp_path / "good"), folder, unfinished]
+
+
+def test_make_without_a_folder_writes_nothing(tmp_path):
+    folder = make_run(tmp_path / "runs" / "a")
+    before = sorted(tmp_path.rglob("*"))
+    assert reports.make([folder], None).files == ()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def files_in(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_make_writes_every_table_and_figure_in_every_format_and_names_them(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    out = tmp_path / "out" / "deep"
+    made = reports.make([make_run(tmp_path / "a")], out)
+    found = set(files_in(out))
+    assert {path.relative_to(out).as_posix() for path in made.files} == found
+    tables = ("comparison", "evaluations", "phases", "memory", "confusion", "hardware", "software", "reproduce")
+    expected = {f"tables/{name}.{kind}" for name in tables for kind in ("md", "tex", "csv")}
+    expected |= {
+        f"figures/{name}.{kind}" for name in ("loss", "phases", "memory", "over_steps") for kind in ("svg", "png")
+    }
+    assert found == FILES | expected | {"reproduce/a.yaml"}
+
+
+def test_page_asks_for_nothing_and_runs_its_own_script_alone(tmp_path):
+    reports.make([make_run(tmp_path / "a"), make_run(tmp_path / "b", task="regression")], tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    page = Page(text)
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in text
+    assert [tag for tag, _ in page.elements].count("script") == 1
+    assert not {tag for tag, _ in page.elements} & {
+        "link",
+        "iframe",
+        "object",
+        "embed",
+        "img",
+        "base",
+        "form",
+    }
+    assert "default-src 'none'" in text
+    for _, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("href", "src"):
+            assert attributes.get(name, "#").startswith("#")
+    assert not re.search(r"url\((?!#)|@import|https?://", text)
+
+
+def test_ids_of_the_page_are_unique_and_links_lead_somewhere(tmp_path):
+    folders = [make_run(tmp_path / name, task="regression", seed=n) for n, name in enumerate("abc")]
+    reports.make(folders, tmp_path / "out")
+    elements = Page((tmp_path / "out" / "index.html").read_text()).elements
+    ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {attributes["href"][1:] for _, attributes in elements if "href" in attributes} <= set(ids)
+
+
+def test_every_cell_of_the_page_names_its_run(tmp_path):
+    reports.make([make_run(tmp_path / "a"), make_run(tmp_path / "b")], tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    table = text[text.index('id="comparison"') : text.index('id="loss"')]
+    cells = [attributes for tag, attributes in Page(table).elements if tag == "td"]
+    assert len(cells) > 40
+    assert {cell["title"].partition(": ")[0] for cell in cells} == {"a", "b"}
+
+
+def test_hostile_text_does_not_act_in_the_page(tmp_path, hostile):
+    reports.make(hostile, tmp_path / "out")
+    page = Page((tmp_path / "out" / "index.html").read_text())
+    assert [tag for tag, _ in page.elements].count("script") == 1  # our own
+    assert SCRIPT in " ".join(page.text)
+    assert not [name for _, attributes in page.elements for name in attributes if "script" in name]
+
+
+def test_hostile_text_does_not_act_in_markdown(tmp_path, hostile):
+    reports.make(hostile, tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "<script" not in text
+    assert "\x1b" not in text
+
+
+def test_hostile_text_is_no_formula_in_csv(tmp_path, hostile):
+    reports.make(hostile, tmp_path / "out")
+    rows = list(csv.reader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
+    assert rows[2][0].startswith("'=1+1")
+    for cell in (cell for row in rows for cell in row):
+        assert not cell.startswith(("=", "+", "-", "@"))
+
+
+def test_hostile_text_does_not_act_in_a_terminal(tmp_path):
+    folder = make_run(tmp_path / "a", run_changes={"run_id": "[red]x[/red]\x1b[31my"})
+    console = Console(file=io.StringIO(), width=200, color_system="truecolor", force_terminal=True)
+    console.print(reports.terminal_table(reports.make([folder], None)))
+    text = console.file.getvalue()
+    assert r"[red]x[/red]\x1b[31my" in text
+    assert "\x1b[31m" not in text  # no style of our own is plain red
+
+
+def test_terminal_shows_runs_below_each_other_where_they_do_not_fit(tmp_path):
+    folders = [make_run(tmp_path / f"run-number-{n}") for n in range(6)]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(reports.terminal_table(reports.make(folders, None)))
+    text = console.file.getvalue()
+    assert text.count("World size") > 1
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert all(f"run-number-{n}" in text for n in range(6))
+
+
+def test_many_runs_have_a_line_each(tmp_path):
+    folders = [make_run(tmp_path / f"run{n:02}") for n in range(25)]
+    console = Console(file=io.StringIO(), width=200)
+    console.print(reports.terminal_table(reports.make(folders, None)))
+    text = console.file.getvalue()
+    assert text.startswith("All runs")
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("run")] == [
+        f"run{n:02}" for n in range(25)
+    ]
+
+
+def test_a_row_stands_where_it_is_known_of_a_run(tmp_path):
+    folders = [make_run(tmp_path / f"run-number-{n}") for n in range(5)]
+    options = {"strategy.options": {"stages": 2, "schedule": "1f1b"}}
+    folders.append(make_run(tmp_path / "run-number-5", run_changes=options))
+    console = Console(file=io.StringIO(), width=80)
+    console.print(reports.terminal_table(reports.make(folders, None)))
+    blocks = console.file.getvalue().split("Setup")[1:]
+    assert ["Pipeline stages" in block for block in blocks] == [False] * (len(blocks) - 1) + [True]
+
+
+def test_five_runs_fit_into_two_blocks_of_80_columns_and_one_of_120(tmp_path):
+    # Long phases, as on a CPU: the widest column is "1,233 (59.0%)".
+    folders = [make_run(tmp_path / name, step_ms=2241.8) for name in ("single", "ddp", "zero1", "zero2", "zero3")]
+    for width, num_blocks in ((80, 2), (120, 1)):
+        console = Console(file=io.StringIO(), width=width)
+        console.print(reports.terminal_table(reports.make(folders, None)))
+        assert console.file.getvalue().count("Setup") == num_blocks
+
+
+def test_csv_holds_one_line_a_run_in_base_units(tmp_path):
+    reports.make([make_run(tmp_path / "a", step_ms=80), make_run(tmp_path / "b")], tmp_path / "out")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
+    assert [row["run"] for row in rows] == ["a", "b"]
+    assert float(rows[0]["train_s"]) == pytest.approx(225 * 0.080)
+    assert float(rows[0]["epoch_s"]) == pytest.approx(75 * 0.080)  # 225 steps are 3 epochs
+    assert float(rows[0]["forward_mean_ms"]) == pytest.approx(24.0)
+
+
+def test_json_is_what_as_dict_returns(tmp_path):
+    made = reports.make([make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=1)], tmp_path / "out")
+    value = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert value == made.as_dict()
+    assert value["runs"][0]["sources"]["train_s"] == "summary.time.train_s"
+    assert value["same_experiment"]["verdict"] == "other_seeds"
+    assert value["seed_groups"][0]["spread"]["test_accuracy"]["num_runs"] == 2
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_make_overwrites_nothing_that_is_not_a_report(tmp_path, name):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("{}")
+    with raises_code("output.foreign", name):
+        reports.make([make_run(tmp_path / "a")], out)
+    assert [path.name for path in out.iterdir()] == [name]
+    assert (out / name).read_text() == "{}"
+
+
+def test_make_replaces_an_earlier_report_and_leaves_other_files(tmp_path):
+    reports.make([make_run(tmp_path / "a")], tmp_path / "out")
+    (tmp_path / "out" / "mine.txt").write_text("kept")
+    (tmp_path / "out" / "tables" / "mine.csv").write_text("kept")
+    reports.make([make_run(tmp_path / "b", task="mlm")], tmp_path / "out")
+    found = files_in(tmp_path / "out")
+    assert b"Run b" in found["index.html"]
+    assert found["mine.txt"] == found["tables/mine.csv"] == b"kept"
+    assert "tables/evaluations.csv" in found
+    assert "tables/confusion.csv" not in found, "a table of the earlier report was left"
+
+
+def test_make_replaces_no_table_that_is_not_the_report_s(tmp_path):
+    reports.make([make_run(tmp_path / "a", task="mlm")], tmp_path / "out")
+    (tmp_path / "out" / "tables" / "confusion.csv").write_text("mine")
+    with raises_code("output.foreign", "tables", "confusion.csv"):
+        reports.make([make_run(tmp_path / "b")], tmp_path / "out")
+    assert "Run a" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_list_of_files_that_was_edited_removes_nothing_else(tmp_path):
+    out = tmp_path / "out"
+    reports.make([make_run(tmp_path / "a")], out)
+    kept = [out / "mine.txt", out / "tables" / "mine.txt", tmp_path / "above.csv"]
+    for path in kept:
+        path.write_text("kept")
+    listed = json.loads((out / "report.json").read_text())
+    listed["files"] += [*map(str, kept), str(out / "tables" / ".." / ".." / "above.csv"), 7]
+    (out / "report.json").write_text(json.dumps(listed))
+    reports.make([make_run(tmp_path / "b")], out)
+    assert [path.read_text() for path in kept] == ["kept"] * 3
+
+
+def test_make_refuses_a_file_as_folder(tmp_path):
+    (tmp_path / "out").write_text("")
+    with raises_code("output.foreign"):
+        reports.make([make_run(tmp_path / "a")], tmp_path / "out")
+
+
+def test_make_leaves_the_earlier_report_whole_when_writing_fails(tmp_path, monkeypatch):
+    reports.make([make_run(tmp_path / "a")], tmp_path / "out")
+    before = files_in(tmp_path / "out")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with raises_code("output.not_writable", "No space left on device"):
+        reports.make([make_run(tmp_path / "b")], tmp_path / "out")
+    assert files_in(tmp_path / "out") == before
+    with raises_code("output.not_writable", "No space left on device"):
+        reports.make([tmp_path / "a"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_make_refuses_a_damaged_number_before_it_writes(tmp_path):
+    folder = make_run(tmp_path / "a", summary_changes={"time.train_s": "fast"})
+    with raises_code("run.damaged", "time.train_s", "'fast'"):
+        reports.make([folder], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_trained_different_things_are_marked_in_every_format(tmp_path):
+    other = make_run(tmp_path / "b", run_changes={"batch.global_batch_size": 16})
+    made = reports.make([make_run(tmp_path / "a"), other], tmp_path / "out")
+    console = Console(file=io.StringIO(), width=200)
+    console.print(reports.terminal_table(made))
+    for text in (
+        console.file.getvalue(),
+        *((tmp_path / "out" / name).read_text() for name in ("index.html", "report.md")),
+    ):
+        assert "different experiments" in text
+    assert made.as_dict()["same_experiment"]["differ"] == {"global_batch_size": {"a": 32, "b": 16}}
+
+
+def test_an_unfinished_run_is_listed_in_every_format(tmp_path):
+    folders = [make_run(tmp_path / "a"), make_run(tmp_path / "cut-off", finished=False)]
+    made = reports.make(folders, tmp_path / "out")
+    console = Console(file=io.StringIO(), width=200)
+    console.print(reports.terminal_table(made))
+    for text in (console.file.getvalue(), *((tmp_path / "out" / name).read_text() for name in TEXTS - {"report.csv"})):
+        assert "cut-off" in text
+        assert "step 112 of 225" in text
+
+
+def test_confusion_of_many_classes_becomes_a_list(tmp_path):
+    labels = tuple(f"class {number}" for number in range(30))
+    reports.make([make_run(tmp_path / "a", labels=labels)], tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "30 classes; report.json has the whole matrix." in text
+
+
+@pytest.mark.parametrize("confusion", [None, {"test": None}, {"test": [[1, 2]]}, {"test": "x"}, {"test": [["a"]]}])
+def test_a_confusion_matrix_that_is_none_is_said(tmp_path, confusion):
+    reports.make([make_run(tmp_path / "a", summary_changes={"confusion": confusion})], tmp_path / "out")
+    assert "No confusion matrix" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_probes_have_no_section_of_predictions(tmp_path):
+    probe = make_run(tmp_path / "probe", run_changes={"config.measure.probe": True}, summary_changes={"confusion": {}})
+    reports.make([probe], tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "No confusion matrix" not in page
+    assert "Predictions" not in page
+    # Beside others it is passed over.
+    reports.make([probe, make_run(tmp_path / "full", run_changes={"run_id": "full"})], tmp_path / "both")
+    page = (tmp_path / "both" / "index.html").read_text()
+    assert "No confusion matrix" not in page
+    assert "Predictions" in page
+
+
+@pytest.mark.parametrize("damage", ["absent", "torn"])
+def test_predictions_that_cannot_be_read_are_said(tmp_path, damage):
+    folder = make_run(tmp_path / "a", task="regression")
+    path = folder / "predictions.test.parquet"
+    path.unlink()
+    if damage == "torn":
+        path.write_bytes(b"PAR1 torn")
+    reports.make([folder], tmp_path / "out")
+    assert "predictions.test.parquet of a cannot be used" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_record_of_little_still_makes_a_report(tmp_path):
+    folder = make_run(tmp_path / "a")
+    for name in ("run.json", "summary.json"):
+        value = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({key: value[key] for key in ("schema_version", "run_id")}))
+    (folder / "events.rank0000.jsonl").unlink()
+    reports.make([folder], tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"tables"}
+
+
+def test_values_that_json_cannot_say_become_null(tmp_path):
+    folder = make_run(tmp_path / "a")
+    edit_json(folder / "run.json", code={"git_commit": float("nan")})
+    reports.make([folder], tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["runs"][0]["code"] == {"git_commit": None}
+
+
+def test_page_without_matplotlib_says_what_to_install_and_keeps_the_tables(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    reports.make([make_run(tmp_path / "a")], tmp_path / "out")
+    assert not (tmp_path / "out" / "report.pdf").exists()
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "paratune[plots]" in text
+    assert "Real tokens/s" in text
+
+
+def test_report_is_imported_without_torch_and_matplotlib():
+    code = "import sys, paratune.reports; print([m for m in ('torch', 'matplotlib', 'jinja2') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["index.html", "report.md"])
+def test_report_is_the_one_that_was_read_and_accepted(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    # Figures differ between versions of matplotlib; they have tests of their own.
+    monkeypatch.setattr(canvas, "can_draw", lambda: "matplotlib is not installed")
+    folders = [make_run(Path("runs/single")), make_run(Path("runs/ddp"), kind="ddp", world_size=2, step_ms=46.1)]
+    reports.make([*folders, make_run(Path("runs/cut"), finished=False)], Path("out"))
+    made = Path("out", name).read_text(encoding="utf-8").replace(f"paratune {__version__}", "paratune VERSION")
+    golden = GOLDEN / f"report_{name}"
+    assert made == golden.read_text(encoding="utf-8"), (
+        f"read the difference; to accept it copy {Path('out', name).resolve()}"
+    )
+
+
+def test_a_table_of_memory_has_one_unit(tmp_path):
+    # 1.2 GiB on the first rank and 512 MiB on the second.
+    ranks = [{"rank": rank, "peak_memory_bytes": size} for rank, size in enumerate((1_288_490_189, 2**29))]
+    reports.make([make_run(tmp_path / "a", summary_changes={"ranks": ranks})], tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "Peak memory (GiB)" in text
+    assert re.search(r">1\.200</td>.*>0\.500</td>", text, re.DOTALL)
+    assert "MiB" not in text[text.index("Peak memory (GiB)") :]
+
+
+def test_interruptions_are_counted_in_words(tmp_path):
+    for count, says in ((1, "interrupted once;"), (2, "interrupted 2 times;")):
+        run = make_run(tmp_path / f"{count}", summary_changes={"num_interruptions": count})
+        (note,) = (note for note in reports.make([run], None).notes if "nterrupted" in note)
+        assert says in note.lower()
+        assert not any("Slurm" in note for note in reports.make([run], None).notes)
+    run = make_run(tmp_path / "job", summary_changes={"num_interruptions": 2, "num_requeued": 3})
+    (note,) = (note for note in reports.make([run], None).notes if "Slurm" in note)
+    assert "job was queued again 3 times by Slurm" in note
+    run = make_run(tmp_path / "restarted", summary_changes={"num_restarts": 2})
+    (note,) = (note for note in reports.make([run], None).notes if "torchrun" in note)
+    assert "processes were started again 2 times by torchrun" in note
+
+
+def test_a_report_that_is_replaced_is_said_so(tmp_path, capsys):
+    run, out = make_run(tmp_path / "a"), tmp_path / "out"
+    assert run_report(run, out=out, json=True) == 0
+    assert capsys.readouterr().err == ""
+    assert run_report(run, out=out, json=True) == 0
+    shown = capsys.readouterr()
+    assert shown.err == f"the report in {out} was replaced\n"
+    json.loads(shown.out)
+
+
+def test_many_runs_stand_below_each_other(tmp_path):
+    folders = [make_run(tmp_path / f"run-{n}", num_steps=10, seed=n) for n in range(30)]
+    made = reports.make(folders, tmp_path / "out", folders[3])
+    found = files_in(tmp_path / "out")
+    assert "tables/comparison.csv" not in found
+    assert len(list(csv.DictReader(io.StringIO(found["tables/runs.csv"].decode())))) == 30
+    assert len(list(csv.DictReader(io.StringIO(found["report.csv"].decode())))) == 30
+    settings = list(csv.DictReader(io.StringIO(found["tables/settings.csv"].decode())))
+    assert [line["run.seed"] for line in settings] == [str(n) for n in range(30)]
+    assert "tables/confusion-24.csv" in found
+    assert "tables/confusion-25.csv" not in found
+    page = found["index.html"].decode()
+    assert "The first 24 of 30 runs." in page
+    assert "The first 24 of 29 runs; report.csv has all." in page
+    assert len(made.as_dict()["runs"]) == 30
+
+
+def test_the_cost_of_measuring_is_said_once_for_all_runs(tmp_path):
+    costs = {"a": (10.25, 0.002), "b": (9.5, 0.0005), "c": (9.75, 0.001)}
+    runs = [
+        make_run(
+            tmp_path / name,
+            summary_changes={"recorder.cost_ms_per_step": cost, "recorder.cost_share": share},
+        )
+        for name, (cost, share) in costs.items()
+    ]
+    (note,) = (note for note in reports.make(runs, None).notes if "measuring itself" in note)
+    assert note == "All runs: measuring itself cost 9.500 to 10.250 ms a step (0.05% to 0.20%)."
+    unknown = make_run(tmp_path / "d", summary_changes={"recorder": None})
+    (note,) = (note for note in reports.make([runs[0], unknown], None).notes if "measuring itself" in note)
+    assert note == "a: measuring itself cost 10.250 ms a step (0.20%)."

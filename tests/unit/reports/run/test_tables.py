@@ -1,0 +1,62 @@
+"""The tables of a report of runs that hold more than the rows of the comparison."""
+
+from dataclasses import replace
+
+import numpy as np
+from make_run import make_run
+
+from paratune import reports
+from paratune.reports.run import tables as run_tables
+from paratune.reports.runs.read import Curve
+
+
+def texts(table):
+    return [[entry.text for entry in line] for line in table.lines]
+
+
+def test_evaluations_have_losses_and_scores_with_the_kept_one_marked(tmp_path):
+    made = reports.make([make_run(tmp_path / "run", num_steps=20)], None)
+    run = replace(
+        made.runs[0],
+        train=Curve((1, 2, 3), (0.1, 0.2, 0.3), (4.0, 2.0, None)),
+        validation=Curve((2, 3), (0.2, 0.3), (1.5, None)),
+        validation_scores={2: {"accuracy": 0.5, "f1": 0.25, "f1_macro": 0.4, "recall": 0.1}, 3: {"f1": None}},
+    )
+    old = replace(made, runs=(replace(run, validation_scores={}),))
+    # (4 + 2) / 2, and nothing known of step 3.
+    losses = [["2", "0.20", "3.0000", "1.5000"], ["3", "0.30", "n/a", "n/a"]]
+    assert texts(run_tables.evaluations(old, old.runs[0])) == losses
+    best = {"step": 2, "metric": "f1", "value": 0.25}
+    run = replace(run, summary={**run.summary, "kept_step": 2, "best": best})
+    made = replace(made, runs=(run,))
+    table = run_tables.evaluations(made, run)
+    assert [column.label for column in table.columns[4:]] == ["F1 ↑", "Accuracy ↑", "F1, macro ↑", "Kept model"]
+    assert texts(table) == [
+        [*losses[0], "0.2500", "0.5000", "0.4000", "kept"],
+        [*losses[1], "n/a", "n/a", "n/a", ""],
+    ]
+    assert run_tables.evaluations(made, replace(run, validation=Curve((), (), ()))) is None
+
+
+def test_errors_by_actual_value(tmp_path):
+    made = reports.make([make_run(tmp_path / "a", task="regression")], None)
+    labels, predictions = np.array([6.0, 6.0, 7.0]), np.array([6.5, 5.0, 7.0])
+    # Errors 0.5 and -1: mean -0.25, absolute 0.75, the root of 1.25 / 2.
+    assert texts(run_tables.errors(made, made.runs[0], "test", labels, predictions)) == [
+        ["6", "2", "5.75", "−0.25", "0.75", "0.791"],
+        ["7", "1", "7", "+0", "0", "0"],
+    ]
+    many = np.linspace(0, 100, 101)
+    found = texts(run_tables.errors(made, made.runs[0], "test", many, many))
+    assert found[0][:2] == ["0 to 10", "10"]
+    assert sum(int(line[1]) for line in found) == 101
+
+
+def test_every_run_is_a_line_with_unrounded_values_behind_it(tmp_path):
+    folders = [make_run(tmp_path / name, step_ms=step_ms) for name, step_ms in (("a", 80), ("b", 40), ("c", 20))]
+    table = run_tables.every_run(reports.make(folders, None))
+    at = [column.key for column in table.columns].index("train_s")
+    assert [line[0].text for line in table.lines] == ["a", "b", "c"]
+    assert [line[at].value for line in table.lines] == [225 * 0.080, 225 * 0.040, 225 * 0.020]
+    assert table.is_sortable
+    assert not run_tables.comparison(reports.make(folders, None)).is_sortable  # its lines are of different units

@@ -1,0 +1,70 @@
+import csv
+import json
+
+import pytest
+from make_matrix import STRATEGY, Made, make_matrix
+from make_run import make_run
+
+from paratune.commands.report import report
+from paratune.reports import make
+from paratune.reports.matrix import make_sweep
+from paratune.reports.run.document import run_document
+from paratune.reports.tables.table import table_of_texts
+
+
+def seeds_of(folder, kind, step_ms):
+    return [
+        make_run(
+            folder / f"{kind}_seed{seed}", kind=kind, world_size=1 + (kind == "ddp"), seed=seed, step_ms=step_ms + seed,
+            run_changes={"config.run.seed": seed},
+        )
+        for seed in (1, 2, 3)
+    ]  # fmt: skip
+
+
+def test_configurations_of_reported_runs_have_verdicts(tmp_path):
+    runs = [*seeds_of(tmp_path, "ddp", 80.0), *seeds_of(tmp_path, "single", 40.0)]
+    report = make(runs, tmp_path / "out")
+    ((verdict),) = report.verdicts
+    assert (verdict.label, verdict.baseline, len(verdict.runs)) == ("single", "ddp", 3)
+    assert 'id="verdicts"' in (tmp_path / "out" / "index.html").read_text()
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["verdicts"][0]["label"] == "single"
+    (drawing,) = run_document(report).sections[0].drawings  # the forest plot that pages of matrices have
+    assert drawing.key == "effects"
+    assert (tmp_path / "out" / "figures" / "effects.svg").is_file()
+    (other,) = make(runs, None, baseline=runs[3]).verdicts
+    assert (other.label, other.baseline) == ("ddp", "single")
+
+
+def test_runs_of_one_configuration_have_no_verdict(tmp_path):
+    assert make(seeds_of(tmp_path, "ddp", 80.0), None).verdicts == ()
+
+
+@pytest.mark.parametrize("is_matrix", [True, False])
+def test_a_margin_decides_what_counts_as_equal(tmp_path, is_matrix, capsys):
+    if is_matrix:
+        times = {"ddp": 80.0, "zero3": 82.0}
+        paths = [make_matrix(tmp_path / "m", [STRATEGY], lambda values: Made(times[values["strategy"]], kind="ddp"))]
+    else:
+        paths = [*seeds_of(tmp_path, "ddp", 80.0), *seeds_of(tmp_path, "single", 82.0)]
+    shares = []
+    for margins in ([], ["speed=30%"]):
+        assert report(*paths, json=True, margin=margins) == 0
+        (verdict,) = json.loads(capsys.readouterr().out)["verdicts"]
+        shares.append(verdict["speed"]["margin"])
+    assert shares[1] > shares[0]
+
+
+def test_csv_of_a_matrix_has_time_speed_and_memory_of_each_run(tmp_path):
+    folder = make_matrix(tmp_path / "m", [STRATEGY], lambda values: Made(step_ms=80.0, kind=values["strategy"]))
+    make_sweep(folder, tmp_path / "out")
+    first, _ = csv.DictReader((tmp_path / "out" / "report.csv").read_text().splitlines())
+    summary = json.loads((folder / "runs" / first["run"] / "summary.json").read_text())
+    assert float(first["train_s"]) == summary["time"]["train_s"]
+    assert float(first["samples_per_s"]) == pytest.approx(400.0)  # 32 samples in 80 ms
+    assert float(first["peak_memory_largest_bytes"]) == summary["memory"]["largest_bytes"]
+
+
+def test_a_chosen_line_is_told_from_its_twin_by_the_next_column():
+    rows = [("* ddp", "1e-5", "0.8"), ("ddp", "2e-5", "0.7")]
+    assert table_of_texts("a", "A", ("way", "rate", "score"), rows, 2).num_names == 2

@@ -1,0 +1,149 @@
+"""Certificates beside runs: which run each is of, and what of it every format shows."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from make_run import edit_json, make_certificate, make_run
+from rich.console import Console
+
+from paratune import reports
+from paratune.reports import Report
+
+CANNOT: dict[str, Any] = {
+    "strategy": "pipeline:8", "kind": "pipeline", "status": "cannot run", "reason": "it has <b>8</b> stages",
+    "same_samples": None, "same_order": None, "same_weights": None,
+    "gradient_difference": None, "loss_difference": None,
+}  # fmt: skip
+
+
+def shown(made: Report) -> str:
+    console = Console(file=io.StringIO(), width=400)
+    console.print(reports.terminal_table(made))
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def row_of(made: Report) -> list[str] | None:
+    return next(([cell.text for cell in row.cells] for row in made.rows if row.key == "certified"), None)
+
+
+def test_one_beside_the_run_is_in_every_format(tmp_path: Path):
+    run = make_run(tmp_path / "a", kind="ddp", world_size=2)
+    make_certificate(tmp_path / "a.certificate", run, {}, CANNOT, verdict="incomplete")
+    made = reports.make([run], tmp_path / "out")
+    text = shown(made)
+    assert "Certificate (a): ddp (2 ranks) trained the same as one process; pipeline:8 cannot run: it has <b>8" in text
+    assert "4 steps of 32 samples in fp64; allowed: gradients 1e-09, losses 1e-09." in text
+    page, markdown = (tmp_path / "out" / "index.html").read_text(), (tmp_path / "out" / "report.md").read_text()
+    assert "| ddp | 2 | same | same | same | 1.2e-13 | 0.0e+00 | - | holds |" in markdown
+    assert "| pipeline:8 | 2 | - | - | - | - | - | - | cannot run |" in markdown
+    for cell in ("1.2e-13", "cannot run", "it has &lt;b&gt;8&lt;/b&gt; stages"):
+        assert cell in page
+    (kept,) = json.loads((tmp_path / "out" / "report.json").read_text())["certificates"]
+    assert (kept["verdict"], kept["runs"]) == ("incomplete", ["a"])
+    assert [each["status"] for each in kept["strategies"]] == ["holds", "cannot run"]
+
+
+def test_without_one_nothing_is_said(tmp_path: Path):
+    made = reports.make([make_run(tmp_path / "a")], tmp_path / "out")
+    assert made.certificates == ()
+    assert row_of(made) is None
+    assert "ertificate" not in shown(made)
+    assert "ertificate" not in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_it_says_of_each_run_whether_its_strategy_was_tried(tmp_path: Path):
+    runs = [
+        make_run(tmp_path / "one"),
+        make_run(tmp_path / "two", kind="ddp", world_size=2),
+        make_run(tmp_path / "four", kind="ddp", world_size=4),
+        make_run(tmp_path / "other", kind="ddp", world_size=2, run_changes={"strategy.options": {"bucket_cap_mb": 1}}),
+        make_run(tmp_path / "seed", kind="ddp", world_size=2, seed=7),
+    ]
+    made = reports.make([*runs, make_certificate(tmp_path / "x.certificate", runs[0])], None)
+    # Another seed begins with other weights, of which the certificate says nothing.
+    assert row_of(made) == ["reference", "holds", "holds, 2 ranks", "not tried", "n/a"]
+    assert made.certificates[0].runs == ("one", "two", "four", "other")
+
+
+def test_a_run_that_was_gone_on_with_is_certified_if_it_stayed_what_it_was(tmp_path: Path):
+    def resumed(name: str, second_kind: str) -> Path:
+        strategy = {"kind": "ddp", "options": {}, "traits": {"phases": {}}}
+        sessions = [
+            {"step": 0, "world_size": 2, "strategy": strategy},
+            {"step": 9, "world_size": 2, "strategy": {**strategy, "kind": second_kind}},
+        ]
+        return make_run(tmp_path / name, kind="ddp", world_size=2, run_changes={"sessions": sessions})
+
+    runs = [resumed("same", "ddp"), resumed("other", "zero3")]
+    made = reports.make([*runs, make_certificate(tmp_path / "x.certificate", runs[0])], None)
+    assert row_of(made) == ["holds", "n/a"]
+
+
+def test_of_several_the_one_with_as_many_ranks_counts(tmp_path: Path):
+    run = make_run(tmp_path / "a", kind="ddp", world_size=2)
+    four = make_certificate(tmp_path / "x.certificate", run, {"world_size": 4})
+    two = make_certificate(tmp_path / "y.certificate", run, {"world_size": 2})
+    assert row_of(reports.make([run, four, two], None)) == ["holds"]
+
+
+def test_one_that_differs_is_not_said_to_train_the_same(tmp_path: Path):
+    run = make_run(tmp_path / "a", kind="ddp", world_size=2)
+    make_certificate(
+        run,  # in the run folder itself
+        run,
+        {"status": "differs", "reason": "losses differ", "loss_difference": None},
+        verdict="differs",
+    )
+    made = reports.make([run], tmp_path / "out")
+    assert row_of(made) == ["differs"]
+    assert "Certificate (a): ddp differs: losses differ." in shown(made)
+    assert "| inf | - | differs |" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_one_of_another_training_is_left_out_with_a_note(tmp_path: Path):
+    run = make_run(tmp_path / "a")
+    folder = make_certificate(tmp_path / "a.certificate", run)
+    for changes in (
+        {"config_fingerprint": "0" * 64},
+        {"global_batch_size": 16},
+        {"data": {"train": {"fingerprint": 1}}},
+    ):
+        make_certificate(folder, run, **changes)
+        made = reports.make([run], None)
+        assert made.certificates == ()
+        assert any("is of other data, weights or settings than these runs" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strategies": [{"strategy": "x"}]},
+        {"strategies": 3},
+        {"strategies": [{"gradient_difference": "<script>", "loss_difference": []}]},
+        {"tolerance": {}},
+        {"schema_version": 99},
+        {"reference": None},
+    ],
+)
+def test_a_damaged_one_is_named_and_spoils_nothing(tmp_path: Path, changes: dict[str, Any]):
+    run = make_run(tmp_path / "a")
+    edit_json(make_certificate(tmp_path / "a.certificate", run) / "certificate.json", **changes)
+    made = reports.make([run], tmp_path / "out")
+    assert made.certificates == ()
+    assert any("certificate.json" in note and "left out" in note for note in made.notes)
+
+
+def test_a_torn_one_is_named(tmp_path: Path):
+    run = make_run(tmp_path / "a")
+    (make_certificate(tmp_path / "a.certificate", run) / "certificate.json").write_text("{")
+    assert any("certificate.json" in note for note in reports.make([run], None).notes)
+
+
+def test_one_that_is_given_and_lies_beside_a_run_is_shown_once(tmp_path: Path):
+    run = make_run(tmp_path / "a")
+    folder = make_certificate(tmp_path / "a.certificate", run)
+    assert len(reports.make([run, folder], None).certificates) == 1

@@ -1,0 +1,59 @@
+from make_run import make_run
+from raised import raises_code
+
+from paratune.reports.runs.differing import allowed_by_axes, differs_of, read_allowed
+from paratune.reports.runs.read import read_runs
+
+
+def read(folder, name, *, seeds=(1, 2), **changes):
+    made = [make_run(folder / f"{name}{seed}", seed=seed, run_changes=changes) for seed in seeds]
+    return read_runs(made).runs
+
+
+def test_runs_that_trained_the_same_do_not_differ(tmp_path):
+    found = differs_of(read(tmp_path, "a"), read(tmp_path, "b"), ())
+    assert (found.refused, found.allowed, found.batch, found.elsewhere) == ((), (), False, False)
+
+
+def test_initial_weights_of_other_seeds_say_nothing(tmp_path):
+    base = read(tmp_path, "a", **{"model.init_fingerprint": "x"})
+    assert differs_of(base, read(tmp_path, "b", seeds=(3, 4), **{"model.init_fingerprint": "y"}), ()).refused == ()
+    found = differs_of(base, read(tmp_path, "c", **{"model.init_fingerprint": "y"}), ())
+    assert found.refused == ("the initial weights (init_fingerprint)",)
+
+
+def test_the_batch_may_be_what_is_compared(tmp_path):
+    base = read(tmp_path, "a")
+    changed = {"batch.global_batch_size": 64, "plan.num_steps": 113, "plan.steps_per_epoch": 38}
+    other = read(tmp_path, "b", **changed)
+    refused = differs_of(base, other, ())
+    assert refused.refused == ("the global batch size (32 → 64)", "the number of steps and epochs")
+    allowed = differs_of(base, other, {"batch"})
+    assert (allowed.refused, allowed.allowed, allowed.batch) == ((), refused.refused, True)
+    # More epochs do not follow from the batch.
+    longer = differs_of(base, read(tmp_path, "c", **changed, **{"plan.num_epochs": 6}), {"batch"})
+    assert longer.refused == ("the number of steps and epochs",)
+
+
+def test_another_model_is_named(tmp_path):
+    other = read(tmp_path, "b", **{"config.model.name": "bert", "model.init_fingerprint": "y"})
+    assert differs_of(read(tmp_path, "a"), other, {"model"}).allowed == ("the model (demo:minilm → bert)",)
+
+
+def test_other_machines_are_marked(tmp_path):
+    other = read(tmp_path, "b", hardware=[{"hostname": "x", "cpu_model": "Another", "gpus": [{"name": "H200"}]}])
+    assert differs_of(read(tmp_path, "a"), other, ()).elsewhere is True
+
+
+def test_names_that_may_be_allowed():
+    assert read_allowed(["batch, model", "steps"]) == {"batch", "model", "steps"}
+    with raises_code("cli.unknown_name", "'modle'", "mean model", option="--allow"):
+        read_allowed(["modle"])
+
+
+def test_axes_say_what_is_compared():
+    assert allowed_by_axes(["batch.global", "strategy.kind", "env.NCCL_NSOCKS", "nproc"]) == {"batch", "steps"}
+    assert allowed_by_axes(["model.name", "train.learning_rate"]) == {"model", "train", "steps"}
+    assert allowed_by_axes(["strategy.kind", "strategy.param_dtype", "precision"]) == {"weights"}
+    # How many processes load data is no reason for other data.
+    assert allowed_by_axes(["data.num_workers", "train.compile", "batch.layout"]) == frozenset()

@@ -1,0 +1,156 @@
+"""Reading run folders: what is damaged is refused by name, what is not finished is listed."""
+
+import shutil
+
+import pytest
+from make_run import edit_json, make_run
+from raised import raises_code
+
+from paratune.errors import CheckpointError
+from paratune.reports.runs.read import read_runs
+
+
+def test_read_runs_keeps_the_order_given(tmp_path):
+    folders = [make_run(tmp_path / name) for name in ("b", "a")]
+    assert [run.name for run in read_runs(folders).runs] == ["b", "a"]
+
+
+def test_read_runs_reads_losses_of_steps_and_evaluations(tmp_path):
+    run = read_runs([make_run(tmp_path / "a", num_steps=150)]).runs[0]
+    assert run.train.steps == tuple(range(1, 151))
+    assert run.validation.steps == (75, 150)
+    assert run.validation.losses[1] == pytest.approx(run.train.losses[149] + 0.02)  # as make_run writes it
+
+
+def test_read_runs_lists_an_unfinished_run_and_how_far_it_came(tmp_path):
+    found = read_runs([make_run(tmp_path / "a"), make_run(tmp_path / "cut", num_steps=100, finished=False)])
+    assert [run.name for run in found.runs] == ["a"]
+    assert found.unfinished[0].name == "cut"
+    assert "step 50 of 100" in found.unfinished[0].reason
+
+
+def test_read_runs_names_the_signal_that_stopped_a_run(tmp_path):
+    cut = make_run(tmp_path / "cut", finished=False)
+    with (cut / "events.rank0000.jsonl").open("a") as file:
+        file.write('{"event": "stop", "time": 1, "step": 112, "signal": "SIGTERM"}\n')
+    assert "SIGTERM" in read_runs([make_run(tmp_path / "a"), cut]).unfinished[0].reason
+
+
+def test_read_runs_refuses_when_no_run_is_finished(tmp_path):
+    with raises_code("report.no_run", "step 112", "225"):
+        read_runs([make_run(tmp_path / "cut", finished=False)])
+
+
+def test_read_runs_refuses_an_empty_list():
+    with raises_code("report.no_run"):
+        read_runs([])
+
+
+def test_read_runs_shows_a_folder_given_twice_once(tmp_path):
+    folder = make_run(tmp_path / "a")
+    found = read_runs([folder, tmp_path / "x" / ".." / "a"])
+    assert len(found.runs) == 1
+    assert any("is the same folder as" in note for note in found.notes)
+
+
+def test_read_runs_keeps_the_certificates_among_runs_apart(tmp_path):
+    certificate = tmp_path / "a.certificate"
+    certificate.mkdir()
+    (certificate / "certificate.json").write_text("{}")
+    found = read_runs([make_run(tmp_path / "a"), certificate])
+    assert [run.folder for run in found.runs] == [tmp_path / "a"]
+    assert found.certificates == (certificate,)
+    with raises_code("report.no_run", "a.certificate: a"):
+        read_runs([certificate])
+
+
+def test_read_runs_names_a_copy_of_a_run(tmp_path):
+    folder = make_run(tmp_path / "a")
+    shutil.copytree(folder, tmp_path / "copy" / "a")
+    found = read_runs([folder, tmp_path / "copy" / "a"])
+    assert len({run.name for run in found.runs}) == 2
+    assert any("the same record" in note for note in found.notes)
+
+
+def test_read_runs_names_a_finished_run_whose_log_lost_steps(tmp_path):
+    whole, torn, without = (make_run(tmp_path / name, num_steps=20) for name in ("whole", "torn", "without"))
+    log = torn / "events.rank0000.jsonl"
+    log.write_bytes(log.read_bytes()[:-9])
+    (without / "events.rank0000.jsonl").unlink()
+    notes = read_runs([whole, torn, without]).notes
+    assert [note.partition(": ")[0] for note in notes] == [
+        f"{log} has 19 of 20 steps",
+        f"{without}/events.rank0000.jsonl has 0 of 20 steps",
+    ]
+
+
+def test_read_runs_tells_runs_of_one_id_apart_by_their_folders(tmp_path):
+    folders = [make_run(tmp_path / parent / "same", seed=seed) for seed, parent in enumerate(("x", "y"))]
+    assert [run.name for run in read_runs(folders).runs] == ["x/same", "y/same"]
+
+
+def test_read_runs_reports_all_problems_at_once(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    other, torn = make_run(tmp_path / "other"), make_run(tmp_path / "torn")
+    edit_json(other / "run.json", schema_version=99)
+    (torn / "summary.json").write_text('{"schema_version": 1, ')
+    folders = [tmp_path / "nowhere", tmp_path / "empty", tmp_path / "file", other, torn, make_run(tmp_path / "good")]
+    with pytest.raises(CheckpointError) as error:
+        read_runs(folders)
+    text = str(error.value)
+    assert "5 of 6" in text
+    for part in ("nowhere does not exist", "empty is not a run", "file is a file", "schema_version 99", "damaged"):
+        assert part in text
+    assert str(torn / "summary.json") in text
+    assert "good" not in text
+
+
+def test_read_runs_says_which_runs_a_folder_of_runs_holds(tmp_path):
+    make_run(tmp_path / "runs" / "a")
+    with raises_code("run.not_a_run", "1"):
+        read_runs([tmp_path / "runs"])
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        *((text, "run.damaged") for text in ("[]", "3", "null", '{"schema_version": 1}', "[" * 100_000)),
+        ('{"schema_version": "1"}', "run.other_version"),
+    ],
+)
+def test_read_runs_refuses_a_run_file_that_is_no_record(tmp_path, text, code):
+    folder = make_run(tmp_path / "a")
+    (folder / "run.json").write_text(text)
+    with raises_code(code, "a/run.json"):
+        read_runs([folder])
+
+
+@pytest.mark.parametrize("line", ["not json", "[1]", '{"no": "event"}', "null"])
+def test_read_runs_refuses_events_that_are_none(tmp_path, line):
+    folder = make_run(tmp_path / "a")
+    with (folder / "events.rank0000.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with raises_code("run.damaged", "events.rank0000.jsonl"):
+        read_runs([folder])
+
+
+def test_read_runs_leaves_out_a_torn_last_line(tmp_path):
+    folder = make_run(tmp_path / "a")
+    with (folder / "events.rank0000.jsonl").open("a") as file:
+        file.write('{"event": "st')
+    assert len(read_runs([folder]).runs[0].train.steps) == 225
+
+
+@pytest.mark.parametrize("value", ["fast", [1], True, {}])
+def test_number_refuses_what_is_no_number(tmp_path, value):
+    folder = make_run(tmp_path / "a", summary_changes={"time.train_s": value})
+    run = read_runs([folder]).runs[0]
+    with raises_code("run.damaged", "summary.json", "time.train_s"):
+        run.number("summary.time.train_s")
+
+
+def test_number_of_what_was_not_recorded_is_none(tmp_path):
+    run = read_runs([make_run(tmp_path / "a", summary_changes={"time": None})]).runs[0]
+    assert run.number("summary.time.train_s") is None
+    assert run.number("summary.nothing.here") is None

@@ -1,0 +1,135 @@
+import json
+
+from make_matrix import STRATEGY, Made, make_matrix
+from make_run import make_run
+
+from paratune.config.yaml_tree import read_tree
+from paratune.reports.document import Listing, ReportSection
+from paratune.reports.matrix import make_sweep
+from paratune.reports.page.document import section_html
+from paratune.reports.run.make import make
+from paratune.reports.runs.read import read_record
+from paratune.reports.runs.reproduce import ReproducedRun, command_line, reproduction, reproduction_files, resolved
+
+
+def read(folder, **changes):
+    return read_record(make_run(folder, run_changes=changes), folder.name)
+
+
+def listings(parts):
+    return {part.title: part.text for part in parts if isinstance(part, Listing)}
+
+
+def test_command_is_one_that_a_shell_takes():
+    words = ["/env/lib/paratune/__main__.py", "train", "my file.yaml", "--set", "a.token=abc"]
+    assert command_line(words) == "paratune train 'my file.yaml' --set 'a.token=***'"
+    assert command_line(["/env/bin/paratune", "sweep", "m.yaml"]) == "paratune sweep m.yaml"
+    assert command_line(None) == "n/a"
+
+
+def test_resolved_configuration_is_read_back_as_recorded(tmp_path):
+    run = read(tmp_path / "a")
+    assert read_tree(resolved(run), "a.yaml").value == run.get("run.config")
+
+
+def test_other_configurations_are_listed_by_their_differences(tmp_path):
+    first, other = read(tmp_path / "a"), read(tmp_path / "b", **{"config.train.learning_rate": 0.5, "world_size": 2})
+    shown = [ReproducedRun(run.name, run) for run in (first, other)]
+    lines = listings(reproduction(shown, [first, other]))["Differences from a"].splitlines()
+    assert "  train.learning_rate: 0.5  # a: 5.0e-05" in lines
+    assert "  nproc: 2  # a: 1" in lines
+
+
+def test_dates_code_and_data_come_from_the_record(tmp_path):
+    run = read(tmp_path / "a", **{"code.git_commit": "c" * 40, "code.git_dirty": True, "directory": "/work"})
+    facts = dict(reproduction([ReproducedRun("a", run)], [run])[0].rows)
+    assert "c" * 40 in facts["Code"]
+    assert "uncommitted" in facts["Code"]
+    assert facts["Working directory"] == "/work"
+    assert facts["Runs finished"] == run.get("summary.finished")
+    assert run.get("run.data.train.fingerprint") in facts["Data: train"]
+
+
+def test_batch_scripts_are_listed_without_secrets(tmp_path):
+    run = read(tmp_path / "a")
+    (tmp_path / "a" / "slurm").mkdir()
+    script = tmp_path / "a" / "slurm" / "job.sh"
+    script.write_text("#!/bin/bash\nexport HF_TOKEN=abc\nsrun paratune train\n")
+    text = listings(reproduction([], [run]))[f"Batch script: {script}"]
+    assert text == "#!/bin/bash\nexport HF_TOKEN=***\nsrun paratune train\n"
+
+
+def test_recorded_batch_script_is_listed_once(tmp_path):
+    script = "#!/bin/bash\nsrun paratune train a.yaml"
+    runs = [
+        read(tmp_path / name, job={"id": number, "batch_script": script}) for name, number in (("a", "7"), ("b", "8"))
+    ]
+    scripts = {title: text for title, text in listings(reproduction([], runs)).items() if "atch script" in title}
+    assert scripts == {"Batch script of Slurm job 7": script}
+    # A script that paratune launch wrote is in the folder of the run too.
+    (tmp_path / "b" / "slurm").mkdir()
+    file = tmp_path / "b" / "slurm" / "job.sh"
+    file.write_text(script + "\n")
+    scripts = {title: text for title, text in listings(reproduction([], runs)).items() if "atch script" in title}
+    assert scripts == {f"Batch script: {file}": script + "\n"}
+
+
+def test_listing_cannot_act_as_markup():
+    html = section_html(ReportSection("x", "X", (Listing("<b>", "a: <script>\n  b: 1\x1b[0m"),)))
+    assert "<details>" in html
+    assert "<script>" not in html
+    assert "\n  b: 1\\x1b[0m" in html
+
+
+def test_report_of_runs_has_configurations_as_files(tmp_path):
+    runs = [make_run(tmp_path / name) for name in ("a", "b")]
+    report = make(runs, tmp_path / "out")
+    assert tmp_path / "out" / "reproduce" / "b.yaml" in report.files
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert 'id="reproduce"' in page
+    assert page.count("<details><summary>Resolved configuration of a") == 1
+    make(runs[:1], tmp_path / "out")
+    assert not (tmp_path / "out" / "reproduce" / "b.yaml").exists()
+
+
+def test_report_of_a_matrix_has_its_file_and_command(tmp_path):
+    folder = make_matrix(
+        tmp_path / "m", [STRATEGY], lambda values: Made(kind=values["strategy"]),
+        matrix_text="name: m\naxes: {strategy: [ddp, zero3]}\n", command=("/bin/paratune", "sweep", "m.yaml"),
+        directory="/work", version="1.0",
+    )  # fmt: skip
+    make_sweep(folder, tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "axes: {strategy: [ddp, zero3]}" in page
+    assert "paratune sweep m.yaml" in page
+    assert (tmp_path / "out" / "reproduce" / "matrix.yaml").read_text().startswith("name: m")
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["matrix_text"].startswith("name: m")
+
+
+def test_configurations_whose_names_differ_in_signs_have_a_file_each(tmp_path):
+    names = ("lr 1e-5, fp16", "LR 1e-5 fp16", "matrix")
+    shown = [
+        ReproducedRun(name, read(tmp_path / str(seed), **{"config.run.seed": seed})) for seed, name in enumerate(names)
+    ]
+    files = reproduction_files(shown)
+    assert list(files) == [f"reproduce/{name}.yaml" for name in ("lr-1e-5-fp16", "LR-1e-5-fp16-2", "run-matrix")]
+    assert [f"seed: {seed}" in text for seed, text in enumerate(files.values())] == [True] * 3
+    commands = listings(reproduction(shown, [each.run for each in shown]))["Commands to reproduce the runs"]
+    assert [line.split()[2] for line in commands.splitlines()[2:]] == [f"REPORT/{name}" for name in files]
+
+
+def test_joined_matrices_are_run_again_each_by_its_file(tmp_path):
+    folders = [
+        make_matrix(
+            tmp_path / name, [STRATEGY], lambda values: Made(kind=values["strategy"]),
+            matrix=f"{name}.yaml", matrix_text=f"name: {name}\n", command=("paratune", "sweep", f"{name}.yaml"),
+        )
+        for name in ("one", "two")
+    ]  # fmt: skip
+    report = make_sweep(folders, tmp_path / "out")
+    found = listings(part for section in report.sections if section.key == "reproduce" for part in section.parts)
+    assert found["Original commands"].splitlines()[:2] == ["paratune sweep one.yaml", "paratune sweep two.yaml"]
+    again = found["Commands to reproduce the runs"].splitlines()
+    assert {"paratune sweep one.yaml", "paratune sweep two.yaml"} <= {*again}
+    texts = [(tmp_path / "out" / "reproduce" / f"matrix-{number}.yaml").read_text() for number in (1, 2)]
+    assert texts == ["name: one\n", "name: two\n"]

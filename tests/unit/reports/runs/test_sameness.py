@@ -1,0 +1,159 @@
+"""Whether runs trained the same thing, which settings differ, and the spread over seeds."""
+
+import pytest
+from make_run import make_run
+
+from paratune.reports.runs.read import read_runs
+from paratune.reports.runs.sameness import compare, config_differences, seed_groups, spread
+
+
+def _runs(*folders):
+    return read_runs(folders).runs
+
+
+def test_runs_that_differ_in_strategy_alone_are_the_same_experiment(tmp_path):
+    runs = _runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", kind="ddp", world_size=2))
+    assert compare(runs).verdict == "same"
+    assert [one.key for one in config_differences(runs)] == ["strategy.kind"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "key"),
+    [
+        ("batch.global_batch_size", 16, "global_batch_size"),
+        ("data.train.fingerprint", "cd" * 32, "train_data"),
+        ("data.validation", None, "validation_data"),
+        ("data.test.fingerprint", "cd" * 32, "test_data"),
+        ("model.init_fingerprint", "cd" * 32, "initial_weights"),
+        ("plan.num_steps", 100, "plan"),
+        ("own_code", {"task.loss": {"kind": "m:f", "options": {}, "sha256": "ab"}}, "own_code"),
+        ("config.train.schedule", "cosine", "train_settings"),
+        ("config.data.max_length", 64, "tokens"),
+        ("data.train.num_tokens", 71_999, "tokens"),
+        ("config.model.overrides", {"hidden_dropout_prob": 0.0}, "model_overrides"),
+        ("config.model.adapter", {"kind": "lora", "rank": 8, "save": "merged"}, "adapter"),
+        ("config.evaluate.best", "f1", "kept_model"),
+        ("task.labels", ["positive", "negative"], "task"),
+        ("config.strategy.param_dtype", "bf16", "weights"),
+    ],
+)
+def test_runs_that_trained_different_things_are_marked(tmp_path, path, value, key):
+    runs = _runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes={path: value}))
+    sameness = compare(runs)
+    assert sameness.verdict == "different"
+    assert [one.key for one in sameness.differ] == [key]
+    assert "different experiments" in sameness.sentence
+
+
+@pytest.mark.parametrize(("key", "off", "on"), [("class_weights", None, "balanced"), ("focal_gamma", None, 2.0)])
+def test_options_of_the_loss_are_part_of_the_experiment(tmp_path, key, off, on):
+    task = {"kind": "classification", "labels": ["a", "b"]}
+    old, same, other = (
+        make_run(tmp_path / name, run_changes={"config.task": {**task, **option}})
+        for name, option in {"old": {}, "same": {key: off, "label_smoothing": 0.0}, "other": {key: on}}.items()
+    )
+    assert compare(_runs(old, same)).verdict == "same"
+    assert [difference.key for difference in compare(_runs(old, other)).differ] == ["task_options"]
+
+
+def test_how_an_adapter_is_saved_changes_no_experiment(tmp_path):
+    forms = ({"kind": "lora", "rank": 8, "save": save} for save in ("merged", "adapter"))
+    runs = [make_run(tmp_path / form["save"], run_changes={"config.model.adapter": form}) for form in forms]
+    assert compare(_runs(*runs)).verdict == "same"
+
+
+def test_a_fitted_baseline_is_one_difference(tmp_path):
+    fitted = {"config.baseline": {"kind": "tfidf"}, "model.init_fingerprint": None, "batch.global_batch_size": None}
+    fitted |= {"plan": {}}
+    model, baseline = make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=fitted)
+    sameness = compare(_runs(model, baseline))
+    assert sameness.verdict == "different"
+    assert [one.key for one in sameness.differ] == ["initial_weights"]
+    # Models beside it are compared as without it.
+    other = make_run(tmp_path / "c", run_changes={"config.train.schedule": "cosine"})
+    three = compare(_runs(model, baseline, other))
+    assert [one.key for one in three.differ] == ["initial_weights", "train_settings"]
+    # Two of them with the same options are the same experiment.
+    assert compare(_runs(baseline, make_run(tmp_path / "d", run_changes=fitted))).verdict == "same"
+
+
+def test_weights_in_fp32_need_not_be_named(tmp_path):
+    change = {"config.strategy.param_dtype": "fp32"}
+    assert compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=change))).verdict == "same"
+
+
+def test_what_only_saves_memory_does_not_change_the_experiment(tmp_path):
+    change = {"config.train.activation_checkpointing": 2}
+    assert compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=change))).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    "change", [{"every": "steps", "steps": 20}, {"steps": 20}, {"patience": 3}, {"min_delta": 0.01}, {"best": None}]
+)
+def test_what_decides_which_model_is_kept_is_compared(tmp_path, change):
+    settings = {"every": "epoch", "steps": None, "best": "accuracy", "patience": None, "min_delta": 0.0}
+    runs = _runs(
+        make_run(tmp_path / "a", run_changes={"config.evaluate": settings}),
+        make_run(tmp_path / "b", run_changes={"config.evaluate": settings | change}),
+    )
+    sameness = compare(runs)
+    assert (sameness.verdict, [one.key for one in sameness.differ]) == ("different", ["kept_model"])
+
+
+def test_how_often_one_evaluates_is_of_no_account_when_nothing_is_chosen_by_it(tmp_path):
+    settings = {"every": "epoch", "steps": None, "best": None, "patience": None, "min_delta": 0.0}
+    runs = _runs(
+        make_run(tmp_path / "a", run_changes={"config.evaluate": settings}),
+        make_run(tmp_path / "b", run_changes={"config.evaluate": settings | {"every": "steps", "steps": 20}}),
+    )
+    assert compare(runs).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config.train.epochs": None, "config.train.max_steps": 225},
+        {"config.data.columns": {"text": "sentence", "label": "label"}, "config.data.train": "elsewhere.csv"},
+        {"config.precision": "bf16", "batch.micro_batch_size": 8, "batch.grad_accum_steps": 4},
+        {"plan.batches_per_epoch": 300, "plan.num_batches": 900},  # 75 and 225 steps, in 4 micro-batches each
+    ],
+)
+def test_the_same_experiment_said_or_run_otherwise_is_the_same(tmp_path, changes):
+    assert compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes))).verdict == "same"
+
+
+def test_a_difference_names_only_the_settings_that_differ(tmp_path):
+    runs = _runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes={"config.train.learning_rate": 1e-4}))
+    assert compare(runs).differ[0].values == {"a": {"learning_rate": 5e-5}, "b": {"learning_rate": 1e-4}}
+
+
+def test_runs_that_differ_in_seed_alone_are_seeds_of_one_experiment(tmp_path):
+    runs = _runs(*(make_run(tmp_path / f"s{seed}", seed=seed) for seed in (1, 2, 3)))
+    assert compare(runs).verdict == "other_seeds"
+    assert [[run.name for run in group] for group in seed_groups(runs)] == [["s1", "s2", "s3"]]
+
+
+def test_runs_of_other_world_size_are_no_seed_group(tmp_path):
+    runs = _runs(
+        make_run(tmp_path / "a", kind="ddp", seed=1), make_run(tmp_path / "b", kind="ddp", seed=2, world_size=2)
+    )
+    assert seed_groups(runs) == []
+
+
+def test_what_is_not_recorded_is_not_taken_for_equal(tmp_path):
+    changes = {"model.init_fingerprint": None}
+    sameness = compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes)))
+    assert sameness.verdict == "unknown"
+    assert "init_fingerprint" in sameness.sentence
+
+
+def test_config_differences_carry_the_origin_of_each_value(tmp_path):
+    one = config_differences(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", kind="ddp", world_size=2)))[0]
+    assert one.values == {"a": "single", "b": "ddp"}
+    assert one.origins == {"a": "a.yaml:14", "b": "b.yaml:14"}
+
+
+def test_spread_uses_the_sample_standard_deviation():
+    # 2, 4, 6: mean 4; deviations -2, 0, 2; (4 + 0 + 4) / (3 - 1) = 4; root 2.
+    found = spread({"a": 2.0, "b": 4.0, "c": 6.0})
+    assert (found.mean, found.deviation, found.low, found.high) == (4.0, 2.0, 2.0, 6.0)

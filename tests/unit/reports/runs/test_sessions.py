@@ -1,0 +1,145 @@
+"""Runs that were gone on with in another way: the report shows what they ran with, from session to session."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from make_run import PHASE_TEXTS, make_run
+
+from paratune import reports
+from paratune.reports.document import document_markdown
+from paratune.reports.page.document import document_html
+from paratune.reports.run.csv import runs_csv
+from paratune.reports.run.document import run_document
+from paratune.reports.run.model import build_report
+from paratune.reports.runs.machine import hardware_facts, software_facts
+from paratune.reports.runs.read import read_runs
+from paratune.reports.runs.sameness import config_differences, seed_groups
+
+
+def sessions(folder, *changes):
+    """Give the run at `folder` sessions: those of its run.json, each with some values changed."""
+    path = folder / "run.json"
+    record = json.loads(path.read_text())
+    keys = ("command", "config", "config_origin", "versions", "code", "hardware", "world_size", "strategy", "batch")
+    first = {key: record[key] for key in keys} | {"began": record["created"], "step": 0, "device": "cpu"}
+    record["sessions"] = [json.loads(json.dumps(first)) | change for change in ({}, *changes)]
+    path.write_text(json.dumps(record))
+    return folder
+
+
+def ddp(record_of, step=100, **more):
+    config = json.loads((record_of / "run.json").read_text())["config"]
+    return {
+        "step": step,
+        "world_size": 2,
+        "device": "cuda",
+        "strategy": {"kind": "ddp", "traits": {"kind": "ddp", "phases": PHASE_TEXTS["ddp"]}, "options": {}},
+        "batch": {"global_batch_size": 32, "micro_batch_size": 8, "grad_accum_steps": 2},
+        "config": config | {"strategy": {"kind": "ddp", "bucket_cap_mb": 25}, "precision": "bf16"},
+        "command": ["paratune", "train", "a.yaml", "--resume"],
+        **more,
+    }
+
+
+@pytest.fixture
+def moved(tmp_path):
+    folder = make_run(tmp_path / "a")
+    return sessions(folder, ddp(folder))
+
+
+def texts(made):
+    return {row.key: [cell.text for cell in row.cells] for row in made.rows}
+
+
+def test_what_changed_is_shown_from_first_to_last(tmp_path, moved):
+    made = build_report(read_runs([moved, make_run(tmp_path / "b")]))
+    shown = texts(made)
+    assert {
+        "strategy": ["single → ddp", "single"],
+        "world_size": ["1 → 2", "1"],
+        "device": ["cpu → cuda", "cpu"],
+        "precision": ["fp32 → bf16", "fp32"],
+        "micro_batch_size": ["32 × 1 → 8 × 2", "32 × 1"],
+        "grad_accum_steps": ["1 → 2", "1"],
+    }.items() <= shown.items()
+    first, second = csv.DictReader(io.StringIO(runs_csv(made)))
+    assert (first["world_size"], second["world_size"]) == ("1 → 2", "1")
+    values = [run["values"]["world_size"] for run in made.as_dict()["runs"]]
+    assert values == ["1 → 2", 1], "a number that was not true of the whole run is none"
+    (note,) = (note for note in made.notes if "resumed with" in note)
+    assert note == (
+        "a: resumed with other settings (after step 100): strategy single → ddp, world size 1 → 2, device cpu → cuda, "
+        "precision fp32 → bf16, micro-batch 32 → 8. Times, rates and phases are those of all its sessions together, "
+        "memory is that of the last."
+    )
+    told = made.as_dict()["runs"][0]["sessions"]
+    assert [(one["step"], one["strategy"], one["world_size"]) for one in told] == [(0, "single", 1), (100, "ddp", 2)]
+
+
+def test_settings_that_changed_differ_from_those_that_did_not(tmp_path, moved):
+    runs = read_runs([moved, make_run(tmp_path / "b")]).runs
+    assert {one.key: dict(one.values) for one in config_differences(runs)} == {
+        "precision": {"a": "fp32 → bf16", "b": "fp32"},
+        "strategy.bucket_cap_mb": {"a": "no such setting → 25"},
+        "strategy.kind": {"a": "single → ddp", "b": "single"},
+    }
+
+
+def test_phases_are_explained_for_every_strategy_of_a_run(moved):
+    made = build_report(read_runs([moved]))
+    assert [
+        column.name for column in {table.key: table for table in run_document(made).tables}["phases"].columns[1:]
+    ] == ["single", "ddp"]
+    for text in (document_html(run_document(made)), document_markdown(run_document(made))):
+        assert "all-reduce of gradients" in text
+        assert "single → ddp" in text
+
+
+def test_every_command_is_shown(moved):
+    made = reports.make([moved], None)
+    text = document_html(run_document(made))
+    commands = re.findall(r"^paratune train a.yaml.*?$", text, re.MULTILINE)
+    assert [command.partition("<")[0] for command in commands] == [
+        "paratune train a.yaml",
+        "paratune train a.yaml --resume",
+    ]
+
+
+def test_a_run_that_moved_names_both_machines(tmp_path):
+    other = {"hardware": [{"hostname": "node-b", "gpus": []}], "versions": {"torch": "2.14.0"}, "step": 50}
+    run = read_runs([sessions(make_run(tmp_path / "a"), other)]).runs[0]
+    facts = hardware_facts(run)
+    assert (facts["from step 0: host"], facts["from step 50: host"]) == ("node-a", "node-b")
+    assert software_facts(run)["torch"] == "2.13.0 → 2.14.0"
+
+
+def test_a_session_that_saved_nothing_is_not_shown(tmp_path):
+    folder = make_run(tmp_path / "a")
+    # Begun on two processes at step 100, killed, and gone on with on one from there.
+    run = read_runs([sessions(folder, ddp(folder), {"step": 100})]).runs[0]
+    assert [one.get("run.world_size") for one in run.sessions] == [1, 1]
+    assert texts(build_report(read_runs([folder])))["strategy"] == ["single"]
+
+
+@pytest.mark.parametrize("damaged", [None, [], "none", [{"step": "0"}, {"step": 3}], [7]])
+def test_a_record_without_sessions_is_one_session(tmp_path, damaged):
+    run = read_runs([make_run(tmp_path / "a", run_changes={"sessions": damaged})]).runs[0]
+    assert run.sessions == (run,)
+
+
+def test_a_run_that_changed_on_the_way_is_no_seed_of_one_that_did_not(tmp_path):
+    folder = make_run(tmp_path / "a", seed=1)
+    runs = read_runs([sessions(folder, {"step": 100, "world_size": 2}), make_run(tmp_path / "b", seed=2)]).runs
+    assert seed_groups(runs) == []
+
+
+def test_what_a_session_went_on_with_when_memory_ran_out_is_shown(tmp_path):
+    folder = make_run(tmp_path / "a")
+    path = folder / "run.json"
+    record = json.loads(path.read_text())
+    batch = record["batch"] | {"changes": [{"step": 7, "micro_batch_size": 16, "grad_accum_steps": 2}]}
+    path.write_text(json.dumps(record | {"batch": batch}))
+    assert texts(build_report(read_runs([folder])))["micro_batch_size"] == ["32 × 1 → 16 × 2"]

@@ -1,0 +1,67 @@
+"""Tables of scores by slice: which lines and columns, and what stands in their files."""
+
+import csv
+import io
+import json
+
+from make_run import edit_json, make_run
+
+from paratune import reports
+from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
+from paratune.reports.tables.csv import csv_table
+
+
+def entry(value, num_rows, accuracy, interval, detail=None):
+    scores = {"accuracy": {"value": accuracy, "interval": interval}, "f1_macro": {"value": None, "interval": None}}
+    return {"value": value, "detail": detail, "num_rows": num_rows, "scores": scores}
+
+
+def tables(folders):
+    return list(slice_tables([SlicedRuns(run.name, (run,)) for run in reports.make(folders, None).runs]))
+
+
+def runs(tmp_path):
+    first = [entry("art", 20, 0.75, [0.53, 0.89]), entry("food", 4, 0.5, None)]
+    second = [entry("art", 20, 0.5, [0.3, 0.7]), entry("sport", 12, None, None)]
+    folders = [make_run(tmp_path / name) for name in "abc"]
+    for folder, entries in zip(folders, (first, second), strict=False):
+        edit_json(folder / "summary.json", slices={"test": {"topic": entries}})
+    return folders
+
+
+def test_configurations_are_beside_each_other_by_slice(tmp_path):
+    (table,) = tables(runs(tmp_path))
+    assert table.header == ("topic", "Rows", "a", "b", "c")
+    assert [list(line) for line in table.rows] == [
+        ["art", "20", "0.7500 [0.5300, 0.8900]", "0.5000 [0.3000, 0.7000]", "n/a [a]"],
+        ["food", "4", "0.5000 [n/a]", "n/a [b]", "n/a [a]"],
+        ["sport", "12", "n/a [b]", "n/a", "n/a [a]"],
+    ]
+    assert [note[:3] for note in table.notes[-2:]] == ["[a]", "[b]"]
+    assert "evaluate.slices" in table.notes[-2]
+    assert [at for at, _ in table.groups] == [0]  # nothing is known of F1
+    lines = list(csv.DictReader(io.StringIO(csv_table(table))))
+    assert [lines[0][name] for name in ("slice", "num_rows", "a", "a_low", "a_high")] == [
+        *("art", "20", "0.75", "0.53", "0.89")
+    ]
+    assert lines[1]["a_low"] == ""
+
+
+def test_tokens_of_a_quartile_are_shown_where_runs_agree(tmp_path):
+    folders = [make_run(tmp_path / name) for name in "ab"]
+    for folder, most in zip(folders, (9, 8), strict=True):
+        entries = [entry("Q1", 5, 0.5, None, "1 to 4 tokens"), entry("Q2", 5, 0.5, None, f"5 to {most} tokens")]
+        edit_json(folder / "summary.json", slices={"test": {"length": entries}})
+    (table,) = tables(folders)
+    assert [line[0] for line in table.rows] == ["Q1: 1 to 4 tokens", "Q2"]
+
+
+def test_the_page_has_them_only_where_a_run_has_slices(tmp_path):
+    out = tmp_path / "report"
+    reports.make(runs(tmp_path), out)
+    assert 'id="slices"' in (out / "index.html").read_text()
+    assert (out / "tables" / "slices-1.tex").is_file()
+    found = json.loads((out / "report.json").read_text())["runs"]
+    assert found[0]["slices"]["test"]["topic"][0]["num_rows"] == 20
+    assert found[2]["slices"] == {}
+    assert not tables([make_run(tmp_path / "d")])

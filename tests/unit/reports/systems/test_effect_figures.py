@@ -1,0 +1,119 @@
+"""Forest plots, the score over the learning rate, and loss curves with bands."""
+
+from collections.abc import Mapping
+from dataclasses import astuple, replace
+from pathlib import Path
+
+import pytest
+from make_matrix import SEED, STRATEGY, Made, make_matrix
+
+from paratune.records.sweep import Axis, read_sweep
+from paratune.reports.figures.canvas import page_figure
+from paratune.reports.page.figure import figure_html
+from paratune.reports.runs.read import Curve
+from paratune.reports.systems.effect_figures import EffectRow, effect_drawings, hover_text, style_of
+from paratune.reports.systems.effects import axis_effects
+from paratune.reports.systems.judging import judged
+from paratune.reports.systems.learning_rate_figures import learning_rate_drawings, marked_rates, score_lines
+from paratune.reports.systems.loss_figures import loss_band
+from paratune.reports.systems.model import Systems, build_systems
+from paratune.verdicts import MeasureComparison
+
+RATE = Axis("train.learning_rate", "rate", {"high": "0.001", "low": "1e-05"}, keys=("train.learning_rate",))
+RATES = {"high": 1e-3, "low": 1e-5}
+FOUND = MeasureComparison("accuracy", False, 0.8, 0.81, (3, 3), change=0.01, low=-0.002, high=0.022, margin=0.005)
+
+
+@pytest.fixture(scope="module")
+def systems(tmp_path_factory: pytest.TempPathFactory) -> Systems:
+    """Two strategies at two learning rates; accuracy 0.8 or 0.9 by the rate, 0.02 more with the second seed."""
+
+    def tell(values: Mapping[str, str]) -> Made:
+        second = values["seed"] == "seed-2"
+        accuracy = {"high": 0.9, "low": 0.8}[values["rate"]] + 0.02 * second
+        step = {"ddp": 100.0, "zero3": 50.0}[values["strategy"]] * (1.01 if second else 1.0)
+        return Made(
+            kind=values["strategy"], step_ms=step, run={"config.train.learning_rate": RATES[values["rate"]]},
+            summary={"scores.validation.accuracy": accuracy},
+        )  # fmt: skip
+
+    folder = tmp_path_factory.mktemp("m") / "m"
+    make_matrix(folder, (STRATEGY, RATE, SEED), tell)
+    return build_systems(folder, read_sweep(folder))
+
+
+def test_axes_have_main_effects_and_every_effect_has_a_point_with_its_interval(systems: Systems):
+    (family,) = axis_effects(systems)
+    speeds = {effect.level: effect.comparison.change for effect in family.effects if effect.comparison.is_ratio}
+    assert speeds == pytest.approx({"zero3": 1.0, "1e-05": 0.0})  # 100 ms against 50 ms, at both learning rates
+    verdicts, _ = judged(systems)
+    of_axes, of_configurations = effect_drawings(verdicts, (family,))
+    assert (of_axes.key, of_configurations.key) == ("axis_effects", "effects")
+    svg = str(page_figure(of_axes, prefix="x"))
+    assert svg.count("data-point") == sum(effect.comparison.change is not None for effect in family.effects)
+    assert "zero3 strategy, against ddp: speed +100.0%" in svg.replace("+100%", "+100.0%")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_better", "label"),
+    [
+        ("different", True, "better"),
+        ("different", False, "worse"),
+        ("equal", None, "equal within the margin"),
+        ("cannot tell", None, "cannot be told"),
+        ("n/a", None, "cannot be told"),
+    ],
+)
+def test_the_outcome_and_not_the_sign_decides_how_an_effect_looks(outcome: str, is_better: bool | None, label: str):
+    comparison = replace(FOUND, outcome=outcome, is_better=is_better)
+    style = style_of(comparison)
+    assert style.label == label
+    assert style.is_hollow == (label == "cannot be told")
+    row = EffectRow("zero3", "against ddp", (comparison,), "classification")
+    assert hover_text(row, comparison, style) == f"zero3 against ddp: Accuracy +1.0 points [−0.2, +2.2], {label}"
+
+
+def test_the_legend_has_the_shape_of_each_outcome(systems: Systems):
+    drawing = next(effect_drawings(judged(systems)[0]))
+    html = str(figure_html(drawing))
+    assert [html.count(f"<{shape} ") for shape in ("circle", "rect")] >= [2, 1]
+    assert 'fill="none"' in html
+
+
+def test_scores_over_the_learning_rate_have_mean_and_range_of_their_seeds(systems: Systems):
+    lines = score_lines(systems, systems.measured, "accuracy")
+    assert list(lines) == ["ddp", "zero3"]
+    # 0.8 and 0.82, 0.9 and 0.92
+    assert [astuple(point) for point in lines["ddp"]] == [
+        pytest.approx((1e-5, 0.81, 0.8, 0.82, 2, "ddp, rate 1e-05")),
+        pytest.approx((1e-3, 0.91, 0.9, 0.92, 2, "ddp, rate 0.001")),
+    ]
+    (drawing,) = learning_rate_drawings(systems)
+    assert "ddp, learning rate 1e-05: Validation Accuracy 0.8100 (0.8000 to 0.8200), 2 seeds" in str(
+        page_figure(drawing, prefix="x")
+    )
+
+
+def test_ticks_of_many_learning_rates_are_apart_by_an_eighth_of_the_axis():
+    # ln 11 = 2.398, 0.95 / 8 of it 0.285; ln(4 / 3) = 0.288, ln(5 / 4) = 0.223, ln(8 / 6) = 0.288, ln(11 / 8) = 0.318.
+    assert marked_rates([1e-5 * factor for factor in range(11, 0, -1)]) == pytest.approx(
+        [1e-5 * factor for factor in (1, 2, 3, 4, 6, 8, 11)]
+    )
+    assert marked_rates([2e-5, 2e-5]) == [2e-5]
+
+
+def test_a_matrix_without_learning_rates_has_no_such_figure(tmp_path: Path):
+    make_matrix(tmp_path / "m", (STRATEGY, SEED), lambda values: Made(kind=values["strategy"]))
+    assert list(learning_rate_drawings(build_systems(tmp_path / "m", read_sweep(tmp_path / "m")))) == []
+
+
+def test_a_band_is_over_the_steps_that_all_runs_have():
+    first = Curve((1, 2, 3), (None,) * 3, (4.0, 2.0, None))
+    second = Curve((1, 2, 3), (None,) * 3, (2.0, 1.0, 1.0))
+    band = loss_band([first, second], by_epoch=False)
+    assert [band.x.tolist(), band.mean.tolist(), band.low.tolist(), band.high.tolist()] == [
+        [1, 2], [3.0, 1.5], [2.0, 1.0], [4.0, 2.0],
+    ]  # fmt: skip
+    # Running means over 2 steps: 4, 3 and 2, 1.5.
+    assert loss_band([first, second], by_epoch=False, window=2).mean.tolist() == [3.0, 2.25]
+    assert loss_band([first, Curve((), (), ())], by_epoch=False).x.tolist() == []

@@ -1,0 +1,188 @@
+"""Figures of a matrix: what is in them, how they thin out, and that nothing in a record acts."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
+from make_run import GIB
+
+from paratune.records.sweep import Axis, read_sweep
+from paratune.reports.figures.canvas import Drawing, figure_style, page_figure
+from paratune.reports.matrix import make_sweep
+from paratune.reports.matrix.document import matrix_sections
+from paratune.reports.page.figure import figure_html
+from paratune.reports.systems.labels import MAX_BARS
+from paratune.reports.systems.model import Systems, build_systems
+from paratune.reports.systems.overview_figures import pareto, pareto_points, time_and_memory
+from paratune.reports.systems.phase_figures import phase_drawings
+from paratune.reports.systems.scaling_figures import scaling_drawings, speed_ups
+from paratune.reports.systems.subjects import _value_name, scalings
+
+RATE = Axis("train.learning_rate", "rate", {"a": "a", "b": "b", "c": "c"}, keys=("train.learning_rate",))
+HOSTILE = "</title><script>alert(1)</script>\x1b[31m=1+1"
+
+
+def systems_of(folder: Path) -> Systems:
+    return build_systems(folder, read_sweep(folder))
+
+
+def size_of(values: Mapping[str, str]) -> int:
+    return int(values["nproc"].removeprefix("nproc-"))
+
+
+def drawn(drawing: Drawing) -> str:
+    return str(page_figure(drawing, prefix="x"))
+
+
+def test_the_pareto_front(tmp_path: Path):
+    # b is slower and larger than a at the same quality: beaten. c is slower than a, and better: not beaten.
+    step_ms, memory, accuracy = (
+        {"a": 50.0, "b": 60.0, "c": 90.0},
+        {"a": 1, "b": 2, "c": 2},
+        {"a": 0.8, "b": 0.8, "c": 0.9},
+    )
+
+    def tell(values: Mapping[str, str]) -> Made:
+        rate = values["rate"]
+        return Made(step_ms=step_ms[rate], summary={"memory.largest_bytes": memory[rate] * GIB,
+                                                    "scores.validation.accuracy": accuracy[rate]})  # fmt: skip
+
+    make_matrix(tmp_path / "m", (RATE,), tell)
+    systems = systems_of(tmp_path / "m")
+    assert [(point.one.label, point.is_front) for point in pareto_points(systems, systems.measured)] == [
+        ("a", True), ("b", False), ("c", True),
+    ]  # fmt: skip
+    (drawing,) = pareto(systems)
+    svg = drawn(drawing)
+    assert "1 a; 2 c." in drawing.caption
+    # A file of it has no caption.
+    assert [key.label for key in drawing.legend] == ["not beaten", "beaten", "1 a", "2 c"]
+    assert "c: 20.2 s, 2 GiB, validation accuracy 0.9000; not beaten" in svg
+    for label in ("Training time (s)", "Peak memory per device (GiB)", "Validation Accuracy ↑"):
+        assert label in svg
+
+
+def test_speed_up_and_efficiency(tmp_path: Path):
+    # From 2 devices on: 64 samples in 100 and 62.5 ms: 1.6 times as fast on twice the devices, an efficiency of 80%;
+    # the line begins at the ideal speed-up of 2 against one device.
+    step_ms = {1: 1.0, 2: 100.0, 4: 62.5}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        return Made(step_ms=step_ms[size_of(values)], world_size=size_of(values), batch=64)
+
+    make_matrix(tmp_path / "m", (NPROC,), tell, states={"nproc-1": ("failed", "x")})
+    systems = systems_of(tmp_path / "m")
+    (scaling,) = scalings(systems.measured)
+    assert speed_ups(scaling, 1) == [
+        (2, pytest.approx(2.0), pytest.approx(1.0)),
+        (4, pytest.approx(3.2), pytest.approx(0.8)),
+    ]
+    (drawing,) = scaling_drawings(systems)
+    assert drawing.title == "Strong scaling: constant total batch"
+    assert [key.label for key in drawing.legend] == ["64 samples a step", "ideal"]
+    assert "4 devices, speed-up 1.60, efficiency 80.0%" in drawn(drawing)
+
+
+def test_an_efficiency_above_one_is_inside_its_axes(tmp_path: Path):
+    # 32 samples in 100 and 40 ms: 2.5 times as fast on twice the devices, an efficiency of 125%.
+    step_ms = {1: 100.0, 2: 40.0}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        return Made(step_ms=step_ms[size_of(values)], world_size=size_of(values))
+
+    make_matrix(tmp_path / "m", (replace(NPROC, values={"nproc-1": "1", "nproc-2": "2"}),), tell)
+    (drawing,) = scaling_drawings(systems_of(tmp_path / "m"))
+    with figure_style():
+        figure, _ = drawing.laid_out
+    assert figure.axes[1].get_ylim() == (0, pytest.approx(135.0))
+
+
+def test_a_strategy_is_called_by_its_kind_also_where_its_options_differ():
+    pipeline = {"strategy.stages": 2, "strategy.kind": "pipeline"}
+    assert [_value_name([{"strategy.kind": "ddp"}, pipeline], own) for own in ({"strategy.kind": "ddp"}, pipeline)] == [
+        "ddp",
+        "pipeline, stages 2",
+    ]
+
+
+def test_phases_are_seconds_of_a_run_and_milliseconds_of_probes(tmp_path: Path):
+    # Of 225 steps of 80 ms 55% are backward: 9.9 s; of a step 44 ms.
+    make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
+    (drawing,) = phase_drawings(systems_of(tmp_path / "m"))
+    svg = drawn(drawing)
+    assert "zero3: backward 9.90 s (55.0%)" in svg
+    assert "Time of all training steps of a run (s)" in svg
+    make_matrix(tmp_path / "p", (STRATEGY,), lambda values: Made(kind=values["strategy"]),
+                changes=lambda cell: replace(cell, kind="probe"))  # fmt: skip
+    (drawing,) = phase_drawings(systems_of(tmp_path / "p"))
+    svg = drawn(drawing)
+    assert "zero3: backward 44.0 ms (55.0%)" in svg
+    assert "Time of a measured step (ms)" in svg
+
+
+def test_phases_by_the_value_of_a_variable(tmp_path: Path):
+    axis = Axis("env.NCCL_NSOCKS_PERTHREAD", "NCCL_NSOCKS_PERTHREAD", {"one": "1", "four": "4"},
+                keys=("env.NCCL_NSOCKS_PERTHREAD",))  # fmt: skip
+    names = {"one": "1", "four": "4"}
+    make_matrix(tmp_path / "m", (axis,), lambda values: Made(
+        run={"environment": {"NCCL_NSOCKS_PERTHREAD": names[values["NCCL_NSOCKS_PERTHREAD"]]}}))  # fmt: skip
+    _, drawing = phase_drawings(systems_of(tmp_path / "m"))
+    assert drawing.key == "phases-environment-0"
+
+
+def test_bars_thin_out_and_say_so(tmp_path: Path):
+    axis = Axis("x", "x", {f"x-{size}": str(size) for size in range(40)}, keys=("train.learning_rate",))
+    make_matrix(tmp_path / "m", (axis,), lambda values: Made(step_ms=100.0 - int(values["x"][2:]), num_steps=10))
+    drawing = time_and_memory(systems_of(tmp_path / "m"))
+    assert f"{MAX_BARS} fastest of 40 configurations" in drawing.caption
+    svg = drawn(drawing)
+    assert "x 39: training time" in svg
+    assert "x 0: training time" in svg  # the baseline, though it is the slowest
+    assert "x 1: training time" not in svg
+
+
+def test_the_legend_of_memory_has_the_colours_of_its_bars(tmp_path: Path):
+    make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
+    shown = str(figure_html(time_and_memory(systems_of(tmp_path / "m"))))
+    (swatch,) = re.findall(r'class="swatch" style="([^"]*)"></span>Memory of all devices', shown)
+    assert swatch.endswith("opacity: 0.35")
+    assert "opacity: 0.35" in shown.replace(swatch, "")
+
+
+def test_nothing_that_a_record_says_acts(tmp_path: Path):
+    axis = Axis("strategy", HOSTILE, {"ddp": HOSTILE, "zero3": "=2+2"}, keys=("strategy.kind",))
+    make_matrix(tmp_path / "m", (axis, NPROC), lambda values: Made(kind=values[HOSTILE], world_size=size_of(values)))
+    report = make_sweep(tmp_path / "m", tmp_path / "out")
+    html, markdown = (path.read_text() for path in report.files[:2])
+    assert "<script>alert" not in html + markdown
+    assert "\x1b" not in html + markdown
+    assert "&lt;script&gt;alert(1)" in html
+
+
+@pytest.mark.slow
+def test_a_thousand_runs_make_one_report(tmp_path: Path):
+    seeds = Axis(
+        "run.seed", "seed", {f"seed-{seed}": str(seed) for seed in range(1, 26)}, is_seed=True, keys=("run.seed",)
+    )
+    rates = Axis("train.learning_rate", "rate", {f"r-{at}": str(at) for at in range(10)}, keys=("train.learning_rate",))
+    two = Axis("nproc", "nproc", {"nproc-1": "1", "nproc-2": "2"}, keys=("nproc",))
+    make_matrix(tmp_path / "m", (STRATEGY, two, rates, seeds), lambda values: Made(
+        kind=values["strategy"], world_size=size_of(values), num_steps=10))  # fmt: skip
+    report = make_sweep(tmp_path / "m", None)
+    assert len(report.outcomes) == 1000
+    assert {section.key for section in matrix_sections(report)} >= {
+        "verdicts",
+        "overview",
+        "scaling",
+        "efficiency",
+        "phases",
+    }
+
+
+def test_what_is_shown_is_made_once(tmp_path: Path):
+    make_matrix(tmp_path / "m", (STRATEGY, SEED), lambda values: Made(kind=values["strategy"]))
+    report = make_sweep(tmp_path / "m", None)
+    assert matrix_sections(report) is report.sections

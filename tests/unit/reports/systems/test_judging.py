@@ -1,0 +1,77 @@
+"""Verdicts on the configurations of a matrix."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from make_matrix import SEED, STRATEGY, Made, make_matrix
+
+from paratune.records.sweep import Axis, read_sweep
+from paratune.reports.systems.judging import judged, verdict_table
+from paratune.reports.systems.model import Systems, build_systems
+
+
+def systems_of(folder: Path) -> Systems:
+    return build_systems(folder, read_sweep(folder))
+
+
+def test_speed_is_judged_against_the_baseline(tmp_path: Path):
+    # 100 and 101 ms against 50 and 50.5 ms: twice as fast.
+    def tell(values: Mapping[str, str]) -> Made:
+        step = 100.0 if values["strategy"] == "ddp" else 50.0
+        return Made(kind=values["strategy"], step_ms=step * (1.01 if values["seed"] == "seed-2" else 1.0))
+
+    make_matrix(tmp_path / "m", (STRATEGY, SEED), tell)
+    (verdict,), said = judged(systems_of(tmp_path / "m"))
+    assert (verdict.label, verdict.baseline, said) == ("zero3", "ddp", ())
+    assert verdict.speed.change == pytest.approx(1.0)
+    (table,) = verdict_table((verdict,), said)
+    assert table.lines[0][1].text.startswith("2.00× as fast")
+    assert table.lines[0][0].runs == ("zero3_seed-1", "zero3_seed-2")
+
+
+def test_a_verdict_begins_behind_names_that_hold_a_colon(tmp_path: Path):
+    axis = replace(STRATEGY, values={"ddp": "ddp", "pipe": "pipeline (stages: 2)"})
+    make_matrix(tmp_path / "m", (axis, SEED), lambda values: Made(step_ms=50 if values["strategy"] == "ddp" else 100))
+    (table,) = verdict_table(*judged(systems_of(tmp_path / "m")))
+    assert [entry.text.partition(" (")[0] for entry in table.lines[0]] == ["pipeline", "50.0% slower"]
+
+
+def test_what_no_axis_says_has_no_verdict(tmp_path: Path):
+    make_matrix(tmp_path / "m", (STRATEGY, SEED), lambda values: Made(
+        run={"data.train.fingerprint": ("ab" if values["strategy"] == "ddp" else "cd") * 32}))  # fmt: skip
+    (verdict,), _ = judged(systems_of(tmp_path / "m"))
+    assert "not the same experiment" in verdict.sentence
+
+
+def test_another_machine_is_said_and_is_not_what_is_compared(tmp_path: Path):
+    def tell(values: Mapping[str, str]) -> Made:
+        return Made(run={"hardware": [{"hostname": "x", "cpu_model": values["strategy"], "gpus": []}]})
+
+    make_matrix(tmp_path / "m", (STRATEGY, SEED), tell)
+    (verdict,), _ = judged(systems_of(tmp_path / "m"))
+    assert "they ran on different machines" in verdict.sentence
+    assert "which is what is compared" not in verdict.sentence
+
+
+def test_one_run_a_side_has_no_interval_and_says_why(tmp_path: Path):
+    make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
+    (verdict,), _ = judged(systems_of(tmp_path / "m"))
+    assert "interval n/a (one run" in verdict.sentence
+
+
+def test_probes_are_judged_by_speed_alone(tmp_path: Path):
+    axis = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))
+    make_matrix(tmp_path / "m", (axis, SEED), lambda values: Made(kind=values["strategy"]),
+                changes=lambda cell: replace(cell, kind="probe"))  # fmt: skip
+    (verdict,), _ = judged(systems_of(tmp_path / "m"))
+    assert verdict.quality == ()
+
+
+def test_a_large_matrix_is_judged_as_far_as_it_is_fast(tmp_path: Path):
+    axis = Axis("x", "x", {f"x-{size}": str(size) for size in range(1, 31)}, keys=("train.learning_rate",))
+    make_matrix(tmp_path / "m", (axis,), lambda values: Made(step_ms=10.0 + int(values["x"][2:]), num_steps=10))
+    found, said = judged(systems_of(tmp_path / "m"))
+    assert [verdict.label for verdict in found] == [f"x {size}" for size in range(2, 25)]
+    assert said[0].startswith("Judged: the 24 fastest of 30 configurations")

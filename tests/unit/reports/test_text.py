@@ -1,0 +1,42 @@
+"""Text of runs made harmless for each output."""
+
+import pytest
+
+from paratune.reports.text import Html, csv_text, escape, join, markdown, shorten, shorten_all, tag
+
+
+@pytest.mark.parametrize(("width", "expected"), [(7, "abcdefg"), (6, "abc…fg"), (5, "ab…fg"), (3, "a…g")])
+def test_shorten_keeps_both_ends(width, expected):
+    assert shorten("abcdefg", width) == expected
+
+
+def test_names_that_differ_stay_different_when_shortened():
+    names = ["learning_rate-1e-05_seed-1", "learning_rate-0.001_seed-1"]
+    assert shorten_all(names, 16) == ["…1e-05_seed-1", "…0.001_seed-1"]
+    assert shorten_all(["single", "a_long_name_of_a_run"], 8) == ["single", "a_lo…run"]
+
+
+def test_tag_escapes_children_and_attributes():
+    assert tag("td", "<script>", title='"><b>') == '<td title="&quot;&gt;&lt;b&gt;">&lt;script&gt;</td>'
+
+
+def test_tag_names_attributes_and_leaves_out_none():
+    assert tag("td", 1, class_="na", data_run="a", id=None) == '<td class="na" data-run="a">1</td>'
+
+
+def test_markup_is_escaped_once():
+    assert escape(tag("b", "&")) == "<b>&amp;</b>"
+    assert join(["<", Html("<br>"), None, ""]) == "&lt;\n<br>"
+
+
+def test_markdown_keeps_tables_and_markup_out():
+    assert markdown("a|b<c>*d*[e](http://f)`") == r"a\|b&lt;c&gt;\*d\*\[e\](http&#58;//f)\`"
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_csv_text_is_never_a_formula(start):
+    assert csv_text(f"{start}cmd|'/c calc'!A0").startswith("'")
+
+
+def test_csv_text_leaves_other_text_alone():
+    assert csv_text("run-a") == "run-a"

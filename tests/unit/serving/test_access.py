@@ -1,0 +1,70 @@
+"""Tokens, addresses and the rate of a client; errors of the command before a model is loaded."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from raised import raises_code
+
+from paratune.commands.serve import serve
+from paratune.serving.access import ClientRateLimit, check_host, is_loopback, read_token, require_token
+from paratune.serving.server import open_socket
+
+
+def test_other_addresses_than_loopback_need_a_token(tmp_path: Path):
+    for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost"):
+        assert is_loopback(host)
+        require_token(host, None)
+    for host in ("0.0.0.0", "::", "10.0.0.2", "example.org"):
+        with raises_code("serve.token_required", host=host):
+            require_token(host, None)
+    with raises_code("serve.token_required", host="0.0.0.0"):
+        serve(str(tmp_path), host="0.0.0.0")
+
+
+def test_a_token_comes_from_a_file_or_the_environment(tmp_path: Path):
+    file = tmp_path / "token"
+    file.write_text("abcdefghijklmnop\n")
+    assert read_token(file, {}) == "abcdefghijklmnop"
+    assert read_token(None, {"PARATUNE_SERVE_TOKEN": "0123456789abcdef"}) == "0123456789abcdef"
+    assert read_token(None, {}) is None
+    for content in ("short", "with a space inside", "äöüäöüäöüäöüäöüäöü"):
+        file.write_text(content)
+        with raises_code("serve.token_unusable", path=file):
+            read_token(file, {})
+    with raises_code("serve.token_unusable"):
+        read_token(tmp_path / "none", {})
+
+
+@pytest.mark.parametrize("header", [None, "", "a.example", "127.0.0.1.a.example", "[::2]:80", "localhost.a.example:80"])
+def test_other_host_names_are_refused_on_loopback(header: str | None):
+    with raises_code("serve.host"):
+        check_host("127.0.0.1", header)
+    check_host("0.0.0.0", header)
+
+
+def test_the_rate_has_a_burst_and_says_when_to_try_again():
+    now = 0.0
+    rate = ClientRateLimit(2.0, lambda: now)
+    for _ in range(4):  # the burst of two seconds
+        rate.check("a")
+    with raises_code("serve.rate", retry_after_s=1):
+        rate.check("a")
+    rate.check("b")
+    now = 0.5  # one more request
+    rate.check("a")
+    with raises_code("serve.rate"):
+        rate.check("a")
+
+
+def test_a_port_in_use_is_an_error():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with raises_code("serve.port", host="127.0.0.1", port=port):
+            open_socket("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(("option", "value"), [("port", 70000), ("port", -1), ("max_tokens", 0), ("rate", 0)])
+def test_numbers_outside_their_range_are_errors(tmp_path: Path, option: str, value: int):
+    with raises_code("cli.out_of_range"):
+        serve(str(tmp_path), **{option: value})  # type: ignore[arg-type]

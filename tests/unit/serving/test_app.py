@@ -1,0 +1,227 @@
+"""`/predict`, `/health`, `/metrics`, their limits and errors, in one process with tiny models."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from explained import save_tiny
+from starlette.testclient import TestClient
+from tiny import tiny_config, tiny_tokenizer
+from transformers import BertForTokenClassification
+
+from paratune.commands.infer import predict
+from paratune.data.read import read_table
+from paratune.infer.trained import NamedColumns, load_trained
+from paratune.models.files import TASK_FILE
+from paratune.serving.app import Service, make_app
+from paratune.serving.settings import ServingLimits
+
+TEXTS = ["the film was good", "bad", "a story that was really good " * 6, "never again", "it is not bad " * 3, "good"]
+
+
+@contextmanager
+def client(folder: Path, limits: ServingLimits | None = None, **options: Any) -> Iterator[tuple[TestClient, Service]]:
+    service = Service(load_trained(str(folder), NamedColumns(), "cpu"), limits or ServingLimits())
+    with TestClient(make_app(service, **options), base_url="http://127.0.0.1") as http:
+        yield http, service
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("model"), "classification").folder
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[TestClient]:
+    with client(folder, ServingLimits(max_rows=8, max_chars=300, max_body_bytes=4000, rate_per_s=1000)) as (http, _):
+        yield http
+
+
+def predicted(folder: Path, columns: dict[str, list[Any]], tmp_path: Path) -> list[dict[str, Any]]:
+    """Return what `paratune predict` writes for a file with these columns."""
+    source, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    pa.parquet.write_table(pa.table(columns), source)
+    assert predict(str(folder), input=str(source), output=output, device="cpu", overwrite=True) == 0
+    rows: list[dict[str, Any]] = read_table(str(output)).to_pylist()
+    return [{name: value for name, value in row.items() if name not in (*columns, "row")} for row in rows]
+
+
+def assert_equal(answers: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert [sorted(answer) for answer in answers] == [sorted(row) for row in expected]
+    for answer, row in zip(answers, expected, strict=True):
+        for name, value in row.items():
+            assert answer[name] == (pytest.approx(value, abs=1e-6) if isinstance(value, float) else value)
+
+
+def check(response: Any, status: int, code: str, **facts: object) -> None:
+    assert response.status_code == status
+    fault = response.json()["errors"][0]
+    assert (fault["code"], {name: fault["facts"].get(name) for name in facts}) == (code, facts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_pair"),
+    [("classification", True), ("regression", False)],
+)
+def test_answers_are_those_of_predict(tmp_path: Path, kind: str, is_pair: bool):
+    folder = save_tiny(tmp_path / "model", kind, is_pair=is_pair).folder
+    columns = {"text": TEXTS} | ({"pair": TEXTS[::-1]} if is_pair else {})
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    with client(folder) as (http, _):
+        together = http.post("/predict", json={"rows": rows}).json()["predictions"]
+        alone = [http.post("/predict", json=row).json()["predictions"][0] for row in rows]
+    expected = predicted(folder, columns, tmp_path)
+    assert_equal(together, expected)
+    assert_equal(alone, expected)
+
+
+def test_answers_of_concurrent_requests_are_those_of_predict(folder: Path, tmp_path: Path):
+    with client(folder, ServingLimits(max_wait_s=0.05, max_tokens=150)) as (http, _):
+        with ThreadPoolExecutor(8) as threads:
+            posted = threads.map(lambda text: http.post("/predict", json={"text": text}).json(), TEXTS * 4)
+            answers = [answer["predictions"][0] for answer in posted]
+        metrics = http.get("/metrics").text
+    assert_equal(answers, predicted(folder, {"text": TEXTS * 4}, tmp_path))
+    values = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
+    assert float(values['paratune_requests_total{path="/predict",status="200"}']) == 24
+    assert float(values["paratune_batch_rows_sum"]) == 24
+    assert 1 <= float(values["paratune_batch_rows_count"]) < 24
+    assert float(values["paratune_queued_rows"]) == 0
+
+
+def test_answers_to_questions_are_those_of_predict(tmp_path: Path):
+    folder = save_tiny(tmp_path / "model", "qa").folder
+    columns = {"question": ["what was good", "it is"], "context": ["the film was good " * 30, "bad story"]}
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    with client(folder) as (http, _):
+        answers = http.post("/predict", json={"rows": rows}).json()["predictions"]
+    assert_equal(answers, predicted(folder, columns, tmp_path))
+
+
+def test_tags_of_words_are_those_of_predict(tmp_path: Path):
+    folder = tmp_path / "model"
+    torch.manual_seed(0)
+    BertForTokenClassification(tiny_config(3)).save_pretrained(folder)
+    tiny_tokenizer(folder)
+    task = {"kind": "token_classification", "labels": ["O", "B-X", "I-X"], "scheme": "iob2"}
+    (folder / TASK_FILE).write_text(json.dumps({"task": task, "columns": {"text": "tokens", "label": "tags"}}))
+    columns = {"tokens": [["the", "film", "was", "good"], ["bad"]]}
+    with client(folder) as (http, _):
+        rows = [{"tokens": words} for words in columns["tokens"]]
+        answers = http.post("/predict", json={"rows": rows}).json()["predictions"]
+        check(http.post("/predict", json={"tokens": "the film"}), 422, "serve.value", column="tokens")
+    assert_equal(answers, predicted(folder, columns, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", "serve.body"),
+        (b"[" * 3000, "serve.body"),
+        (b"[1]", "serve.body"),
+        (b'{"rows": []}', "serve.body"),
+        (b'{"rows": [3]}', "serve.body"),
+        (b"{}", "serve.columns"),
+        (b'{"text": "a", "other": "b"}', "serve.columns"),
+        (b'{"text": 3}', "serve.value"),
+        (b'{"text": null}', "serve.value"),
+        (b'{"text": "\\ud800"}', "serve.value"),
+        (b'{"text": "%s"}' % (b"a" * 301), "serve.text_too_long"),
+        (b'{"rows": [%s]}' % b",".join([b'{"text": "a"}'] * 9), "serve.too_many_rows"),
+        (b'{"rows": [{"text": "a"}, {"text": ""}]}', "serve.row_without_text"),
+        (b'{"text": ""}', "data.no_rows_left"),
+    ],
+)
+def test_a_request_that_cannot_be_used_gets_422(served: TestClient, body: bytes, code: str):
+    check(served.post("/predict", content=body, headers={"Content-Type": "application/json"}), 422, code)
+
+
+def test_a_body_that_is_too_large_gets_413(served: TestClient):
+    check(served.post("/predict", json={"text": "a" * 5000}), 413, "serve.body_too_large", max_bytes=4000)
+    parts = iter([b'{"text": "'] + [b"a" * 1000] * 5)  # without Content-Length
+    headers = {"Content-Type": "application/json"}
+    check(served.post("/predict", content=parts, headers=headers), 413, "serve.body_too_large")
+
+
+def test_other_content_paths_methods_and_hosts_are_refused(served: TestClient):
+    check(served.post("/predict", content=b'{"text": "a"}'), 415, "serve.content_type")
+    check(served.get("/nothing"), 404, "serve.path")
+    check(served.get("/docs"), 404, "serve.path")
+    check(served.get("/predict"), 405, "serve.method")
+    check(served.get("/health", headers={"Host": "attacker.example"}), 403, "serve.host")
+    assert served.get("/health", headers={"Host": "LOCALHOST:80"}).json()["is_ready"] is True
+    assert served.get("/health", headers={"Host": "[::1]:80"}).status_code == 200
+
+
+def test_a_full_queue_and_a_fast_client_get_429(folder: Path):
+    with client(folder, ServingLimits(max_queue=2, rate_per_s=1)) as (http, _):
+        full = http.post("/predict", json={"rows": [{"text": "a"}] * 3})
+        check(full, 429, "serve.queue_full", max_queue=2)
+        assert full.headers["retry-after"] == "1"
+        assert http.post("/predict", json={"text": "a"}).status_code == 200
+        check(http.post("/predict", json={"text": "a"}), 429, "serve.rate", retry_after_s=1)
+        assert http.get("/health").status_code == 200
+
+
+def test_a_token_is_required_and_no_text_is_logged(folder: Path):
+    lines: list[str] = []
+    with client(folder, listens_on="0.0.0.0", token="t" * 16, write_line=lines.append) as (http, _):
+        row = {"text": "a secret text"}
+        check(http.post("/predict", json=row), 401, "serve.token")
+        check(http.get("/metrics", headers={"Authorization": "Bearer ttt"}), 401, "serve.token")
+        good = {"Authorization": "Bearer " + "t" * 16}
+        assert http.post("/predict?text=secret", json=row, headers=good).status_code == 200
+    logged = [json.loads(line) for line in lines]
+    assert [(line["path"], line["status"], line["code"]) for line in logged] == [
+        ("/predict", 401, "serve.token"),
+        ("/metrics", 401, "serve.token"),
+        ("/predict", 200, None),
+    ]
+    assert (logged[2]["num_rows"], logged[2]["client"]) == (1, "testclient")
+    assert logged[2]["num_tokens"] > 2
+    assert "secret" not in "".join(lines)
+
+
+def test_a_server_that_stops_answers_what_it_has_and_refuses_new_requests(folder: Path):
+    with client(folder) as (http, service):
+        has_begun, may_end = threading.Event(), threading.Event()
+        compute = service.predictor.predict
+
+        def slow(rows: Any) -> Any:
+            has_begun.set()
+            may_end.wait(60)
+            return compute(rows)
+
+        service.batcher._predict = slow
+        with ThreadPoolExecutor(1) as threads:
+            answer = threads.submit(http.post, "/predict", json={"text": "good"})
+            has_begun.wait(60)
+            service.is_stopping = True
+            refused = http.post("/predict", json={"text": "good"})
+            health = http.get("/health")
+            assert service.num_active == 1
+            may_end.set()
+            assert answer.result().status_code == 200
+        check(refused, 503, "serve.stopping")
+        assert (health.status_code, health.json()["is_live"], health.json()["is_ready"]) == (503, True, False)
+        assert service.num_active == 0
+
+
+def test_an_error_of_the_model_is_reported_without_its_text(folder: Path):
+    with client(folder) as (http, service):
+
+        def fail(rows: Any) -> Any:
+            raise RuntimeError("secret text")
+
+        service.batcher._predict = fail
+        response = http.post("/predict", json={"text": "good"})
+        check(response, 500, "serve.failed")
+        assert "secret" not in response.text

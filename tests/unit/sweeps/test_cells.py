@@ -1,0 +1,294 @@
+"""The cells of a matrix: combinations, names, what each is trained with, and what is wrong with them."""
+
+import re
+from pathlib import Path
+
+import pytest
+from raised import raises_code
+
+from paratune.sweeps.asked import invalid, none_possible, only
+from paratune.sweeps.cell import Cell
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.matrix import read_matrix
+
+
+def _cells(path: Path, *overrides: str) -> tuple[Cell, ...]:
+    return cells_of(read_matrix(path), overrides)
+
+
+def _add(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
+def test_every_combination_in_order(matrix_file: Path):
+    cells = _cells(matrix_file)
+
+    assert [cell.name for cell in cells] == [
+        "learning_rate-0.0001_seed-41",
+        "learning_rate-0.0001_seed-42",
+        "learning_rate-1e-05_seed-41",
+        "learning_rate-1e-05_seed-42",
+    ]
+    last = cells[-1].config
+    assert (last.train.learning_rate, last.run.seed) == (1e-5, 42)
+    assert (last.run.folder, last.run.name) == ("runs/m/runs", "learning_rate-1e-05_seed-42")
+    assert cells[0].loaded.origin["train.learning_rate"] == "matrix.yaml:9"
+
+
+@pytest.mark.parametrize(
+    ("nproc", "here", "said"),
+    [(4, True, "nodes: 2 needs several machines"), (4, False, None), (3, False, "cannot be divided equally among")],
+)
+def test_nodes_are_for_a_cluster_and_divide_the_processes(matrix_file: Path, nproc: int, here: bool, said: str | None):
+    _add(matrix_file, f"  nodes: [2]\nnproc: {nproc}\n")
+    text = (
+        matrix_file.read_text()
+        .replace("global: 4", "global: 12")
+        .replace("model: {name", "strategy: ddp\n  model: {name")
+    )
+    matrix_file.write_text(text)
+    cell = cells_of(read_matrix(matrix_file), here=here)[0]
+    assert (cell.name, cell.num_nodes) == ("learning_rate-0.0001_seed-41_nodes-2", 2)
+    assert (said in cell.impossible) if said else (cell.impossible is None)
+
+
+def test_nodes_make_another_run(matrix_file: Path):
+    _add(matrix_file, "nodes: 1\n")
+    one = _cells(matrix_file)[0].fingerprint
+    matrix_file.write_text(matrix_file.read_text().replace("nodes: 1", "nodes: 2"))
+    assert _cells(matrix_file)[0].fingerprint != one
+
+
+def test_exclusions_and_overrides(matrix_file: Path):
+    _add(matrix_file, "exclude:\n  - {learning_rate: 1e-5, run.seed: [41]}\n")
+    cells = _cells(matrix_file, "train.max_steps=7")
+    assert [cell.name for cell in cells if "1e-05" in cell.name] == ["learning_rate-1e-05_seed-42"]
+    assert {cell.config.train.max_steps for cell in cells} == {7}
+
+
+@pytest.mark.parametrize(
+    ("more", "overrides", "refused"),
+    [
+        ("exclude: [{seed: 41}, {seed: 41, learning_rate: 1e-4}]\n", (), None),
+        ("exclude: [{seed: [41, 42]}]\n", (), ("sweep.exclude", "4")),
+        ("baseline: {learning_rate: 1e-4}\nexclude: [{learning_rate: 1e-4}]\n", (), ("sweep.exclude", "baseline")),
+        ("exclude: [{seed: [41], learning_rate: []}]\n", (), ("sweep.exclude", "exclude[0]")),
+        ("", ("run.seed=3",), ("sweep.override", "--set run.seed", "axis run.seed")),
+        ("", ("run={seed: 3}",), ("sweep.override", "--set run", "axis run.seed")),
+        ("", ("run.name=x",), ("sweep.override", "--set run.name")),
+        (
+            "  batch.micro_batch_size: [" + ", ".join(map(str, range(1, 2600))) + "]\n",
+            (),
+            ("sweep.too_many_runs", "10,396", "10,000"),
+        ),
+    ],
+)
+def test_what_makes_no_matrix(
+    more: str, overrides: tuple[str, ...], refused: tuple[str, ...] | None, matrix_file: Path
+):
+    _add(matrix_file, more)
+    if refused is None:
+        assert len(_cells(matrix_file, *overrides)) == 2
+        return
+    with raises_code(*refused):
+        _cells(matrix_file, *overrides)
+
+
+def test_a_task_that_one_cell_names_stays_with_it(matrix_file: Path):
+    # What the name of a task stands for is filled in; cells share the rest of their values.
+    text = matrix_file.read_text().replace("  task: {kind: classification, labels: [a, b]}\n", "")
+    text = text.replace(", columns: {text: text, label: label}", "").replace(
+        "  run.seed: [41, 42]", "  task: [mrpc, rte, cola]"
+    )
+    matrix_file.write_text(text)
+
+    cells = _cells(matrix_file)
+
+    assert [cell.problems for cell in cells] == [()] * 6
+    assert cells[0].config.task.labels != cells[1].config.task.labels
+    assert [cell.config.data.columns.text for cell in cells[:3]] == ["sentence1", "sentence1", "sentence"]
+    assert [cell.metrics for cell in cells[:3]] == [("accuracy", "f1"), ("accuracy",), ("matthews",)]
+    assert read_matrix(matrix_file).select_per == ("task",)
+
+
+def test_problems_are_said_once_with_their_cells(matrix_file: Path):
+    text = matrix_file.read_text().replace("1e-5", "-1").replace("data.csv", "dota.csv")
+    matrix_file.write_text(text)
+    matrix = read_matrix(matrix_file)
+
+    error = str(invalid(matrix, cells_of(matrix)))
+
+    assert "train.learning_rate is -1" in error
+    assert "(in learning_rate--1_seed-41, learning_rate--1_seed-42)" in error
+    # The file is looked for where nothing else is wrong.
+    assert "line 4: data.train: dota.csv does not exist" in error
+    assert "2 of 4 runs" not in error
+    assert "4 of 4 runs cannot be trained" in error
+
+
+def test_a_section_run_that_is_none_is_said(matrix_file: Path):
+    matrix_file.write_text(matrix_file.read_text().replace("  run.seed: [41, 42]", "  run: [3]"))
+    with raises_code("sweep.override", "3"):
+        raise invalid(read_matrix(matrix_file), _cells(matrix_file))
+
+
+def test_a_number_of_processes_that_cannot_be(matrix_file: Path):
+    _add(matrix_file, "nproc: 3\n")
+    matrix = read_matrix(matrix_file)
+    error = str(none_possible(matrix, cells_of(matrix)))
+    assert "strategy.kind: single runs in 1 process, and 3 were started" in error
+    assert "(in all 4 runs)" in error
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [
+        ("split: {validation: 0.2}, ", "", ("data.validation_missing", "data.validation")),
+        ("axes:", "select_by: rmse\naxes:", ("metric.unknown", "select_by: rmse", "classification")),
+        (
+            "  run.seed: [41, 42]",
+            "  evaluate.best: [f1, accuracy]",
+            ("sweep.select", "evaluate.best", "(accuracy, f1)", "select_by"),
+        ),
+        ("  run.seed: [41, 42]", "  data.split.seed: [1, 2]\nselect_per: []", ("sweep.select", "select_per")),
+        (
+            "  run.seed: [41, 42]",
+            "  data.max_rows.validation: [10, 20]\nselect_per: []",
+            ("sweep.select", "select_per"),
+        ),
+        ("  run.seed: [41, 42]", "  data.missing: [refuse, drop]\nselect_per: []", ("sweep.select", "select_per")),
+        (
+            "  run.seed: [41, 42]",
+            "  task.labels: [[a, b], [a, b, c]]\nselect_per: []",
+            ("sweep.select", "select_per"),
+        ),
+        (
+            "  run.seed: [41, 42]",
+            "  kind:\n    a: {evaluate.best: f1}\n    b: {task: regression}\nselect_per: []",
+            ("sweep.select", "classification, regression", "select_per"),
+        ),
+    ],
+)
+def test_what_cannot_be_chosen_among(old: str, new: str, refused: tuple[str, ...], matrix_file: Path):
+    text = matrix_file.read_text()
+    assert old in text
+    matrix_file.write_text(text.replace(old, new))
+    matrix = read_matrix(matrix_file)
+    with raises_code(*refused):
+        raise invalid(matrix, cells_of(matrix))
+
+
+@pytest.mark.parametrize(
+    "axis",
+    [
+        # None of these changes the validation rows, or what is right for them.
+        "data.max_length: [16, 32]",
+        "data.max_rows.train: [10, 20]",
+        "x: {a: {task: {kind: regression, start_at_mean: true}}, b: {task: {kind: regression, start_at_mean: false}}}",
+    ],
+)
+def test_what_can_be_chosen_among(axis: str, matrix_file: Path):
+    text = matrix_file.read_text().replace("  run.seed: [41, 42]", f"  {axis}\nselect_per: []")
+    if "regression" in axis:
+        text = text.replace("  task: {kind: classification, labels: [a, b]}\n", "")
+    matrix_file.write_text(text)
+    assert invalid(read_matrix(matrix_file), _cells(matrix_file)) is None
+
+
+def test_files_are_looked_for_as_they_are_read(matrix_file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(Path("home").absolute()))
+    Path("home").mkdir()
+    for name in ("home/data.csv", "home/a#b.csv"):
+        Path(name).write_text("text,label\nx,a\n")
+    Path("home/set#1").mkdir()
+    for file, is_there in (
+        ("~/data.csv", True),
+        ("~/a#b.csv", True),
+        ("'~/set#1#train'", True),  # a split of the folder set#1
+        ("~/other.csv", False),
+        ("~nobody-of-this-name/data.csv", False),
+    ):
+        matrix_file.write_text(re.sub(r"train: \S+csv|train: '.*'", f"train: {file}", matrix_file.read_text()))
+        assert (invalid(read_matrix(matrix_file), _cells(matrix_file)) is None) is is_there, file
+
+
+def test_seeds_alone_need_no_validation_set(matrix_file: Path):
+    text = matrix_file.read_text().replace("split: {validation: 0.2}, ", "").replace("[1e-4, 1e-5]", "[1e-4]")
+    matrix_file.write_text(text)
+    assert invalid(read_matrix(matrix_file), _cells(matrix_file)) is None
+
+
+def test_long_names_are_cut_and_stay_apart(matrix_file: Path):
+    long = "x" * 150
+    _add(matrix_file, f"  model.name: [{long}a, {long}b]\n")
+    names = [cell.name for cell in _cells(matrix_file)]
+    assert len(set(names)) == 8
+    assert max(map(len, names)) == 120
+
+
+def test_names_that_would_be_the_same(matrix_file: Path):
+    _add(matrix_file, "  x: {a_b: {train.eps: 1e-6}, a: {train.eps: 1e-7}}\n")
+    _add(matrix_file, "  y: {c: {train.weight_decay: 0.1}, b_c: {train.weight_decay: 0.2}}\n")
+    with raises_code("sweep.same_run", "learning_rate", "0001_seed", "41_a_b_c"):
+        _cells(matrix_file)
+
+
+def test_only(matrix_file: Path):
+    matrix = read_matrix(matrix_file)
+    cells = cells_of(matrix)
+
+    def names(*words: str) -> list[str]:
+        return [cell.name for cell in only(matrix, cells, words)]
+
+    assert names("seed=41", "train.learning_rate=1e-4") == ["learning_rate-0.0001_seed-41"]
+    assert names("seed=41,42") == [cell.name for cell in cells]
+    assert names("*_seed-42") == ["learning_rate-0.0001_seed-42", "learning_rate-1e-05_seed-42"]
+    for word, values in (
+        ("sed=41", ("sed", "mean seed")),
+        ("seed=43", ("43", "seed", "41, 42")),
+        ("nothing*", ("4 runs",)),
+    ):
+        with raises_code("sweep.unknown_run", *values):
+            names(word)
+
+
+def test_a_fingerprint_is_that_of_what_is_trained_and_measured(matrix_file: Path):
+    before = {cell.name: cell.fingerprint for cell in _cells(matrix_file)}
+    assert len(set(before.values())) == 4
+    assert {cell.name: cell.fingerprint for cell in _cells(matrix_file, "checkpoint.keep=5")} == before
+    for free in ("data.figures.min_texts=5", "measure.log_every=1", "evaluate.batch_size=8"):
+        assert {cell.name: cell.fingerprint for cell in _cells(matrix_file, free)} == before, free
+    for other in ("train.max_steps=4", "measure.noise_scale_every=7", "measure.warmup_steps=1", "measure.probe=true"):
+        assert not set(before.values()) & {cell.fingerprint for cell in _cells(matrix_file, other)}, other
+
+
+def test_seeds_of_files_are_repetitions(matrix_file: Path):
+    for seed in (1, 2):
+        Path(f"s{seed}.yaml").write_text(f"run: {{seed: {seed}}}\n")
+    text = matrix_file.read_text().replace(
+        "  run.seed: [41, 42]", "  s: {a: {extends: s1.yaml}, b: {extends: s2.yaml}}"
+    )
+    matrix_file.write_text(text)
+
+    assert [axis.axis.is_seed for axis in read_matrix(matrix_file).axes] == [False, True]
+    assert [cell.config.run.seed for cell in _cells(matrix_file)] == [1, 2, 1, 2]
+    with raises_code("sweep.override", "--set"):
+        _cells(matrix_file, "run.seed=3")
+
+
+@pytest.mark.parametrize("above", ["base", "axis"])
+def test_runs_of_two_names_that_train_the_same_are_refused(above: str, matrix_file: Path):
+    for steps in (2, 4):
+        Path(f"{steps}.yaml").write_text(f"train: {{max_steps: {steps}}}\n")
+    _add(matrix_file, "  length: {short: {extends: 2.yaml}, long: {extends: 4.yaml}}\n")
+    if above == "axis":  # the base of the fixture says train.max_steps
+        matrix_file.write_text(matrix_file.read_text().replace("  train: {max_steps: 3}\n", ""))
+        assert {cell.config.train.max_steps for cell in _cells(matrix_file)} == {2, 4}
+        _add(matrix_file, "  train.max_steps: [5]\n")
+    with raises_code("sweep.same_run", "seed-41_short", "seed-41_long", "max_steps"):
+        _cells(matrix_file)
+
+
+def test_what_trains_the_same_otherwise_is_another_run(matrix_file: Path):
+    _add(matrix_file, "  evaluate.batch_size: [8, 16]\n")  # to compare their speed
+    assert len(_cells(matrix_file)) == 8

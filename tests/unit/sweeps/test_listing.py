@@ -1,0 +1,96 @@
+"""A matrix as a list of commands that can be started by themselves."""
+
+import json
+import shlex
+from pathlib import Path
+
+from paratune.config.load import load_config
+from paratune.records.sweep import read_sweep
+from paratune.reports.matrix.outcomes import read_outcomes
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.listing import listed, shell_line, write_listed
+from paratune.sweeps.matrix import read_matrix
+from paratune.sweeps.plan import plan_of
+
+FIRST = "learning_rate-0.0001_seed-41"
+
+
+def _listed(path: Path) -> list[dict]:
+    matrix = read_matrix(path)
+    plan = plan_of(matrix, cells_of(matrix), ["paratune"])
+    matrix.folder.mkdir(parents=True, exist_ok=True)
+    write_listed(matrix.folder, plan.record, plan.in_order())
+    return [listed(matrix.folder, step) for step in plan.in_order()]
+
+
+def test_each_run_by_itself(matrix_file: Path):
+    matrix_file.write_text(
+        matrix_file.read_text() + "order: given\nenv: {NCCL_DEBUG: WARN, GLOO_SOCKET_IFNAME: null}\n"
+    )
+    runs = _listed(matrix_file)
+    assert len(runs) == 4
+    first = runs[0]
+    assert first["name"] == FIRST
+    assert first["environment"] == {
+        "NCCL_DEBUG": "WARN",
+        "GLOO_SOCKET_IFNAME": None,
+        "PARATUNE_RECORD_ENVIRONMENT": "-GLOO_SOCKET_IFNAME,NCCL_DEBUG",
+    }
+    assert first["command"] == ["paratune", "train", f"runs/m/configs/{FIRST}.yaml", "--nproc", "1", "--resume"]
+    assert first["line"] == (
+        "env -u GLOO_SOCKET_IFNAME NCCL_DEBUG=WARN PARATUNE_RECORD_ENVIRONMENT=-GLOO_SOCKET_IFNAME,NCCL_DEBUG "
+        f"paratune train runs/m/configs/{FIRST}.yaml --nproc 1 --resume"
+    )
+    assert load_config(Path(first["config"])).config.run.name == FIRST
+    assert [cell.state for cell in read_sweep(Path("runs/m")).cells] == ["pending"] * 4
+
+
+def test_what_was_listed_is_known_until_a_sweep_takes_over(matrix_file: Path):
+    matrix = read_matrix(matrix_file)
+    cells = cells_of(matrix)
+    matrix.folder.mkdir(parents=True)
+    first, *others = plan_of(matrix, cells, ["paratune"]).steps
+    write_listed(matrix.folder, plan_of(matrix, cells, ["paratune"]).record, [first])
+    assert read_sweep(matrix.folder).listed == (first.cell.name,)
+    write_listed(matrix.folder, plan_of(matrix, cells, ["paratune"]).record, others)
+    assert set(read_sweep(matrix.folder).listed) == {cell.name for cell in cells}
+
+
+def test_odd_values_are_quoted():
+    line = shell_line(["paratune", "train", "my runs/$(x).yaml"], {"A": "a b; rm -rf *"})
+    assert shlex.split(line) == ["env", "A=a b; rm -rf *", "paratune", "train", "my runs/$(x).yaml"]
+    assert shell_line(["paratune"], {}) == "paratune"
+
+
+def _finish(path: Path, name: str, environment: dict, **changes: object) -> None:
+    """Write what a cluster leaves of a run."""
+    loaded = next(cell.loaded for cell in cells_of(read_matrix(path)) if cell.name == name)
+    folder = Path("runs/m/runs") / name
+    folder.mkdir(parents=True, exist_ok=True)
+    run = {"config": loaded.values, "world_size": 1, "sessions": [], "environment": environment, **changes}
+    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "summary.json").write_text(json.dumps({"schema_version": 1, "scores": {"validation": {"accuracy": 0.5}}}))
+
+
+def test_what_others_have_trained_is_found(matrix_file: Path):
+    matrix_file.write_text(matrix_file.read_text() + "env: {A: 1, OMP_NUM_THREADS: null}\n")
+    _listed(matrix_file)
+    given = {"A": "1", "OMP_NUM_THREADS": "2", "NCCL_DEBUG": "WARN"}  # the launcher's default, and what it inherited
+    second, third, fourth = (f"learning_rate-{end}" for end in ("0.0001_seed-42", "1e-05_seed-41", "1e-05_seed-42"))
+    _finish(matrix_file, FIRST, given, environment_unset=["OMP_NUM_THREADS"])
+    _finish(matrix_file, second, given)  # it was not unset here
+    _finish(matrix_file, third, given, environment_unset=["OMP_NUM_THREADS"], world_size=2)
+    _finish(matrix_file, fourth, {**given, "A": "2"}, environment_unset=["OMP_NUM_THREADS"])
+
+    report = read_outcomes(Path("runs/m"))
+    plan = plan_of(read_matrix(matrix_file), cells_of(read_matrix(matrix_file)), [])
+
+    assert [outcome.cell.state for outcome in report.outcomes] == ["finished", "pending", "pending", "pending"]
+    assert report.outcomes[0].score("validation", "accuracy") == 0.5
+    assert [step.record.state for step in plan.steps] == ["finished", "pending", "pending", "pending"]
+    assert [step.changed for step in plan.steps] == [
+        (),
+        ("env.OMP_NUM_THREADS: 2 then, unset now",),
+        ("nproc: 2 then, 1 now",),
+        ("env.A: 2 then, 1 now",),
+    ]

@@ -1,0 +1,99 @@
+"""Files of published figures and claims: what is read, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from raised import raises_code
+
+from paratune.records.published import ComparedPair, PublishedClaim, PublishedFigure
+from paratune.records.sweep import read_sweep, write_sweep
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.matrix import read_matrix
+from paratune.sweeps.plan import plan_of
+
+FILE = """\
+source: Somebody, 2020
+matrices:
+  m:
+    where: table 1
+    figures:
+      - {values: {learning_rate: 1e-4}, time: 2 min, accuracy: 91.5%}
+      - {values: {train.learning_rate: 1e-5}, memory: 1.5 GB, where: page 3, source: Somebody else}
+    claims:
+      - {claim: No time is saved, kind: not_less, measure: time, by: 5%, along: learning_rate}
+"""
+
+
+@pytest.fixture
+def published_file(matrix_file: Path) -> Path:
+    matrix_file.write_text("published: published.yaml\n" + matrix_file.read_text())
+    path = matrix_file.with_name("published.yaml")
+    path.write_text(FILE)
+    return path
+
+
+def test_figures_and_claims_with_their_places(matrix_file: Path, published_file: Path):
+    published = read_matrix(matrix_file).published
+
+    assert published is not None
+    first, second = {"learning_rate": "learning_rate-0.0001"}, {"learning_rate": "learning_rate-1e-05"}
+    assert published.figures == (
+        PublishedFigure(first, "time", 2.0, "min", "Somebody, 2020", "table 1"),
+        PublishedFigure(first, "accuracy", 91.5, "%", "Somebody, 2020", "table 1"),
+        PublishedFigure(second, "memory", 1.5, "GB", "Somebody else", "page 3"),
+    )
+    pair = ComparedPair(of=second, than=first)
+    claim = PublishedClaim("No time is saved", "not_less", "time", 0.05, (pair,), "Somebody, 2020", "table 1")
+    assert published.claims == (claim,)
+
+
+def test_the_record_of_the_matrix_holds_them(matrix_file: Path, published_file: Path, tmp_path: Path):
+    matrix = read_matrix(matrix_file)
+    record = plan_of(matrix, cells_of(matrix, ["model.name=demo:minilm"]), ["paratune"]).record
+
+    write_sweep(tmp_path, record)
+
+    assert read_sweep(tmp_path).published == matrix.published
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "line"),
+    [
+        ("  m:\n", "  other:\n", "published.no_matrix", 2),
+        ("learning_rate: 1e-4", "learning_rat: 1e-4", "published.values", 6),
+        ("learning_rate: 1e-4", "learning_rate: 3", "published.values", 6),
+        ("learning_rate: 1e-4", "seed: 41", "published.values", 6),
+        ("train.learning_rate: 1e-5}, memory: 1.5 GB", "learning_rate: 1e-4}, time: 3 s", "published.values", 5),
+        ("accuracy: 91.5%", "acuracy: 91.5%", "published.measure", 6),
+        ("time: 2 min", "time: 2 GB", "published.amount", 6),
+        ("time: 2 min", "time: .nan", "published.amount", 6),
+        ("time: 2 min", "time: 2", "published.amount", 6),
+        ("source: Somebody, 2020\n", "", "published.source", 5),
+        ("kind: not_less", "kind: faster", "config.invalid_value", 9),
+        ("measure: time, by", "measure: accuracy, by", "published.measure", 9),
+        ("measure: time, by", "measure: state_memory, by", "published.measure", 9),
+        ("by: 5%", "by: 120%", "config.invalid_value", 9),
+        ("by: 5%, ", "", "config.invalid_value", 9),
+        ("kind: not_less, measure: time, by: 5%", "kind: equal, measure: accuracy, by: 1%", "config.invalid_value", 9),
+        ("along: learning_rate", "along: rate", "published.values", 9),
+        ("along: learning_rate", "held: {learning_rate: 1e-4}", "published.values", 9),
+        ("along: learning_rate", "of: {learning_rate: 1e-4}, than: {learning_rate: 1e-4}", "published.values", 9),
+        ("where: table 1", "table: 1", "config.unknown_key", 4),
+        (FILE, "- 1\n", "config.not_mapping", 1),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_line(
+    matrix_file: Path, published_file: Path, old: str, new: str, code: str, line: int
+):
+    assert old in FILE
+    published_file.write_text(FILE.replace(old, new))
+
+    with raises_code(code, file="published.yaml", line=line):
+        read_matrix(matrix_file)
+
+
+def test_a_file_that_is_not_there(matrix_file: Path, published_file: Path):
+    published_file.unlink()
+
+    with raises_code("config.file_not_found", "published.yaml", line=1):
+        read_matrix(matrix_file)

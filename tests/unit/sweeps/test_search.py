@@ -1,0 +1,251 @@
+"""The key `search` of a matrix: what trials are sampled, which rounds follow from scores, what is refused."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from raised import raises_code
+
+from paratune.commands.sweep_search import Searching, check_options
+from paratune.errors import ConfigError
+from paratune.records.sweep import State, SweepRecord, cell_run_folder, read_sweep, write_sweep
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.matrix import Matrix, read_matrix
+from paratune.sweeps.plan import Step, plan_of
+from paratune.sweeps.search import Range, sampled
+from paratune.sweeps.trials import best_trials, next_trials, num_runs_of_halving
+
+BASE = """\
+name: m
+base:
+  task: {kind: classification, labels: [a, b]}
+  data: {train: data.csv, split: {validation: 0.2}, columns: {text: text, label: label}}
+  model: {name: model}
+  train: {epochs: 3}
+  batch: {global: 4}
+"""
+SPACE = "space: {train.learning_rate: {min: 1e-5, max: 1e-3, scale: log}, batch.global: [4, 8]}"
+RANDOM = f"search: {{trials: 6, {SPACE}}}\naxes: {{run.seed: [1, 2]}}\n"
+HALVING = f"search: {{method: halving, trials: 9, keep: 3, steps: [2, 6, 18], {SPACE}}}\naxes: {{run.seed: [1, 2]}}\n"
+BAYESIAN = f"search: {{method: bayesian, trials: 8, random_trials: 3, {SPACE}}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("data.csv").write_text("text,label\nx,a\n")
+    return tmp_path
+
+
+def matrix_of(folder: Path, search: str) -> Matrix:
+    (folder / "m.yaml").write_text(BASE + search)
+    return read_matrix(folder / "m.yaml")
+
+
+class ScoringTrainer:
+    """Finishes runs; the accuracy is highest at a learning rate of 1e-4, and a little higher with seed 2."""
+
+    def __init__(
+        self, matrix: Matrix, stops_after: int | None = None, fails: str = "", state: State = "failed"
+    ) -> None:
+        self.matrix, self.stops_after, self.fails, self.state = matrix, stops_after, fails, state
+        self.trained: list[str] = []
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.stops_after is not None and len(self.trained) >= self.stops_after
+
+    def train(self, record: SweepRecord, steps: list[Step]) -> SweepRecord:
+        for step in steps:
+            if self.is_stopped:
+                break
+            assert step.cell.config is not None
+            self.trained.append(step.cell.name)
+            rate = step.cell.config.train.learning_rate
+            score = 1 - abs(math.log10(rate) + 4) / 4 + 0.001 * step.cell.config.run.seed
+            run = cell_run_folder(self.matrix.folder, step.cell.name)
+            run.mkdir(parents=True)
+            (run / "summary.json").write_text(json.dumps({"scores": {"validation": {"accuracy": score}}}))
+            state: State = self.state if self.fails and self.fails in step.cell.name else "finished"
+            record = record.with_cell(replace(step.record, state=state))
+            write_sweep(self.matrix.folder, record)
+        return record
+
+
+def search_in(folder: Path, text: str, **options) -> tuple[SweepRecord, ScoringTrainer]:
+    matrix = matrix_of(folder, text)
+    plan = plan_of(matrix, cells_of(matrix), [])
+    trainer = ScoringTrainer(matrix, **options)
+    matrix.folder.mkdir(parents=True, exist_ok=True)
+    todo = [step for step in plan.in_order() if step.runs(retry_failed=False)]
+    return Searching(matrix, (), here=True).train(plan.record, todo, trainer), trainer
+
+
+def test_trials_are_values_of_an_axis_and_more_trials_keep_the_earlier_ones(folder: Path):
+    six = matrix_of(folder, RANDOM)
+    nine = matrix_of(folder, RANDOM.replace("trials: 6", "trials: 9"))
+    other = matrix_of(folder, RANDOM.replace("trials: 6", "trials: 6, seed: 1"))
+
+    assert list(six.trials) == [f"t{number:03d}" for number in range(1, 7)]
+    assert dict(list(nine.trials.items())[:6]) == six.trials != other.trials
+    cells = cells_of(six)
+    assert len(cells) == 12
+    for cell in cells:
+        settings = six.trials[cell.values["trial"]]
+        assert cell.config is not None
+        assert cell.config.train.learning_rate == settings["train.learning_rate"]
+        assert cell.config.batch.global_ == settings["batch.global"]
+        assert 1e-5 <= cell.config.train.learning_rate <= 1e-3
+    (axis,) = (axis.axis for axis in six.axes if axis.axis.key == "trial")
+    assert set(axis.keys) == {"train.learning_rate", "batch.global"}
+
+
+def test_a_logarithmic_range_is_sampled_evenly_in_the_logarithm():
+    search = replace(_search(Range("a", 1e-6, 1e-2, is_log=True)), num_trials=400)
+    rates = [settings["a"] for settings in sampled(search, 400)]
+    # Half of the draws are below the geometric mean, 1e-4: 200 of 400, with a standard deviation of 10.
+    assert 160 < sum(rate < 1e-4 for rate in rates) < 240
+    whole = sampled(_search(Range("a", 1, 5, is_whole=True)), 5)
+    assert sorted(settings["a"] for settings in whole) == [1, 2, 3, 4, 5]
+
+
+def _search(*space: Range):
+    from paratune.sweeps.search import Search
+
+    return Search("random", 5, space, 0, 5, 1, (), 3)
+
+
+def test_halving_trains_the_best_third_of_each_round_with_more_steps(folder: Path):
+    record, trainer = search_in(folder, HALVING)
+
+    by_steps: dict[str, set[str]] = {}
+    for cell in record.cells:
+        if cell.state == "finished":
+            by_steps.setdefault(cell.values["max_steps"], set()).add(cell.values["trial"])
+    trials = matrix_of(folder, HALVING).trials
+    distances = {name: abs(math.log10(settings["train.learning_rate"]) + 4) for name, settings in trials.items()}
+    best = sorted(trials, key=distances.__getitem__)
+    # 9, 3 and 1 trials, of two seeds each.
+    assert by_steps == {"steps-2": set(trials), "steps-6": set(best[:3]), "steps-18": set(best[:1])}
+    assert len(trainer.trained) == 26 == 2 * num_runs_of_halving(matrix_of(folder, HALVING).search)
+    left = [cell for cell in record.cells if cell.state != "finished"]
+    assert {(cell.state, cell.is_needed) for cell in left} == {("skipped", False)}
+    assert record.select_per == ("max_steps",)
+    assert read_sweep(folder / "runs" / "m").search.method == "halving"
+
+
+def test_a_stopped_round_of_halving_continues_to_the_same_end(folder: Path):
+    stopped, first = search_in(folder, HALVING, stops_after=20)
+    assert {cell.state for cell in stopped.cells} == {"finished", "pending", "skipped"}
+    matrix = matrix_of(folder, HALVING)
+    done = {cell.name for cell in stopped.cells if cell.state == "finished"}
+    plan = plan_of(matrix, cells_of(matrix), [])
+    todo = [step for step in plan.in_order() if step.cell.name not in done]
+    second = ScoringTrainer(matrix)
+    Searching(matrix, (), here=True).train(stopped, todo, second)
+    assert len(first.trained) + len(second.trained) == 26
+    assert not set(first.trained) & set(second.trained)
+
+
+def test_a_failed_trial_does_not_continue(folder: Path):
+    whole, _ = search_in(folder, HALVING)
+    (winner,) = {cell.values["trial"] for cell in whole.cells if cell.state == "finished" and "steps-18" in cell.name}
+    (folder / "other").mkdir()
+    text = HALVING + "folder: other\n"
+    record, _ = search_in(folder, text, fails=f"{winner}_steps-2")
+    later = {cell.values["trial"] for cell in record.cells if cell.state == "finished" and "steps-6" in cell.name}
+    assert len(later) == 3
+    assert winner not in later
+
+
+def test_a_run_that_another_process_trains_ends_the_round(folder: Path):
+    record, trainer = search_in(folder, HALVING, fails="t001_steps-2", state="interrupted")
+    assert len(trainer.trained) == 18  # the first round: 9 trials of two seeds
+    assert not [cell for cell in record.cells if cell.state == "skipped"]
+
+
+def test_trials_are_selected_among_whatever_they_set(folder: Path):
+    space = "space: {model.dropout: {min: 0.0, max: 0.3}}"
+    assert matrix_of(folder, f"search: {{trials: 3, {space}}}\n").select_per == ()
+
+
+def test_a_search_needs_a_validation_set(folder: Path):
+    (folder / "m.yaml").write_text((BASE + RANDOM).replace(", split: {validation: 0.2}", ""))
+    cells = cells_of(read_matrix(folder / "m.yaml"))
+    assert {problem.code for cell in cells for problem in cell.problems} == {"data.validation_missing"}
+
+
+def test_suggestions_follow_from_seed_and_scores_and_are_recorded(folder: Path):
+    pytest.importorskip("optuna")
+    record, trainer = search_in(folder, BAYESIAN)
+    assert record.search is not None
+    trials = record.search.trials
+    assert (list(trials), len(trainer.trained)) == ([f"t{number:03d}" for number in range(1, 9)], 8)
+    assert all(1e-5 <= settings["train.learning_rate"] <= 1e-3 for settings in trials.values())
+    assert len({json.dumps(settings) for settings in trials.values()}) == 8
+    assert read_matrix(folder / "m.yaml").trials == trials  # a later call has them all
+
+    (folder / "m.yaml").write_text(BASE.replace("name: m", "name: again") + BAYESIAN)
+    matrix = read_matrix(folder / "m.yaml")
+    assert list(matrix.trials.values()) == list(trials.values())[:3]  # the random ones
+    plan = plan_of(matrix, cells_of(matrix), [])
+    scores = dict.fromkeys(matrix.trials, 0.5)
+    once, twice = (next_trials(matrix.search, plan.record, scores) for _ in range(2))
+    assert once == twice
+    assert len(once) == 4
+    changed = next_trials(replace(matrix.search, num_at_once=2), plan.record, scores)
+    assert len(changed) == 5
+
+
+def test_a_changed_space_does_not_use_recorded_suggestions(folder: Path):
+    pytest.importorskip("optuna")
+    search_in(folder, BAYESIAN)
+    assert len(matrix_of(folder, BAYESIAN.replace("max: 1e-3", "max: 1e-2")).trials) == 3
+
+
+def test_the_best_are_those_with_the_largest_score_or_the_smallest_loss():
+    scores = {"a": 0.5, "b": 0.9, "c": 0.5, "d": 0.1}
+    assert best_trials(scores, "accuracy", 2) == ["b", "a"]
+    assert best_trials(scores, "loss", 2) == ["d", "a"]
+
+
+@pytest.mark.parametrize(
+    ("search", "code", "key"),
+    [
+        ("search: 3\n", "config.invalid_value", "search"),
+        ("search: {trials: 3}\n", "config.required", "search.space"),
+        (f"search: {{trials: 1, {SPACE}}}\n", "config.invalid_value", "search.trials"),
+        (f"search: {{method: grid, trials: 3, {SPACE}}}\n", "config.invalid_value", "search.method"),
+        (f"search: {{trials: 3, keep: 2, {SPACE}}}\n", "config.no_effect", "search.keep"),
+        (f"search: {{trails: 3, trials: 3, {SPACE}}}\n", "config.unknown_key", "search.trails"),
+        (f"search: {{method: halving, trials: 3, steps: [4, 2], {SPACE}}}\n", "config.invalid_value", "search.steps"),
+        ("search: {trials: 3, space: {batch.global: [4, 8]}}\n", "config.invalid_value", "search.trials"),
+        (
+            "search: {trials: 3, space: {train.learning_rate: {min: 1e-3, max: 1e-5}}}\n",
+            "config.invalid_value",
+            "search.space.train.learning_rate",
+        ),
+        (
+            "search: {trials: 3, space: {train.learning_rate: {min: 0.0, max: 1e-5, scale: log}}}\n",
+            "config.invalid_value",
+            "search.space.train.learning_rate",
+        ),
+        (f"{HALVING.replace('run.seed: [1, 2]', 'nproc: [1, 2]')}", "config.conflict", "axes.nproc"),
+        (f"{RANDOM.replace('run.seed: [1, 2]', 'trial: [1, 2]')}", "config.conflict", "axes.trial"),
+    ],
+)
+def test_what_is_wrong_is_named(folder: Path, search: str, code: str, key: str):
+    with pytest.raises(ConfigError) as caught:
+        matrix_of(folder, search)
+    assert [(fault.code, fault.facts["keys"]) for fault in caught.value.faults] == [(code, (key,))]
+
+
+def test_options_that_contradict_a_search_by_scores(folder: Path):
+    matrix = matrix_of(folder, HALVING)
+    with raises_code("cli.conflict", options=("--only", "search.method")):
+        check_options(matrix, only=["trial=t001"])
+    with raises_code("cli.conflict", options=("--until", "search.method")):
+        check_options(matrix, only=(), until="decided")
+    check_options(matrix_of(folder, RANDOM), only=["trial=t001"], until="decided")

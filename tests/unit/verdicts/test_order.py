@@ -1,0 +1,150 @@
+"""Comparisons of speed under a drift of the machine: adjusted, or "cannot tell"."""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from fake_run import make_run
+from numpy.testing import assert_allclose
+
+from paratune.verdicts import Group, judge
+from paratune.verdicts.order import RunTime, is_confounded, order_model, run_time
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
+RNG = np.random.default_rng(3)
+
+
+def stamped(name, rate, place, *, minutes=10, load=None):
+    """Return a run that began as the one at `place`, and took 9 of 10 minutes."""
+    began = START + timedelta(minutes=minutes * place)
+    values = {
+        "run__created": began.isoformat(),
+        "summary__finished": (began + timedelta(minutes=0.9 * minutes)).isoformat(),
+    }
+    if load is not None:
+        values |= {
+            "summary__utilisation__kind": "cpu",
+            "summary__utilisation__mean": 0.5,
+            "summary__utilisation__machine_mean": 0.5 + load,
+        }
+    return make_run(name, place, rate, **values)
+
+
+def in_order(names, change, drift, noise=0.002, loads=None):
+    """Return a group for each name, of runs in this order: logarithms of rates fall by `drift` from run to run."""
+    rng = np.random.default_rng(len(names))
+    groups = {}
+    for place, name in enumerate(names):
+        log = change.get(name, 0.0) - drift * place + noise * rng.normal()
+        load = None if loads is None else loads[place]
+        groups.setdefault(name, []).append(stamped(f"{name}{place}", 100 * np.exp(log), place, load=load))
+    return [Group(name, tuple(runs)) for name, runs in groups.items()]
+
+
+def speed(groups):
+    return judge(groups, "a")[0].speed
+
+
+def test_the_adjusted_change_is_that_of_least_squares_with_a_slope():
+    names = "abaabb"
+    found = speed(in_order(names, {"b": 0.05}, 0.02))
+    rates = {run.name: run.number("summary.throughput.samples_per_s") for g in in_order(names, {"b": 0.05}, 0.02)
+             for run in g.runs}  # fmt: skip
+    y = np.log([rates[f"{name}{place}"] for place, name in enumerate(names)])
+    design = np.stack([np.ones(6), np.array([name == "b" for name in names]), np.arange(6)], axis=1)
+    solution, residual, *_ = np.linalg.lstsq(design, y, rcond=None)
+    error = np.sqrt(residual[0] / 3 * np.linalg.inv(design.T @ design)[1, 1])
+    assert found.order.is_adjusted
+    assert_allclose(np.log1p(found.change), solution[1])
+    assert (found.standard_error, found.degrees_of_freedom) == (pytest.approx(error), pytest.approx(3))
+    assert np.log1p(found.order.total) == pytest.approx(5 * solution[2])
+
+
+def test_a_change_that_a_drift_could_explain_is_not_told():
+    # 1% a run in all six; the later three are 3 places later: 3% slower without any change.
+    found = speed(in_order("aaabbb", {}, 0.01))
+    assert (found.outcome, found.code) == ("cannot tell", "order_confounded")
+    assert (found.order.is_confounded, found.order.is_adjusted, found.order.is_drift) == (True, True, True)
+    assert np.log1p(found.order.bias) == pytest.approx(-0.03, abs=0.01)
+
+
+def test_a_change_that_is_larger_than_any_drift_is_told():
+    verdict = judge(in_order("aaabbb", {"b": 0.25}, 0.0), "a")[0]
+    assert (verdict.speed.outcome, verdict.speed.is_better) == ("different", True)
+    assert verdict.speed.order.is_confounded
+    assert len(verdict.notes) == 2  # adjusted, and that all of one side came first
+
+
+def test_runs_in_turn_without_a_drift_are_not_adjusted():
+    found = speed(in_order("ababba", {"b": 0.05}, 0.0))
+    assert (found.outcome, found.order.is_adjusted, found.order.is_confounded) == ("different", False, False)
+    assert judge(in_order("ababba", {"b": 0.05}, 0.0), "a")[0].notes == ()
+
+
+def test_a_drift_does_not_hide_a_change_of_runs_in_turn():
+    found = speed(in_order("abbaab", {"b": 0.05}, 0.03))
+    assert (found.outcome, found.order.is_adjusted) == ("different", True)
+    assert found.change == pytest.approx(np.expm1(0.05), abs=0.01)
+
+
+def test_sessions_apart_by_hours_are_blocks():
+    groups = []
+    for name, change in (("a", 0.0), ("b", 0.05)):
+        logs = change + np.array([0.0, 0.001, -0.2, -0.201]) + 0.001 * RNG.normal(size=4)
+        places = [0, 2, 100, 102] if name == "a" else [1, 3, 101, 103]
+        groups.append(
+            Group(name, tuple(stamped(f"{name}{p}", 100 * np.exp(log), p) for p, log in zip(places, logs, strict=True)))
+        )
+    found = speed(groups)
+    assert found.order.covariates == ("session",)
+    assert found.order.total == pytest.approx(np.expm1(-0.2), abs=0.01)
+    assert (found.outcome, found.change) == ("different", pytest.approx(np.expm1(0.05), abs=0.005))
+
+
+def test_the_load_of_other_programs_is_a_covariate_of_many_runs():
+    loads = [0.0, 0.3, 0.1, 0.4, 0.2, 0.0, 0.4, 0.1, 0.3, 0.2]
+    groups = in_order("ababababab", {"b": 0.02}, 0.0, loads=loads)
+    groups = [
+        Group(g.label, tuple(
+            stamped(run.name, run.number("summary.throughput.samples_per_s") * np.exp(-0.5 * loads[int(run.name[1:])]),
+                    int(run.name[1:]), load=loads[int(run.name[1:])]) for run in g.runs))
+        for g in groups
+    ]  # fmt: skip
+    verdict = judge(groups, "a")[0]
+    assert verdict.speed.order.covariates == ("order", "load")
+    assert verdict.speed.change == pytest.approx(np.expm1(0.02), abs=0.01)
+    assert verdict.speed.order.load_difference == pytest.approx(np.mean(loads[1::2]) - np.mean(loads[::2]))
+
+
+def test_runs_at_the_same_time_are_not_confounded():
+    first, second = [RunTime(0, 10, None), RunTime(0, 10, None)], [RunTime(5, 15, None), RunTime(5, 15, None)]
+    assert not is_confounded(first, second)
+    assert is_confounded(first, [RunTime(10, 20, None)])
+    assert is_confounded([RunTime(10, 20, None)], first)
+
+
+def test_records_without_time_stamps_have_no_order():
+    assert run_time(make_run("a", 1, 100.0)) is None
+    base = Group("a", tuple(make_run(f"a{n}", n, 100.0 + n) for n in range(3)))
+    assert speed([base, *in_order("bbb", {}, 0.0)]).order is None
+
+
+def test_too_few_runs_have_no_model():
+    times = [[RunTime(place, place + 0.5, None) for place in side] for side in ((0, 1), (2,))]
+    assert order_model([[0.0, 0.1], [0.2]], times) is None
+
+
+def test_two_configurations_one_after_the_other_under_a_drift_are_rarely_called_different():
+    # Without the adjustment 40% of experiments with a drift of 5% over six runs: benchmarks/verdicts_202611.md.
+    rng = np.random.default_rng(11)
+    false = covered = 0
+    for _ in range(1000):
+        logs = 0.01 * rng.normal(size=6) - 0.05 * np.arange(6) / 5
+        times = [RunTime(place, place + 0.5, None) for place in range(6)]
+        model = order_model([logs[:3], logs[3:]], [times[:3], times[3:]])
+        estimate = model.estimate([logs[:3], logs[3:]], 1)
+        low, high = estimate.interval()
+        covered += low <= 0 <= high
+        false += estimate.p_different() <= 0.05
+    assert 0.93 <= covered / 1000 <= 0.97
+    assert false / 1000 <= 0.06
