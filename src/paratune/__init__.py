@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from paratune.api.certify import certify
     from paratune.api.compare import compare, report
     from paratune.api.evaluate import EvaluationResult, evaluate
+    from paratune.api.plan import plan
     from paratune.api.predict import predict
     from paratune.api.run import Run
     from paratune.api.train import train
 
 __version__ = "0.1.0"
 
-__all__ = ["EvaluationResult", "Run", "certify", "compare", "evaluate", "predict", "report", "train"]
+__all__ = ["EvaluationResult", "Run", "certify", "compare", "evaluate", "plan", "predict", "report", "train"]
 
 _MODULES = {
     "EvaluationResult": "evaluate",
@@ -24,6 +25,7 @@ _MODULES = {
     "certify": "certify",
     "compare": "compare",
     "evaluate": "evaluate",
+    "plan": "plan",
     "predict": "predict",
     "report": "compare",
     "train": "train",
