@@ -92,7 +92,15 @@ class TrainedModel:
         """Class names in the order of their ids; empty for regression."""
         return self.recipe.names
 
-    def read(self, source: str, table: pa.Table, *, require_labels: bool, cache_dir: str | Path | None = None) -> Split:
+    def read(
+        self,
+        source: str,
+        table: pa.Table,
+        *,
+        require_labels: bool,
+        cache_dir: str | Path | None = None,
+        is_cached: bool = True,
+    ) -> Split:
         """Return the tokenized rows of a file; rows with missing values are dropped unless labels are required.
 
         Args:
@@ -100,6 +108,7 @@ class TrainedModel:
             table: The rows of the file.
             require_labels: Whether the rows are scored and need labels.
             cache_dir: Folder of cached tokens, as in `data.cache_dir`.
+            is_cached: Whether tokens are cached; if not, nothing of the texts is written to a disk.
 
         Raises:
             DataError: The file or a column is invalid.
@@ -111,6 +120,7 @@ class TrainedModel:
             head_tokens=self.head_tokens,
             need_token_type_ids=takes_token_types(self.tokenizer),
             cache_dir=cache_dir,
+            is_cached=is_cached,
         )
         name = self.columns.id  # not required: predictions are in the order of the rows
         columns = self.columns.model_copy(update={"id": name if name in table.column_names else None})
