@@ -85,7 +85,7 @@ class CallbackSession:
         step = int(values["step"])
         self._state = replace(self._state, step=step)
         if event == "step":
-            known = {key: values.get(key) for key in ("epoch", "loss", "learning_rate", "grad_norm")}
+            known: dict[str, Any] = {key: values.get(key) for key in ("epoch", "loss", "learning_rate", "grad_norm")}
             self._call("on_step", replace(self._state, **known))
         else:
             scores = MappingProxyType(dict(values["scores"]))
