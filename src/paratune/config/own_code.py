@@ -4,12 +4,13 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from paratune.config.section import OwnCode
 from paratune.config.sections import Config, OwnMetric
+from paratune.config.sources import CODE
 from paratune.errors import ConfigError, ParatuneError, did_you_mean
 
 METRICS_KEY = "evaluate.metrics"
@@ -43,9 +44,24 @@ def imported_code(values: Mapping[str, Any]) -> list[str]:
     for metric in metrics if isinstance(metrics, list) else ():
         if isinstance(metric, Mapping):
             lines.append(f"evaluate.metrics: {metric.get('function') or metric.get('evaluate')}")
+    lines += [f"{key}: {source}" for key, source in _own_sources(values.get("data"))]
     if isinstance(model, Mapping) and model.get("trust_remote_code"):
         lines.append("model.trust_remote_code: true")
     return lines
+
+
+def _own_sources(data: Any) -> Iterator[tuple[str, str]]:
+    """Yield the options of the section data that name code, with their values."""
+    for key in ("train", "validation", "test", "extra", "predict") if isinstance(data, Mapping) else ():
+        value = data.get(key)
+        named = value.items() if isinstance(value, Mapping) else [(None, one) for one in _listed(value)]
+        for name, source in named:
+            if isinstance(source, str) and source.startswith(CODE):
+                yield f"data.{key}" if name is None else f"data.{key}.{name}", source
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def add_to_path(folder: Path) -> None:
@@ -168,6 +184,10 @@ def own_code_record(config: Config) -> dict[str, dict[str, Any]]:
         for key, code in named.items()
         if isinstance(code, OwnCode)
     }
+    for key, source in _own_sources(config.data.model_dump()):
+        name, _, arguments = source.removeprefix(CODE).partition("?")
+        code = {"function": name, "options": arguments, "sha256": source_hash(name, key)}
+        record[f"{key}: {name}"] = code
     for metric in config.evaluate.metrics:
         key = f"{METRICS_KEY}.{metric.name}"
         record[key] = {**metric.model_dump(exclude={"name"}, exclude_none=True), "sha256": _metric_hash(metric)}

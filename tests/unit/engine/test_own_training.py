@@ -58,7 +58,7 @@ def trained(optimizer: OwnOptimizer, steps: int = 2, rates: dict | None = None):
 
 
 def test_the_page_s_optimizer_has_the_learning_rate_of_each_group():
-    # Sign updates of 0.5, and of 0.25 for the bias: 1 - 2 * 0.5 and 1 + 2 * 0.25; momentum has the sign of the gradient.
+    # Momentum has the sign of the gradient: steps of 0.5, and of 0.25 for the bias: 1 - 2 * 0.5 and 1 + 2 * 0.25.
     own = OwnOptimizer(function="my_training:Lion", options={"beta": 0.9})
     model, optimizer = trained(own, rates={"bias": 0.5})
     assert (model.weight.item(), model.bias.item()) == (0.0, 1.5)

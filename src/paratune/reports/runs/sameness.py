@@ -219,7 +219,7 @@ def _own_code(run: RunRecord) -> Any:
         {
             key: code
             for key, code in (value or {}).items()
-            if key in kept or not key.startswith((METRICS_KEY, CALLBACKS_KEY))
+            if key in kept or not key.startswith((METRICS_KEY, CALLBACKS_KEY, "data."))
         }
         for value in run.session_values("run.own_code")
     ]
