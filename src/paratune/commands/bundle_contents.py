@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from paratune import hub
+from paratune.api.tokenizing import tokenizing_of
 from paratune.base.text import plain
 from paratune.base.units import format_bytes
 from paratune.bundle.manifest import Manifest, name_problem
-from paratune.commands.tokenizing import tokenizing_of
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sources import local_path, path_and_split
 from paratune.console import print_json
