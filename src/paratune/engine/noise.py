@@ -13,7 +13,7 @@ from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.records.efficiency import GradientSums, noise_estimates
-from paratune.strategies.protocol import Strategy, Unavailable, WatchesGradients
+from paratune.strategies.protocol import Strategy, UnavailableEstimate, WatchesGradients
 
 NUM_PARTS = 5
 """Values of a rank in a sampled step."""
@@ -96,7 +96,7 @@ class NoiseMeter:
             return str(error)
         return None
 
-    def _why_not_preconditioned(self) -> Unavailable | None:
+    def _why_not_preconditioned(self) -> UnavailableEstimate | None:
         if self.reason is not None or not isinstance(self._strategy, WatchesGradients):
             return None
         return self._strategy.watch_gradients().why_not_preconditioned

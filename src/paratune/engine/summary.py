@@ -14,7 +14,7 @@ from paratune.metrics.throughput import rates, wall_s
 from paratune.metrics.utilisation import utilisation
 from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
 from paratune.records.efficiency import noise_summary
-from paratune.strategies.protocol import Unavailable
+from paratune.strategies.protocol import UnavailableEstimate
 
 
 def summarise(
@@ -32,7 +32,7 @@ def summarise(
     global_batch_size: int,
     traits: Traits,
     noise_reason: str | None = None,
-    why_not_preconditioned: Unavailable | None = None,
+    why_not_preconditioned: UnavailableEstimate | None = None,
     profile_reason: str | None = None,
     communication_reason: str | None = None,
 ) -> dict[str, Any]:

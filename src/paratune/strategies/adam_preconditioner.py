@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from paratune.strategies.protocol import Unavailable
+from paratune.strategies.protocol import UnavailableEstimate
 
-SHARDED = Unavailable(
+SHARDED = UnavailableEstimate(
     "sharded_states",
     "no process has the whole second moments of its weights: the strategy shards the optimizer states, or its "
     "watch_gradients gives no optimizer; train with single, ddp, pipeline or DeepSpeed stage 0",
@@ -103,7 +103,7 @@ def make_preconditioner(
     *,
     scale: float | Tensor = 1.0,
     num_copies: int = 1,
-) -> AdamPreconditioner | Unavailable:
+) -> AdamPreconditioner | UnavailableEstimate:
     """Return the preconditioner of an optimizer, or the reason why it has none.
 
     The arguments are those of `AdamPreconditioner`; `optimizer` is None if this rank has shards of its states.
@@ -112,7 +112,7 @@ def make_preconditioner(
         return SHARDED
     if not isinstance(optimizer, AdamW):
         name = type(optimizer).__name__
-        return Unavailable("other_optimizer", f"the optimizer is {name}; this estimate is that of AdamW")
+        return UnavailableEstimate("other_optimizer", f"the optimizer is {name}; this estimate is that of AdamW")
     return AdamPreconditioner(optimizer, model, parameters, scale=scale, num_copies=num_copies)
 
 

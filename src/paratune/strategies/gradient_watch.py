@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from paratune.strategies.adam_preconditioner import SHARDED, AdamPreconditioner
-from paratune.strategies.protocol import Unavailable
+from paratune.strategies.protocol import UnavailableEstimate
 
 
 class GradientWatch:
@@ -26,7 +26,7 @@ class GradientWatch:
         *,
         scale: float | Tensor = 1.0,
         gathering: Iterable[Any] = (),
-        preconditioner: AdamPreconditioner | Unavailable | None = None,
+        preconditioner: AdamPreconditioner | UnavailableEstimate | None = None,
     ) -> None:
         """Create a watch of trained parameters; it measures within its `with` block.
 
@@ -50,9 +50,9 @@ class GradientWatch:
         return _squared_sum(self._norms, self._scale) if self._norms else None
 
     @property
-    def why_not_preconditioned(self) -> Unavailable | None:
+    def why_not_preconditioned(self) -> UnavailableEstimate | None:
         """The reason why `preconditioned_squared_norms` is always None; None if there is no such reason."""
-        return self._preconditioner if isinstance(self._preconditioner, Unavailable) else None
+        return self._preconditioner if isinstance(self._preconditioner, UnavailableEstimate) else None
 
     def preconditioned_squared_norms(self) -> tuple[Tensor, Tensor] | None:
         """Return the sum of |P g_i|^2, and this rank's part of |P g|^2, without the scales; None where P is unknown.
@@ -60,7 +60,7 @@ class GradientWatch:
         Call it after the gradients of the step are reduced and before the optimizer's step. Both are float64 scalars on
         the device.
         """
-        if isinstance(self._preconditioner, Unavailable):
+        if isinstance(self._preconditioner, UnavailableEstimate):
             return None
         whole = self._preconditioner.whole_squared_norm()
         norms = [norm for norm in self._preconditioned_norms if norm is not None]

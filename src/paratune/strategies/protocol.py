@@ -134,7 +134,7 @@ class ScalesLoss(Protocol):
 
 
 @dataclass(frozen=True)
-class Unavailable:
+class UnavailableEstimate:
     """Why a measurement is not available."""
 
     code: str
@@ -145,7 +145,7 @@ class Watch(Protocol):
     """Adds up the squared norms of gradients in a block; `gradient_watch.GradientWatch` is one."""
 
     @property
-    def why_not_preconditioned(self) -> Unavailable | None:
+    def why_not_preconditioned(self) -> UnavailableEstimate | None:
         """The reason why `preconditioned_squared_norms` is always None; None if there is no such reason."""
         ...
 
