@@ -6,7 +6,7 @@ No torch. A constant that was not measured is a share of the value on the data s
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -65,9 +65,19 @@ KINDS: Mapping[str, str] = {
     "factor.backward": "measured over predicted time of the backward pass",
     "factor.optimizer": "measured over predicted time of the optimizer's phase",
     "factor.communication": "measured over predicted time of what collectives leave exposed",
+    "factor.sharding": "the same for collectives of strategies that shard gradients",
     "factor.pipeline": "measured over predicted time of a pipeline's waiting",
 }
 """Meaning of all constants by name. A rate may be a curve: it depends on the bytes or FLOP of an operation."""
+
+
+def communication_factor(shards: Collection[str]) -> str:
+    """Return the factor of a strategy's collectives, which runs of strategies with like collectives determine.
+
+    Args:
+        shards: As `Traits.shards`.
+    """
+    return "factor.sharding" if "gradients" in shards else "factor.communication"
 
 
 class UnknownConstant(KeyError):

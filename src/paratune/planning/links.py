@@ -114,12 +114,12 @@ def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, s
     if num_ranks == 1:
         return Link(1, 1.0, 0.0)
     if (num_ranks - 1) * stride < ranks_per_node:
-        gather_and_scatter = (
+        gather, scatter = (
             constants[name].value if name in constants else None for name in ("link.gather", "link.scatter")
         )
         tree_s = _tree_s(constants, num_ranks, num_ranks)
         latency_s = constants["link.latency"].value
-        return Link(num_ranks, constants["link"].value, latency_s, *gather_and_scatter, call_s=call_s, tree_s=tree_s)
+        return Link(num_ranks, constants["link"].value, latency_s, gather, scatter, call_s, tree_s)
     beside = min(stride, ranks_per_node)
     rate = constants["network"].value / beside
     if "link" in constants and ranks_per_node > stride:

@@ -123,7 +123,7 @@ def common_constants() -> dict[str, BoundedConstant]:
     """Return the constants that are assumed for every machine until runs on it determine them."""
     constants = {name: BoundedConstant(*_SECONDS[name]) for name in ("step", "loader", "loader.hiding")}
     constants["factor.run"] = BoundedConstant(*_RUN, source="assumed: differences between runs, equal in all phases")
-    for phase in ("forward", "backward", "optimizer", "communication", "pipeline"):
+    for phase in ("forward", "backward", "optimizer", "communication", "sharding", "pipeline"):
         constants[f"factor.{phase}"] = BoundedConstant(*_LEFT_OUT, source="assumed: what the prediction leaves out")
     return constants
 
