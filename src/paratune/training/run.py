@@ -44,8 +44,9 @@ from paratune.metrics.scores import is_better
 from paratune.models.load import log_new_weights
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
-from paratune.records.run_folder import Mode, check_same_run, take_folder
+from paratune.records.run_folder import Mode, check_same_code, check_same_run, take_folder
 from paratune.strategies.protocol import Strategy
+from paratune.tasks import experiment_code
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
 from paratune.training.baseline import fit_baseline
@@ -172,7 +173,8 @@ def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
 
 
 def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
-    """Compare data and batch size with those of the run to resume; the command has compared the options before."""
+    """Compare data, batch size and own code with those of the run to resume; the command has compared the options."""
+    check_same_code(session.folder, experiment_code(session.config.task))
     check_same_run(
         session.folder,
         session.prepared.loaded.values,
