@@ -40,4 +40,4 @@ def test_a_loss_beside_the_configuration(world: Path, cli: Cli, tmp_path_factory
     (folder / "beside.py").write_text(CODE.replace("return factor", "return 2 * factor"))
     resumed = cli("train", str(folder / "c.yaml"), "--set", "strategy=single", *common, "--set", LOSS, "--resume")
     assert resumed.code == EXIT_CHECKPOINT
-    check_shown(resumed.stderr, "run.own_code_changed", "task.loss.function")
+    check_shown(resumed.stderr, "run.own_code_changed", "task.loss", "beside:scaled")

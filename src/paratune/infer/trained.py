@@ -15,7 +15,7 @@ from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.implied import IMPLIED_COLUMNS, QA_COLUMNS
 from paratune.config.own_code import add_to_path
-from paratune.config.sections import Columns, ModelOptions
+from paratune.config.sections import Columns, ModelOptions, OwnMetric
 from paratune.config.task_sections import (
     ClassificationTask,
     MaskedLMTask,
@@ -87,6 +87,8 @@ class TrainedModel:
     """Folder of the weights; None for a model of the hub."""
     named: NamedColumns = field(default_factory=NamedColumns)
     """Columns from the command line."""
+    metrics: tuple[OwnMetric, ...] = ()
+    """Own metrics of the run."""
 
     @property
     def names(self) -> list[str]:
@@ -221,7 +223,8 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
     tokenizer = load_tokenizer(model)
     task = _task(known, model, tokenizer)
     run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
-    _add_code_folder(run, task)
+    if run is not None and (getattr(task, "loss", None) is not None or known.get("metrics")):
+        _add_code_folder(run)
     precision = _precision(known.get("precision", "fp32"), torch_device)
     recipe = make_recipe(task)
     task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
@@ -245,13 +248,12 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
         run=run,
         folder=Path(folder) if Path(folder).is_dir() else None,
         named=named,
+        metrics=_validated(tuple[OwnMetric, ...], known.get("metrics", ()), model.name),
     )
 
 
-def _add_code_folder(run: Path | None, task: Task) -> None:
-    """Let Python find a loss beside the configuration file of the run, as in its training."""
-    if run is None or getattr(task, "loss", None) is None:
-        return
+def _add_code_folder(run: Path) -> None:
+    """Let Python find a loss or a metric beside the configuration file of the run, as in its training."""
     config_file = read_run(run).get("config_file")  # None for a mapping, and in older records
     if isinstance(config_file, str):
         add_to_path(Path(config_file).parent)
@@ -314,15 +316,18 @@ def _model_folder(target: str) -> str:
     return str(run_model_folder(path)) if path.is_dir() else target
 
 
+def _validated(kind: Any, value: Any, name: str) -> Any:
+    """Return a value of the record next to a model."""
+    try:
+        return TypeAdapter(kind).validate_python(tuple(value) if isinstance(value, list) else value)
+    except ValidationError as error:
+        raise CheckpointError(f"{name}/{TASK_FILE} is damaged: {error}", code="run.damaged", name=name) from error
+
+
 def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     """Return the task in the folder's record, or the task of the model's own configuration."""
     if "task" in known:
-        try:
-            task: Task = TypeAdapter(Task).validate_python(known["task"])
-        except ValidationError as error:
-            raise CheckpointError(
-                f"{model.name}/{TASK_FILE} is damaged: {error}", code="run.damaged", name=model.name
-            ) from error
+        task: Task = _validated(Task, known["task"], model.name)
         return task
     config = load_config(model, num_labels=None)
     if any("ForQuestionAnswering" in name for name in config.architectures or ()):

@@ -189,7 +189,7 @@ def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> 
 
     Args:
         folder: The run; one without a record of the code is accepted.
-        own_code: The present code by option, as `paratune.tasks.experiment_code` returns it.
+        own_code: The present code by option, as `paratune.config.own_code.own_code_record` returns it.
 
     Raises:
         CheckpointError: A file has changed.
@@ -198,14 +198,15 @@ def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> 
     for option, code in own_code.items():
         before = (recorded.get(option) or {}).get("sha256")
         if before is not None and before != code["sha256"]:
+            name = code.get("function") or code.get("evaluate")
             raise CheckpointError(
-                f"{folder} cannot be resumed: the file of {option}.function, {code['function']}, has changed since the "
+                f"{folder} cannot be resumed: the file of {option}, {name}, has changed since the "
                 f"run was started (SHA-256 {before[:12]} then, {str(code['sha256'])[:12]} now); restore the file, or "
                 "change run.name to start a new run",
                 code="run.own_code_changed",
                 folder=folder,
-                key=f"{option}.function",
-                value=code["function"],
+                key=option,
+                value=name,
             )
 
 

@@ -145,7 +145,7 @@ def test_a_run_is_not_resumed_with_a_changed_file_of_own_code(tmp_path: Path):
     (folder / RUN_FILE).write_text(json.dumps(json.loads((folder / RUN_FILE).read_text()) | {"own_code": code}))
     check_same_code(folder, code)
     check_same_code(folder, {})
-    with raises_code("run.own_code_changed", "task.loss.function", "my:loss", folder=folder):
+    with raises_code("run.own_code_changed", "task.loss", "my:loss", folder=folder):
         check_same_code(folder, {"task.loss": {**code["task.loss"], "sha256": "cd" * 32}})
 
 
