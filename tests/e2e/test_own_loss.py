@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 from harness import Cli
-from raised import check_shown
 
-from paratune.errors import EXIT_CHECKPOINT, EXIT_OK
+from paratune.errors import EXIT_OK
 from paratune.records import read_json
 
 pytestmark = pytest.mark.slow
@@ -29,15 +28,3 @@ def test_a_loss_beside_the_configuration(world: Path, cli: Cli, tmp_path_factory
     record = read_json(next(world.rglob("run.json")))
     own = record["own_code"]["task.loss"]
     assert (own["function"], own["options"], len(own["sha256"])) == ("beside:scaled", {"factor": 2.0}, 64)
-
-    run = next(world.rglob("run.json")).parent
-    assert record["config_file"] == str(folder / "c.yaml")
-    scored = cli("evaluate", str(run), "--data", str(world / "data.csv"), "--json")
-    assert scored.code == EXIT_OK, scored.stderr
-    assert scored.json["scores"]["loss"] > 0
-
-    (run / "summary.json").unlink()
-    (folder / "beside.py").write_text(CODE.replace("return factor", "return 2 * factor"))
-    resumed = cli("train", str(folder / "c.yaml"), "--set", "strategy=single", *common, "--set", LOSS, "--resume")
-    assert resumed.code == EXIT_CHECKPOINT
-    check_shown(resumed.stderr, "run.own_code_changed", "task.loss", "beside:scaled")
