@@ -8,7 +8,7 @@ from typing import Any
 
 from paratune.config.differences import flatten
 from paratune.config.metric_names import OWN_PREFIX
-from paratune.config.own_code import METRICS_KEY
+from paratune.config.own_code import CALLBACKS_KEY, METRICS_KEY
 from paratune.reports.runs.read import RunRecord
 
 _UNKNOWN = None
@@ -219,7 +219,11 @@ def _own_code(run: RunRecord) -> Any:
     best = run.get("run.config.evaluate.best")
     kept = {f"{METRICS_KEY}.{str(best).removeprefix(OWN_PREFIX)}"}
     values = [
-        {key: code for key, code in (value or {}).items() if not key.startswith(METRICS_KEY) or key in kept}
+        {
+            key: code
+            for key, code in (value or {}).items()
+            if key in kept or not key.startswith((METRICS_KEY, CALLBACKS_KEY, "data."))
+        }
         for value in run.session_values("run.own_code")
     ]
     return values[0] if len(values) == 1 else values
