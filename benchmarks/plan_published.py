@@ -19,7 +19,8 @@ from typing import Any
 import yaml
 from machine import machine_lines
 
-from paratune.commands.plan import PlanArguments, make_job, outside_traits
+from paratune.api.plan import outside_traits
+from paratune.api.plan_job import make_job
 from paratune.config.load import LoadedConfig, load_config
 from paratune.planning.constants import Constants
 from paratune.planning.enumerate import JobOption, PlanRequest, list_options
@@ -120,7 +121,7 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
         overrides = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
         loaded = load_config(config, overrides)
         if key not in jobs:
-            job = make_job(loaded, PlanArguments(max_length=cell["length"]))
+            job = make_job(loaded, max_length=cell["length"])
             jobs[key] = loaded, job, Profiles(job, is_cuda=True)
         loaded, job, profiles = jobs[key]
         machine = find_machine(cell["device"])

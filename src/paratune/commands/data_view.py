@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from paratune.api.tokenizing import tokenizing_of
 from paratune.commands.data_figures import data_view
-from paratune.commands.tokenizing import tokenizing_of
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.reports.data.figures import data_drawings

@@ -1,34 +1,17 @@
 """`paratune plan`: predicts memory and time of a run, and recommends a strategy, without a device."""
 
-import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from paratune.api.plan_options import PlanOptions, check_options, read_numbers
 from paratune.base.text import plain
 from paratune.commands.examples import EXAMPLES
 from paratune.commands.options import Json, Overrides
-from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, coded, did_you_mean
-
-if TYPE_CHECKING:
-    from paratune.config.load import LoadedConfig
-    from paratune.config.traits import Traits
-    from paratune.planning.job import PlannedJob
-    from paratune.planning.lengths import Lengths
-    from paratune.planning.machine import Machine
-    from paratune.planning.measured import MeasuredFigure
-    from paratune.planning.table import Plan
-
-log = logging.getLogger(__name__)
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp64")
-_MAX_RANKS = 65536
-_MAX_NOTES = 4
-"""Maximum number of notes about single options."""
-_USUAL_RANKS = (1, 2, 4, 8)
+from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +50,28 @@ class PlanArguments:
     measured: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = ()
     write_probes: Path | None = None
 
+    def options(self) -> PlanOptions:
+        """Return the options of the plan.
+
+        Raises:
+            ConfigError: A list of numbers is invalid, or an option is out of range.
+        """
+        from paratune.config.candidates import strategy_names
+
+        options = PlanOptions(
+            devices=read_numbers("--devices", self.devices),
+            device=self.device,
+            nodes=read_numbers("--nodes", self.nodes),
+            strategies=None if self.strategies is None else tuple(strategy_names(self.strategies)),
+            precision=None if self.precision is None else _words(self.precision),
+            max_length=self.max_length,
+            rows=self.rows,
+            micro_batch_size=read_numbers("--micro-batch-size", self.micro_batch_size),
+            price=self.price,
+        )
+        check_options(options)
+        return options
+
 
 def plan(
     config: Path | None = None,
@@ -85,6 +90,8 @@ def plan(
     """
     from rich.text import Text
 
+    from paratune.api.plan import make_plan
+    from paratune.api.plan_options import planned_machine
     from paratune.commands.plan_goal import aim, check_goal, write_probes
     from paratune.commands.plan_score import calibrate_command
     from paratune.config.baseline_sections import refuse_baseline
@@ -101,15 +108,17 @@ def plan(
             option="--score",
             path=config,
         )
-    _check_numbers(wanted)
+    options = wanted.options()
     figures, runs = divide_measured(wanted.measured, has_goal=wanted.goal is not None)
     if is_matrix(config):
         from paratune.commands.plan_matrix import plan_matrix
 
-        return plan_matrix(config, set_, wanted, write=write, as_json=json)
+        return plan_matrix(config, set_, wanted, options, write=write, as_json=json)
     loaded = load_config(config, set_)
     refuse_baseline(loaded.config.baseline, "paratune plan predicts")
-    goal = check_goal(wanted, runs, loaded.config.task.kind, lambda: _machine(wanted, loaded, figures).price_per_hour)
+    goal = check_goal(
+        wanted, runs, loaded.config.task.kind, lambda: planned_machine(options, loaded, figures).price_per_hour
+    )
     for option, file in (("--write", write), ("--write-probes", wanted.write_probes)):
         if file is not None:
             check_writable(file, option)
@@ -125,7 +134,7 @@ def plan(
             )
         calibrate_command(as_json=json, speaks=False)
     with stdout_for_results():
-        result = make_plan(loaded, wanted, figures, set_)
+        result = make_plan(loaded, options, figures, lambda texts: load_config(config, [*set_, *texts]))
         aimed = None if goal is None else aim(goal, result, runs)
     if not json:  # before writing, which may fail because there is nothing to write
         print_result(result)
@@ -185,301 +194,5 @@ def is_matrix(path: Path) -> bool:
     return isinstance(values, dict) and "axes" in values
 
 
-def make_plan(
-    loaded: "LoadedConfig",
-    wanted: PlanArguments,
-    figures: Sequence["MeasuredFigure"] = (),
-    overrides: Sequence[str] = (),
-) -> "Plan":
-    """Return the plan.
-
-    Args:
-        loaded: The configuration, with its overrides.
-        wanted: The options of the command.
-        figures: Measured figures, to which the machine is fitted.
-        overrides: Overrides of `loaded`, for figures with settings of their own.
-    """
-    from paratune.commands.plan_measured import assumed_line, fit_machine
-    from paratune.planning.advice import plan_advice, recommended
-    from paratune.planning.alternatives import Alternatives
-    from paratune.planning.enumerate import list_options
-    from paratune.planning.predict import JobPredictor
-    from paratune.planning.profiles import Profiles
-    from paratune.planning.table import Plan
-
-    machine = _machine(wanted, loaded, figures)
-    job = make_job(loaded, wanted)
-    profile_of = Profiles(job, is_cuda=machine.is_cuda).of
-    predictor = JobPredictor(job, machine, profile_of)
-    fitted = fit_machine(figures, wanted, loaded, overrides, predictor)
-    machine = fitted.machine
-    selection = _selection(wanted, loaded, machine)
-    options, impossible = list_options(job, loaded, machine, selection, outside_traits)
-    predictor = JobPredictor(job, machine, profile_of, memory_factor=fitted.memory_factor)
-    with Display(speaks=True).bar("plan", len(options)) as bar:
-        predictions = []
-        for number, option in enumerate(options):
-            bar.update(number, option.name)
-            predictions.append(predictor.predict(option))
-    heading, about = _heading(loaded, job, machine)
-    best = recommended(predictions)
-    other_ways = Alternatives(predictor, loaded, selection, outside_traits)
-    more_advice = [
-        *([] if best is None or wanted.precision is not None else other_ways.precisions(best)),
-        *other_ways.fitting_change(predictions),
-    ]
-    assumed = fitted.still_assumed(predictor, predictions)
-    return Plan(
-        heading=(*heading, *fitted.lines, *([assumed_line(assumed)] if assumed else [])),
-        predictions=tuple(predictions),
-        impossible=tuple(impossible),
-        advice=(*plan_advice(predictions, all_tried=wanted.strategies == "all"), *more_advice),
-        notes=tuple(_notes(job, machine, predictions)),
-        recommended=best,
-        about=about if fitted.about is None else {**about, "measured": {**fitted.about, "still_assumed": assumed}},
-    )
-
-
-def outside_traits(kind: str) -> "Traits":
-    """Return the traits of a strategy from outside this package."""
-    from paratune.strategies import strategy_class
-
-    traits: Traits = strategy_class(kind).traits
-    return traits
-
-
-def _machine(wanted: PlanArguments, loaded: "LoadedConfig", figures: Sequence["MeasuredFigure"]) -> "Machine":
-    from dataclasses import replace
-
-    from paratune.commands.plan_measured import measured_device
-    from paratune.planning.machine import find_machine, this_machine
-
-    name = measured_device(figures) if wanted.device is None else wanted.device
-    machine = this_machine() if name is None else find_machine(name)
-    if name is None and machine.is_cuda and loaded.config.device == "cpu":
-        raise ConfigError(
-            "device: cpu in the configuration, and this machine has a GPU; name a machine: --device KEY or "
-            "FILE.yaml, or set --set device=auto",
-            code="device.conflict",
-            key="device",
-        )
-    return machine if wanted.price is None else replace(machine, price_per_hour=wanted.price)
-
-
-def _selection(wanted: PlanArguments, loaded: "LoadedConfig", machine: "Machine") -> Any:
-    from paratune.config.candidates import strategy_names
-    from paratune.planning.enumerate import ALL_STRATEGIES, DEFAULT_STRATEGIES, PlanRequest, config_strategy
-
-    if wanted.strategies in (None, "all"):
-        names = DEFAULT_STRATEGIES if wanted.strategies is None else ALL_STRATEGIES
-        own = config_strategy(loaded)
-        strategies = tuple(dict.fromkeys([*names, own]))
-    else:
-        assert wanted.strategies is not None
-        strategies = tuple(strategy_names(wanted.strategies))
-    sizes: tuple[int | None, ...] = (None,)
-    if wanted.micro_batch_size is not None:
-        sizes = tuple(_whole_numbers("--micro-batch-size", wanted.micro_batch_size))
-    usual_num_ranks = [number for number in _USUAL_RANKS if machine.is_cuda or number <= max(1, machine.num_cores or 1)]
-    return PlanRequest(
-        num_ranks=tuple(usual_num_ranks if wanted.devices is None else _whole_numbers("--devices", wanted.devices)),
-        strategies=strategies,
-        precisions=_precisions(wanted.precision, loaded),
-        micro_batch_sizes=sizes,
-        nodes=() if wanted.nodes is None else tuple(_whole_numbers("--nodes", wanted.nodes)),
-        are_named=wanted.strategies not in (None, "all"),
-    )
-
-
-def _precisions(text: str | None, loaded: "LoadedConfig") -> tuple[str, ...]:
-    if text is None:
-        return (loaded.config.precision,)
-    names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    unknown = [name for name in names if name not in PRECISIONS]
-    if unknown or not names:
-        name = unknown[0] if unknown else text
-        raise ConfigError(
-            f"--precision {name!r} is not a precision{did_you_mean(name, PRECISIONS)}; allowed: "
-            f"{', '.join(PRECISIONS)}, several with commas",
-            code="cli.unknown_name",
-            option="--precision",
-        )
-    return names
-
-
-def _whole_numbers(option: str, text: str) -> list[int]:
-    """Return the numbers of a comma-separated list.
-
-    Raises:
-        ConfigError: A word is not a whole number of at least 1, or a number is repeated.
-    """
-    words = [word.strip() for word in text.split(",")]
-    for word in words:
-        if not (word.isascii() and word.isdigit() and 1 <= int(word) <= _MAX_RANKS):
-            raise ConfigError(
-                f"{option} {text!r}: {word!r} is not a whole number of at least 1; for example {option} 1,2,4,8",
-                code="cli.invalid_value",
-                option=option,
-                word=word,
-            )
-    numbers = [int(word) for word in words]
-    repeated = [number for number in dict.fromkeys(numbers) if numbers.count(number) > 1]
-    if repeated:
-        raise ConfigError(
-            f"{option} {text!r} names {repeated[0]} twice; name each once", code="cli.named_twice", option=option
-        )
-    return numbers
-
-
-def _check_numbers(wanted: PlanArguments) -> None:
-    """Raise one error for all numbers out of range."""
-    problems = [
-        f"{name} {value}: at least 1 is needed"
-        for name, value in (("--max-length", wanted.max_length), ("--rows", wanted.rows))
-        if value is not None and value < 1
-    ]
-    if wanted.price is not None and not 0 <= wanted.price < float("inf"):
-        problems.append(f"--price {wanted.price}: the price of a device-hour is at least 0")
-    if wanted.rows is not None and wanted.max_length is None:
-        problems.append("--rows replaces the data and needs --max-length")
-    if problems:
-        raise ConfigError("; ".join(problems), code="cli.out_of_range")
-
-
-def _model_config(model: Any) -> Any:
-    """Return the configuration of the model; if it is not available, the known one of a published model."""
-    from paratune.models.known import known_config
-    from paratune.models.load import load_config as load_model_config
-    from paratune.models.load import override
-
-    try:
-        return load_model_config(model)
-    except ConfigError as error:
-        known = None if Path(model.name).exists() else known_config(model.name)
-        if known is None:
-            raise
-        override(known, model)
-        log.warning(
-            "planned with the published shape of %s: %s",
-            model.name,
-            error,
-            extra=coded("plan.published_shape", name=model.name),
-        )
-        return known
-
-
-def make_job(loaded: "LoadedConfig", wanted: PlanArguments) -> "PlannedJob":
-    """Return the job from the model's configuration and the lengths of the training split."""
-    from paratune.planning.job import PlannedJob, find_packing
-    from paratune.planning.lengths import assumed_lengths
-
-    config = loaded.config
-    hf_config = _model_config(config.model)
-    if wanted.max_length is not None:
-        _check_positions(config, hf_config, wanted.max_length)
-        lengths, num_samples = assumed_lengths(wanted.max_length), wanted.rows
-    else:
-        lengths = _read_lengths(loaded)
-        num_samples = lengths.num_rows
-    entry, why_padded = find_packing(hf_config, config.task)
-    return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded)
-
-
-def _check_positions(config: Any, hf_config: Any, max_length: int) -> None:
-    from paratune.models.limits import num_positions
-
-    limit = num_positions(hf_config)
-    if limit is not None and limit < max_length:
-        raise ConfigError(
-            f"--max-length {max_length} is more than the positions of {config.model.name}: {limit}",
-            code="model.max_length",
-            option="--max-length",
-            value=max_length,
-            name=config.model.name,
-            limit=limit,
-        )
-
-
-def _read_lengths(loaded: "LoadedConfig") -> "Lengths":
-    """Return the lengths of the training split, from the cache of tokens or after tokenizing.
-
-    Raises:
-        ParatuneError: The split cannot be read.
-    """
-    from paratune.commands.tokenizing import tokenizing_of
-    from paratune.errors import DataError
-    from paratune.planning.lengths import lengths_of_rows
-    from paratune.tasks import make_recipe
-
-    config = loaded.config
-    try:
-        with tokenizing_of(config) as tokenizing:
-            data = config.data.model_copy(update={"validation": None, "test": None})
-            train = make_recipe(config.task).load_splits(data, tokenizing)["train"]
-    except (ConfigError, DataError) as error:
-        raise type(error)(f"{error}; or plan without data: --max-length TOKENS", code=error.code) from error
-    return lengths_of_rows(train.store.lengths)
-
-
-def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> tuple[list[str], dict[str, Any]]:
-    from paratune.base.units import format_bytes
-
-    lengths, config = job.lengths, job.config
-    rows = "rows" if job.num_samples is None else f"{job.num_samples:,} rows"
-    data = (
-        f"{rows}, each with {lengths.longest} tokens (--max-length)"
-        if lengths.is_assumed
-        else f"{rows} of {lengths.mean:.0f} tokens on average, the longest {lengths.longest}"
-    )
-    layout = "packed" if job.entry is not None and config.batch.layout in ("auto", "packed") else "padded"
-    speed = "calibrated" if machine.is_calibrated else "not calibrated: wide intervals"
-    speed = "its speed is unknown" if machine.constants is None else speed
-    lines = [
-        f"{loaded.source}: {config.model.name}, {config.task.kind}; {data}; {layout} batches",
-        f"{machine.name}: {format_bytes(machine.memory_bytes)} a device; {speed}"
-        if machine.is_cuda
-        else f"{machine.name}: {format_bytes(machine.memory_bytes)} for all processes; {speed}",
-    ]
-    about = {
-        "config": str(loaded.source),
-        "model": config.model.name,
-        "task": config.task.kind,
-        "data": {
-            "num_samples": job.num_samples,
-            "mean_length": lengths.mean,
-            "longest": lengths.longest,
-            "is_assumed": lengths.is_assumed,
-        },
-        "machine": {
-            "name": machine.name,
-            "memory_bytes": machine.memory_bytes,
-            "is_calibrated": machine.is_calibrated,
-            "price_per_hour": machine.price_per_hour,
-        },
-    }
-    return lines, about
-
-
-def _notes(job: "PlannedJob", machine: "Machine", predictions: Sequence[Any]) -> list[str]:
-    labels_by_note: dict[str, list[str]] = {}
-    for prediction in predictions:
-        for note in prediction.notes:
-            labels_by_note.setdefault(note, []).append(prediction.label)
-    notes = [f"{_some(labels)}: {note}" for note, labels in labels_by_note.items()]
-    notes = [*notes[:_MAX_NOTES], *_more(len(notes) - _MAX_NOTES)]
-    notes += dict.fromkeys(f"no time: {prediction.why_no_time}" for prediction in predictions if prediction.why_no_time)
-    if job.why_padded is not None and job.config.batch.layout in ("auto", "packed"):
-        notes.append(f"batches are padded: {job.why_padded}")
-    if any(prediction.epoch is not None for prediction in predictions):
-        notes.append("Times are of training steps, without start-up, evaluations and checkpoints.")
-    if any(prediction.energy_j is not None for prediction in predictions):
-        notes.append("Energy is an upper limit: all devices at maximum power, all the time.")
-    return notes
-
-
-def _some(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:2]) + (f" and {len(labels) - 2} more" if len(labels) > 2 else "")
-
-
-def _more(number: int) -> list[str]:
-    return [f"... and {number} more like these (--json has all)"] if number > 0 else []
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paratune.api.plan import make_plan
+from paratune.api.plan_options import PlanOptions
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
 from paratune.config.differences import flatten
@@ -36,9 +38,23 @@ _IRRELEVANT = ("run.", "train.learning_rate", "train.schedule", "train.warmup", 
 
 
 def plan_matrix(
-    path: Path, overrides: Sequence[str], wanted: "PlanArguments", *, write: Path | None, as_json: bool
+    path: Path,
+    overrides: Sequence[str],
+    wanted: "PlanArguments",
+    shared: PlanOptions,
+    *,
+    write: Path | None,
+    as_json: bool,
 ) -> int:
     """Print the plan of each cell; return the exit code, 1 if no cell can be planned.
+
+    Args:
+        path: The matrix.
+        overrides: Settings of all cells.
+        wanted: The options of the command.
+        shared: The options of all plans, from `wanted`.
+        write: File for the plans.
+        as_json: Print them as JSON.
 
     Raises:
         ParatuneError: The matrix, a cell, an option, a model or the data is invalid.
@@ -62,7 +78,7 @@ def plan_matrix(
         raise error
     set_up_logging(speaks=True)
     with stdout_for_results():
-        planned = _planned(cells, wanted)
+        planned = _planned(cells, shared)
     plan: dict[str, Any] = {
         "generator": GENERATOR,
         "schema_version": SCHEMA_VERSION,
@@ -80,10 +96,8 @@ def plan_matrix(
     return EXIT_OK if any("memory" in cell for cell in planned.values()) else EXIT_FAILED
 
 
-def _planned(cells: Sequence[Cell], wanted: "PlanArguments") -> dict[str, dict[str, Any]]:
+def _planned(cells: Sequence[Cell], shared: PlanOptions) -> dict[str, dict[str, Any]]:
     """Return the plan of each cell by name, or the reason why it has none."""
-    from paratune.commands.plan import make_plan
-
     plans: dict[str, dict[str, Any]] = {}
     plans_by_key: dict[str, dict[str, Any]] = {}
     with Display(speaks=True).bar("plan", len(cells)) as bar:
@@ -91,12 +105,12 @@ def _planned(cells: Sequence[Cell], wanted: "PlanArguments") -> dict[str, dict[s
             bar.update(number, cell.name)
             key = _plan_key(cell)
             if key not in plans_by_key:
-                plans_by_key[key] = _plan_of(cell, wanted, make_plan)
+                plans_by_key[key] = _plan_of(cell, shared)
             plans[cell.name] = plans_by_key[key]
     return plans
 
 
-def _plan_of(cell: Cell, wanted: "PlanArguments", make_plan: Any) -> dict[str, Any]:
+def _plan_of(cell: Cell, shared: PlanOptions) -> dict[str, Any]:
     assert cell.loaded is not None
     if cell.impossible is not None:
         return {"reason": cell.impossible}
@@ -104,10 +118,10 @@ def _plan_of(cell: Cell, wanted: "PlanArguments", make_plan: Any) -> dict[str, A
     if baseline is not None:
         return {"reason": f"baseline: {baseline.kind} has no steps to plan"}
     own = replace(
-        wanted,
-        devices=str(cell.num_processes),
-        nodes=wanted.nodes if cell.num_nodes is None else str(cell.num_nodes),
-        strategies=str(cell.loaded.config.strategy.kind),
+        shared,
+        devices=(cell.num_processes,),
+        nodes=shared.nodes if cell.num_nodes is None else (cell.num_nodes,),
+        strategies=(str(cell.loaded.config.strategy.kind),),
     )
     try:
         plan = make_plan(cell.loaded, own)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from paratune.data.columns import NO_MASK, IntArray, Samples
 from paratune.data.labels import first_rows
-from paratune.data.token_store import StoreWriter, TokenStore
+from paratune.data.token_store import TokenStore, TokenWriter
 from paratune.data.tokens import TokenizeOptions, cached_store, chunks, encode, require_text_length, token_fingerprint
 from paratune.errors import ConfigError, DataError
 
@@ -156,7 +156,7 @@ def make_windows(
     frame = _frame(options.tokenizer)
     require_text_length(options, frame.size)
 
-    def write(writer: StoreWriter) -> None:
+    def write(writer: TokenWriter) -> None:
         content_length = options.max_length - frame.size
         out = _WindowWriter(writer, options, frame, content_length=content_length, whole_words=whole_words)
         parts = (
@@ -207,7 +207,7 @@ class _WindowWriter:
     """Puts special tokens around the content of windows and adds the windows to a store."""
 
     def __init__(
-        self, writer: StoreWriter, options: TokenizeOptions, frame: _Frame, *, content_length: int, whole_words: bool
+        self, writer: TokenWriter, options: TokenizeOptions, frame: _Frame, *, content_length: int, whole_words: bool
     ) -> None:
         self._writer, self._options, self._frame, self._whole_words = writer, options, frame, whole_words
         self._is_special = mask_vocabulary(options.tokenizer).is_special
@@ -319,7 +319,7 @@ def make_questions(samples: Samples, options: TokenizeOptions, *, source: str = 
     """
     mask_id = options.tokenizer.mask_token_id
 
-    def write(writer: StoreWriter) -> None:
+    def write(writer: TokenWriter) -> None:
         document, asked = [], []
         for part in chunks(samples, options, source):
             texts, types, lengths = encode(samples, part, options, source)

@@ -71,7 +71,7 @@ def read_samples(
         table = read_table(file, revision=data.hub_revision)
         samples = selector(table, source=file, group_by=group_by)
         parts.append(samples.with_pseudo(is_pseudo(table)[samples.rows]))
-    return parts[0] if len(parts) == 1 else _joined(parts, files)
+    return parts[0] if len(parts) == 1 else joined_samples(parts, files)
 
 
 def is_pseudo(table: pa.Table) -> npt.NDArray[np.bool_]:
@@ -128,7 +128,9 @@ def source_records(samples: Samples) -> list[dict[str, Any]]:
     ]
 
 
-def _joined(parts: Sequence[Samples], files: tuple[str, ...]) -> Samples:
+def joined_samples(parts: Sequence[Samples], files: tuple[str, ...]) -> Samples:
+    """Return the samples of several files with these names, in their order; `rows` restarts in each."""
+
     def joined(values: Sequence[Any]) -> Any:
         if values[0] is None or isinstance(values[0], np.ndarray):
             return None if values[0] is None else np.concatenate(values)

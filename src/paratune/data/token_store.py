@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,7 @@ class TokenStore:
     max_length: int
     """Tokens after which samples were truncated."""
     fingerprint: str
-    """SHA-256 over texts, tokenizer and settings; name of the folder."""
+    """SHA-256 over texts, tokenizer and settings; name of the folder. Empty for tokens that are only in memory."""
     token_values: Mapping[str, TokenArray] = field(default_factory=dict)
     """(num_tokens,) each: further values of each token that a task needs, by name."""
     row_values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
@@ -169,6 +169,24 @@ def open_store(folder: Path) -> TokenStore:
     )
 
 
+class TokenWriter(Protocol):
+    """Collects the tokens of samples: `StoreWriter` in a folder, `memory_store.MemoryWriter` in memory."""
+
+    def add(
+        self,
+        ids: list[list[int]],
+        type_ids: list[list[int]] | None,
+        full_lengths: Iterable[int],
+        token_values: Mapping[str, list[list[int]]] | None = None,
+    ) -> None:
+        """Append samples."""
+        ...
+
+    def finish(self, max_length: int, row_values: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
+        """End the store; called once, after the last sample."""
+        ...
+
+
 class StoreWriter(AbstractContextManager["StoreWriter"]):
     """Writes a temporary folder, which `finish` renames to its final name; without `finish`, leaving deletes it."""
 
@@ -209,15 +227,15 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         token_values: Mapping[str, list[list[int]]] | None = None,
     ) -> None:
         """Append samples."""
-        flat = _flat(ids, self._dtype)
+        flat = flat_array(ids, self._dtype)
         self._num_unknown += int(np.count_nonzero(flat == self._unknown_id))
         self._tokens.write(flat.data)
         if self._type_ids is not None:
             assert type_ids is not None
-            self._type_ids.write(_flat(type_ids, np.dtype(np.uint8)).data)
+            self._type_ids.write(flat_array(type_ids, np.dtype(np.uint8)).data)
         for name, file in self._others.items():
             assert token_values is not None
-            file.write(_flat(token_values[name], np.dtype(self._dtypes[name])).data)
+            file.write(flat_array(token_values[name], np.dtype(self._dtypes[name])).data)
         self._lengths.extend(map(len, ids))
         self._full_lengths.extend(full_lengths)
 
@@ -272,7 +290,7 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         remove_folder(self._temporary)
 
 
-def _flat(rows: list[list[int]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def flat_array(rows: list[list[int]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return the items of all rows as one array."""
     return np.fromiter((item for row in rows for item in row), dtype=dtype, count=sum(map(len, rows)))
 

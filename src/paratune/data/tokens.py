@@ -24,10 +24,12 @@ import numpy as np
 from paratune.base.token_ids import num_token_ids
 from paratune.data.columns import Samples
 from paratune.data.labels import first_rows
+from paratune.data.memory_store import MemoryWriter
 from paratune.data.token_store import (
     FORMAT_VERSION,
     StoreWriter,
     TokenStore,
+    TokenWriter,
     explain_disk_errors,
     open_store,
     remove_folder,
@@ -82,6 +84,8 @@ class TokenizeOptions:
     """Whether the model takes token type ids."""
     cache_dir: str | Path | None = None
     """As `data.cache_dir`."""
+    is_cached: bool = True
+    """Whether tokens are read from the cache and written to it; if not, they are in memory and on no disk."""
     head_tokens: int | None = None
     """As `data.head_tokens`."""
     progress: Progress | None = None
@@ -107,7 +111,7 @@ def tokenize(samples: Samples, options: TokenizeOptions, *, source: str = "data"
     """
     _require_room(samples, options)
 
-    def write(writer: StoreWriter) -> None:
+    def write(writer: TokenWriter) -> None:
         for part in chunks(samples, options, source):
             writer.add(*encode(samples, part, options, source))
         writer.finish(options.max_length)
@@ -153,7 +157,7 @@ def _end_of_chunk(samples: Samples, start: int) -> int:
 def cached_store(
     fingerprint: str,
     options: TokenizeOptions,
-    write: Callable[[StoreWriter], None],
+    write: Callable[[TokenWriter], None],
     *,
     source: str,
     token_values: Mapping[str, str] | None = None,
@@ -171,7 +175,10 @@ def cached_store(
         DataError: The cache cannot be written, or most tokens are unknown tokens.
         Stopped: `options.stop` returned true; the cache has no incomplete entry.
     """
-    store = _read_or_write(fingerprint, options, write, token_values)
+    if options.is_cached:
+        store = _read_or_write(fingerprint, options, write, token_values)
+    else:
+        store = _in_memory(options, write, token_values)
     require_known(store, options.tokenizer, source)
     return store
 
@@ -204,7 +211,7 @@ def _unknown_id(tokenizer: Any) -> int | None:
 def _read_or_write(
     fingerprint: str,
     options: TokenizeOptions,
-    write: Callable[[StoreWriter], None],
+    write: Callable[[TokenWriter], None],
     token_values: Mapping[str, str] | None,
 ) -> TokenStore:
     cache_dir = cache_folder(options.cache_dir)
@@ -231,6 +238,21 @@ def _read_or_write(
             ):
                 write(writer)
     return open_store(folder)
+
+
+def _in_memory(
+    options: TokenizeOptions, write: Callable[[TokenWriter], None], token_values: Mapping[str, str] | None
+) -> TokenStore:
+    writer = MemoryWriter(
+        _dtype(options.tokenizer),
+        has_type_ids=options.need_token_type_ids,
+        unknown_id=_unknown_id(options.tokenizer),
+        token_values=token_values,
+    )
+    with preserve_state(options.tokenizer):
+        write(writer)
+    assert writer.store is not None
+    return writer.store
 
 
 def _open_cached(folder: Path, *, warns: bool = False) -> TokenStore | None:
@@ -312,7 +334,12 @@ def _dtype(tokenizer: Any) -> str:
 
 
 def token_fingerprint(samples: Samples, options: TokenizeOptions, **settings_of_task: Any) -> str:
-    """Return the SHA-256, in hexadecimal, over all that the tokens depend on: texts, tokenizer, settings, versions."""
+    """Return the SHA-256, in hexadecimal, over all that the tokens depend on: texts, tokenizer, settings, versions.
+
+    It is empty where tokens are not cached, and nobody needs it.
+    """
+    if not options.is_cached:
+        return ""
     import tokenizers  # here, because loader workers import this module and need neither package
     import transformers
 

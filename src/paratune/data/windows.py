@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from paratune.data.columns import AnswerSpan, Samples
 from paratune.data.labels import first_rows
-from paratune.data.token_store import StoreWriter, TokenStore
+from paratune.data.token_store import TokenStore, TokenWriter
 from paratune.data.tokens import (
     TokenizeOptions,
     cached_store,
@@ -127,7 +127,7 @@ def tokenize_windows(samples: Samples, options: TokenizeOptions, stride: int, *,
     """
     limits = window_limits(options, stride)
 
-    def write(writer: StoreWriter) -> None:
+    def write(writer: TokenWriter) -> None:
         examples: list[int] = []
         bounds: list[tuple[int, int, int]] = []
         for part in chunks(samples, options, source):

@@ -17,7 +17,7 @@ from paratune.batch import Batch
 from paratune.data.columns import Samples
 from paratune.data.labels import first_rows
 from paratune.data.loader import CollateOptions, Collator
-from paratune.data.token_store import StoreWriter, TokenStore
+from paratune.data.token_store import TokenStore, TokenWriter
 from paratune.data.tokens import (
     TokenizeOptions,
     cached_store,
@@ -66,7 +66,7 @@ def tokenize_words(samples: Samples, options: TokenizeOptions, *, source: str = 
     """
     require_text_length(options, options.tokenizer.num_special_tokens_to_add(pair=False))
 
-    def write(writer: StoreWriter) -> None:
+    def write(writer: TokenWriter) -> None:
         for part in chunks(samples, options, source):
             _write_part(writer, samples, part, options, source)
         writer.finish(options.max_length)
@@ -85,7 +85,7 @@ def _hash_of(words: Sequence[Sequence[str]]) -> str:
     return sha.hexdigest()
 
 
-def _write_part(writer: StoreWriter, samples: Samples, part: slice, options: TokenizeOptions, source: str) -> None:
+def _write_part(writer: TokenWriter, samples: Samples, part: slice, options: TokenizeOptions, source: str) -> None:
     def call(texts: list[str], **limits: Any) -> Any:
         return options.tokenizer(texts, return_attention_mask=False, verbose=False, **limits)
 

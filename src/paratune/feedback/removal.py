@@ -4,7 +4,6 @@ Unlike in `explain`, the part is deleted and not masked: the model reads a text 
 of a text that is too long it then reads more of the end. Dimension: `N` rows.
 """
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +89,5 @@ def predict_texts(
     """Return the predicted numbers of texts, (N,), whose tokens are not kept; arguments as in `removed_parts`."""
     columns = trained.columns
     table = pa.table({columns.text: texts} if prompts is None else {columns.text: prompts, columns.text_pair: texts})
-    with tempfile.TemporaryDirectory() as folder:
-        split = trained.read("parts of the texts", table, require_labels=False, cache_dir=folder)
-        outputs = trained.apply(split, batch_size, on_batch).outputs
-    return numbers(trained, outputs)
+    split = trained.read("parts of the texts", table, require_labels=False, is_cached=False)
+    return numbers(trained, trained.apply(split, batch_size, on_batch).outputs)

@@ -14,7 +14,8 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.implied import IMPLIED_COLUMNS, QA_COLUMNS
-from paratune.config.sections import Columns, ModelOptions
+from paratune.config.own_code import add_to_path
+from paratune.config.sections import Columns, ModelOptions, OwnMetric
 from paratune.config.task_sections import (
     ClassificationTask,
     MaskedLMTask,
@@ -42,7 +43,7 @@ from paratune.models.onnx_model import ONNX_FILE
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
-from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json
+from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json, read_run
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
 from paratune.tasks.protocol import TaskRecipe
@@ -86,13 +87,23 @@ class TrainedModel:
     """Folder of the weights; None for a model of the hub."""
     named: NamedColumns = field(default_factory=NamedColumns)
     """Columns from the command line."""
+    metrics: tuple[OwnMetric, ...] = ()
+    """Own metrics of the run."""
 
     @property
     def names(self) -> list[str]:
         """Class names in the order of their ids; empty for regression."""
         return self.recipe.names
 
-    def read(self, source: str, table: pa.Table, *, require_labels: bool, cache_dir: str | Path | None = None) -> Split:
+    def read(
+        self,
+        source: str,
+        table: pa.Table,
+        *,
+        require_labels: bool,
+        cache_dir: str | Path | None = None,
+        is_cached: bool = True,
+    ) -> Split:
         """Return the tokenized rows of a file; rows with missing values are dropped unless labels are required.
 
         Args:
@@ -100,6 +111,7 @@ class TrainedModel:
             table: The rows of the file.
             require_labels: Whether the rows are scored and need labels.
             cache_dir: Folder of cached tokens, as in `data.cache_dir`.
+            is_cached: Whether tokens are cached; if not, nothing of the texts is written to a disk.
 
         Raises:
             DataError: The file or a column is invalid.
@@ -111,6 +123,7 @@ class TrainedModel:
             head_tokens=self.head_tokens,
             need_token_type_ids=takes_token_types(self.tokenizer),
             cache_dir=cache_dir,
+            is_cached=is_cached,
         )
         name = self.columns.id  # not required: predictions are in the order of the rows
         columns = self.columns.model_copy(update={"id": name if name in table.column_names else None})
@@ -209,6 +222,9 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
     check_files(Path(folder))
     tokenizer = load_tokenizer(model)
     task = _task(known, model, tokenizer)
+    run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
+    if run is not None and (getattr(task, "loss", None) is not None or known.get("metrics")):
+        _add_code_folder(run)
     precision = _precision(known.get("precision", "fp32"), torch_device)
     recipe = make_recipe(task)
     task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
@@ -229,10 +245,18 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
         missing=known.get("missing", "refuse"),
         precision=precision,
         device=torch_device,
-        run=Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None,
+        run=run,
         folder=Path(folder) if Path(folder).is_dir() else None,
         named=named,
+        metrics=_validated(tuple[OwnMetric, ...], known.get("metrics", ()), model.name),
     )
+
+
+def _add_code_folder(run: Path) -> None:
+    """Let Python find a loss or a metric beside the configuration file of the run, as in its training."""
+    config_file = read_run(run).get("config_file")  # None for a mapping, and in older records
+    if isinstance(config_file, str):
+        add_to_path(Path(config_file).parent)
 
 
 def _device(name: str) -> torch.device:
@@ -292,15 +316,18 @@ def _model_folder(target: str) -> str:
     return str(run_model_folder(path)) if path.is_dir() else target
 
 
+def _validated(kind: Any, value: Any, name: str) -> Any:
+    """Return a value of the record next to a model."""
+    try:
+        return TypeAdapter(kind).validate_python(tuple(value) if isinstance(value, list) else value)
+    except ValidationError as error:
+        raise CheckpointError(f"{name}/{TASK_FILE} is damaged: {error}", code="run.damaged", name=name) from error
+
+
 def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     """Return the task in the folder's record, or the task of the model's own configuration."""
     if "task" in known:
-        try:
-            task: Task = TypeAdapter(Task).validate_python(known["task"])
-        except ValidationError as error:
-            raise CheckpointError(
-                f"{model.name}/{TASK_FILE} is damaged: {error}", code="run.damaged", name=model.name
-            ) from error
+        task: Task = _validated(Task, known["task"], model.name)
         return task
     config = load_config(model, num_labels=None)
     if any("ForQuestionAnswering" in name for name in config.architectures or ()):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -12,10 +12,14 @@ from rich.text import Text
 
 from paratune.base.text import plain, plain_lines
 from paratune.base.units import NOT_AVAILABLE, format_bytes
+from paratune.console.html import html_of
 from paratune.planning.advice import span_text
 from paratune.planning.enumerate import Impossible
 from paratune.planning.figure_range import FigureRange
 from paratune.planning.predict import Prediction
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _GAP = 2
 _NAME_SHARE = 3
@@ -45,6 +49,26 @@ class Plan:
     recommended: Prediction | None = None
     about: dict[str, Any] | None = None
     """The heading as plain data."""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether at least one way of running fits; None if the memory of the machine is unknown."""
+        verdicts = {prediction.fits for prediction in self.predictions}
+        return True if True in verdicts else None if None in verdicts else False
+
+    def table(self) -> "pyarrow.Table":
+        """Return a row for each possible way of running, in the order of `predictions`.
+
+        Memory is in bytes of the device that needs most, times are in seconds, each with the bounds of its interval;
+        unknown values are null. `to_pandas()` makes a DataFrame of it.
+        """
+        from paratune.planning.rows import prediction_rows
+
+        return prediction_rows(self.predictions, self.recommended)
+
+    def _repr_html_(self) -> str:
+        """Return what the command prints, for notebooks."""
+        return html_of(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as plain data for `--json`; unknown values are None."""

@@ -32,7 +32,7 @@ class Service:
         self.predictor = Predictor(trained)
         self.batcher = Batcher(self.predictor.predict, limits, lambda *counts: self.metrics.count_batch(*counts))
         self.metrics = Metrics(lambda: self.batcher.num_queued)
-        self.counting = ThreadPoolExecutor(1, thread_name_prefix="paratune-count")
+        self.tokenizing = ThreadPoolExecutor(1, thread_name_prefix="paratune-tokenize")
         self.is_ready = False
         self.is_stopping = False
         self.num_active = 0
@@ -48,7 +48,7 @@ class Service:
         finally:
             self.is_ready = False
             await self.batcher.close()
-            self.counting.shutdown(wait=False)
+            self.tokenizing.shutdown(wait=False)
 
     async def predict(self, request: Request) -> dict[str, Any]:
         """Return the answer to `/predict`.
@@ -62,9 +62,10 @@ class Service:
             is_words = self.trained.task.kind == "token_classification"
             rows = read_rows(body, self.trained.columns, is_words=is_words, limits=self.limits)
             loop = asyncio.get_running_loop()
-            num_tokens = await loop.run_in_executor(self.counting, self.predictor.count_tokens, rows)
+            tokenized = await loop.run_in_executor(self.tokenizing, self.predictor.tokenize, rows)
+            num_tokens = [row.num_tokens for row in tokenized]
             request.state.num_rows, request.state.num_tokens = len(rows), sum(num_tokens)
-            answers = await self.batcher.submit(rows, num_tokens)
+            answers = await self.batcher.submit(tokenized, num_tokens)
             return {"predictions": answers, "num_tokens": sum(num_tokens)}
         finally:
             self.num_active -= 1

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paratune.errors import DataError
-from paratune.serving.rows import Row
 from paratune.serving.settings import ServingLimits
 
 AGING_TOKENS_PER_S = 4000.0
+Row = Any
+"""What the batcher's function takes: rows with their tokens."""
 Answer = dict[str, Any]
 
 
@@ -84,7 +85,7 @@ class Batcher:
         """Return the answers to the rows of a request, in their order.
 
         Args:
-            rows: Rows with the columns of the model.
+            rows: Rows, which `predict` takes.
             num_tokens: Tokens of each row.
 
         Raises:

@@ -1,14 +1,18 @@
-"""Counts the tokens of rows and predicts rows, as `paratune predict` does for a file."""
+"""Tokenizes rows and predicts them, as `paratune predict` does for a file, without writing anything to a disk."""
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from paratune.data.labels import first_rows
 from paratune.data.load import Split
+from paratune.data.memory_store import joined_store
+from paratune.data.sources import joined_samples
+from paratune.data.windows import EXAMPLE
 from paratune.errors import DataError
 from paratune.infer.trained import TrainedModel
 from paratune.serving.rows import Row, as_table
@@ -16,25 +20,39 @@ from paratune.serving.rows import Row, as_table
 _SOURCE = "the request"
 
 
-class Predictor:
-    """A model for two threads: one counts tokens, the other one predicts.
+@dataclass(frozen=True, eq=False)
+class TokenizedRow:
+    """A row of a request with its tokens."""
 
-    A tokenizer keeps its truncation while it works, so each thread has its own.
+    request: Split
+    """All rows of its request."""
+    number: int
+    """Its number in the request, from 0."""
+    places: npt.NDArray[np.int64]
+    """Its samples in the store of the request: one, or the windows of its context."""
+    num_tokens: int
+    """Over all its windows."""
+
+
+class Predictor:
+    """A model for two threads: one tokenizes, the other one predicts.
+
+    A tokenizer keeps its truncation while it works, so the first thread has its own.
     """
 
     def __init__(self, trained: TrainedModel) -> None:
         self.trained = trained
-        self._counter = replace(
+        self._reader = replace(
             trained, tokenizer=copy.deepcopy(trained.tokenizer), recipe=copy.deepcopy(trained.recipe)
         )
 
-    def count_tokens(self, rows: list[Row]) -> list[int]:
-        """Return the number of tokens of each row, over all its windows.
+    def tokenize(self, rows: list[Row]) -> list[TokenizedRow]:
+        """Return the rows of a request with their tokens.
 
         Raises:
             DataError: A row has no text, or its tokens cannot be used.
         """
-        split = self._counter.read(_SOURCE, as_table(rows), require_labels=False)
+        split = self._reader.read(_SOURCE, as_table(rows), require_labels=False, is_cached=False)
         without = np.setdiff1d(np.arange(len(rows)), split.samples.rows).tolist()
         if without:
             raise DataError(
@@ -42,19 +60,26 @@ class Predictor:
                 code="serve.row_without_text",
                 rows=without,
             )
-        if len(split.store) == len(rows):
-            return [int(length) for length in split.store.lengths]
-        # Question answering: a context of several windows. Each row is counted alone.
-        return [self._num_tokens(row) for row in rows]
+        owners = split.store.row_values.get(EXAMPLE, np.arange(len(rows)))
+        places = [np.flatnonzero(owners == number) for number in range(len(rows))]
+        lengths = split.store.lengths
+        return [TokenizedRow(split, number, at, int(lengths[at].sum())) for number, at in enumerate(places)]
 
-    def _num_tokens(self, row: Row) -> int:
-        split: Split = self._counter.read(_SOURCE, as_table([row]), require_labels=False)
-        return int(np.asarray(split.store.lengths).sum())
-
-    def predict(self, rows: list[Row]) -> list[dict[str, Any]]:
+    def predict(self, rows: list[TokenizedRow]) -> list[dict[str, Any]]:
         """Return the columns that `paratune predict` writes for each row, by name."""
-        split = self.trained.read(_SOURCE, as_table(rows), require_labels=False)
+        split = _as_split(rows)
         outputs = self.trained.apply(split, len(rows), lambda done, total: None).outputs
         columns = self.trained.recipe.prediction_columns(split, outputs, self.trained.tokenizer)
         values = {name: pa.array(column).to_pylist() for name, column in columns.items()}
         return [{name: column[number] for name, column in values.items()} for number in range(len(rows))]
+
+
+def _as_split(rows: list[TokenizedRow]) -> Split:
+    """Return rows of several requests as one split."""
+    store = joined_store([(row.request.store, row.places) for row in rows])
+    if EXAMPLE in store.row_values:
+        owners = np.repeat(np.arange(len(rows), dtype=np.int32), [len(row.places) for row in rows])
+        store = replace(store, row_values={**store.row_values, EXAMPLE: owners})
+    parts = [row.request.samples.take(np.asarray([row.number])) for row in rows]
+    samples = replace(joined_samples(parts, ()), rows=np.arange(len(rows)), file_index=None)
+    return Split("data", _SOURCE, samples, store, fingerprint="")

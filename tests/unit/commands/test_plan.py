@@ -11,6 +11,7 @@ from raised import check_logged, raises_code
 from tiny import tiny_config, tiny_tokenizer
 from transformers import RobertaConfig
 
+from paratune.api.plan_job import check_positions
 from paratune.commands import plan as command
 from paratune.commands.plan import PlanArguments, plan
 from paratune.commands.plan_goal import check_goal
@@ -271,9 +272,9 @@ def test_a_goal_selects_an_option_and_writes_probes(planned: Planned, tmp_path: 
 def test_max_length_is_at_most_the_positions_of_the_model() -> None:
     # RoBERTa's table of 514 positions holds 512 tokens.
     config = SimpleNamespace(model=SimpleNamespace(name="a model"))
-    command._check_positions(config, RobertaConfig(max_position_embeddings=514), 512)
+    check_positions(config, RobertaConfig(max_position_embeddings=514), 512)
     with raises_code("model.max_length", "--max-length", "513", "512"):
-        command._check_positions(config, RobertaConfig(max_position_embeddings=514), 513)
+        check_positions(config, RobertaConfig(max_position_embeddings=514), 513)
 
 
 def test_the_price_can_come_from_the_file_of_the_machine() -> None:

@@ -83,6 +83,13 @@ def test_answers_are_those_of_predict(tmp_path: Path, kind: str, is_pair: bool):
     assert_equal(alone, expected)
 
 
+def test_requests_leave_nothing_in_the_cache_of_tokens(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+    with client(folder) as (http, _):
+        assert http.post("/predict", json={"rows": [{"text": "good"}, {"text": "bad"}]}).status_code == 200
+    assert not (tmp_path / "cache").exists()
+
+
 def test_answers_of_concurrent_requests_are_those_of_predict(folder: Path, tmp_path: Path):
     with client(folder, ServingLimits(max_wait_s=0.05, max_tokens=150)) as (http, _):
         with ThreadPoolExecutor(8) as threads:

@@ -14,7 +14,7 @@ from paratune.planning.measured import MeasuredFigure
 from paratune.records.published import NOT_ALLOCATED
 
 if TYPE_CHECKING:
-    from paratune.commands.plan import PlanArguments
+    from paratune.api.plan_options import PlanOptions, Reload
     from paratune.planning.enumerate import JobOption
     from paratune.planning.machine import Machine
     from paratune.planning.predict import JobPredictor, Prediction
@@ -70,9 +70,9 @@ def measured_device(figures: Sequence[MeasuredFigure]) -> str | None:
 
 def fit_machine(
     figures: Sequence[MeasuredFigure],
-    wanted: "PlanArguments",
+    wanted: "PlanOptions",
     loaded: LoadedConfig,
-    overrides: Sequence[str],
+    reload: "Reload | None",
     planned: "JobPredictor",
 ) -> FittedMachine:
     """Return the machine whose constants explain the figures.
@@ -89,7 +89,7 @@ def fit_machine(
     steps, timed, factors, memory_lines, entries = [], [], [], [], []
     jobs = {"None []": (loaded, planned)}
     for figure in figures:
-        predictor, prediction = _predict(figure, overrides, wanted, machine, jobs)
+        predictor, prediction = _predict(figure, reload, wanted, machine, jobs)
         option = prediction.option
         entry = {"figure": figure.text, "way": _way_text(option), "quantity": figure.quantity, "measured": figure.value}
         entries.append(entry)
@@ -146,13 +146,14 @@ def _check_device(figures: Sequence[MeasuredFigure], machine: "Machine") -> None
 
 def _predict(
     figure: MeasuredFigure,
-    overrides: Sequence[str],
-    wanted: "PlanArguments",
+    reload: "Reload | None",
+    wanted: "PlanOptions",
     machine: "Machine",
     jobs: dict[str, tuple[LoadedConfig, "JobPredictor"]],
 ) -> tuple["JobPredictor", "Prediction"]:
     """Return the plan of the option with which the figure was measured, and the predictor of its job."""
-    from paratune.commands.plan import make_job, outside_traits
+    from paratune.api.plan import outside_traits
+    from paratune.api.plan_job import make_job
     from paratune.planning.enumerate import PlanRequest, list_options
     from paratune.planning.predict import JobPredictor
     from paratune.planning.profiles import Profiles
@@ -160,9 +161,9 @@ def _predict(
     own = [f"{key}={json.dumps(value)}" for key, value in figure.overrides.items()]
     key = f"{figure.config} {own}"
     if key not in jobs:
-        source = jobs["None []"][0].source
-        loaded = load_config(figure.config or source, [*(() if figure.config else overrides), *own])
-        job = make_job(loaded, wanted)
+        assert reload is not None
+        loaded = reload(own) if figure.config is None else load_config(figure.config, own)
+        job = make_job(loaded, max_length=wanted.max_length, rows=wanted.rows)
         jobs[key] = loaded, JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of)
     loaded, predictor = jobs[key]
     request = PlanRequest(

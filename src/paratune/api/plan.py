@@ -1,0 +1,244 @@
+"""`paratune.plan`: predicts memory and time of a run, and recommends a strategy, without a device."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from paratune.api.configuration import Configuration, load, load_again
+from paratune.api.plan_options import ALL, PlanOptions, Reload, check_options, plan_request, planned_machine
+from paratune.api.process import process_as_before
+from paratune.api.threads import respect_quota
+from paratune.base.imports import collector_off_for_imports
+from paratune.console import Display, set_up_logging, stdout_for_results
+from paratune.errors import ConfigError
+
+if TYPE_CHECKING:
+    from paratune.config.load import LoadedConfig
+    from paratune.config.traits import Traits
+    from paratune.planning.job import PlannedJob
+    from paratune.planning.machine import Machine
+    from paratune.planning.measured import MeasuredFigure
+    from paratune.planning.table import Plan
+
+_MAX_NOTES = 4
+"""Maximum number of notes about single options."""
+
+
+def plan(
+    config: Configuration,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    devices: int | Sequence[int] | None = None,
+    device: str | PathLike[str] | None = None,
+    nodes: int | Sequence[int] | None = None,
+    strategies: str | Sequence[str] | None = None,
+    precision: str | Sequence[str] | None = None,
+    max_length: int | None = None,
+    rows: int | None = None,
+    micro_batch_size: int | Sequence[int] | None = None,
+    price: float | None = None,
+    measured: Sequence[str] = (),
+) -> "Plan":
+    """Predict for each way of running a configuration whether it fits, its memory and its time.
+
+    Needs no GPU, no network and no weights: the model is traced on the meta device, for the longest rows of the data.
+
+    Args:
+        config: A YAML file, or the same sections as a mapping, which needs a `run.name`.
+        overrides: Values by dotted key that replace those of `config`.
+        devices: Numbers of devices; default: 1, 2, 4 and 8.
+        device: Such as a100-40gb or h100-80gb, or a YAML file with a description; default: this machine.
+        nodes: Numbers of nodes; default: as few as the devices need, with 8 devices per node.
+        strategies: Such as `["ddp", "zero3", "pipeline:4"]`, where a value sets the first option; or `"all"`.
+        precision: Precisions; default: that of `config`.
+        max_length: Plan without the data, with this number of tokens in every row.
+        rows: With `max_length`: number of rows of the training set.
+        micro_batch_size: Micro-batch sizes; default: that of `config`, or the largest that fits.
+        price: Price of a device-hour, in any currency: adds the cost of runs.
+        measured: Figures to which the machine is fitted, such as "310 s an epoch on 1 x a100-40gb, fp16", or YAML files
+            of them.
+
+    Returns:
+        The plan: `fits`, `recommended`, `predictions`, and `table()` with a row for each possible way; a notebook shows
+        what the command prints.
+
+    Raises:
+        ParatuneError: The configuration, an option, the model or the data is invalid.
+    """
+    from paratune.config.baseline_sections import refuse_baseline
+    from paratune.config.candidates import strategy_names
+
+    options = PlanOptions(
+        devices=_several(devices),
+        device=None if device is None else fspath(device),
+        nodes=_several(nodes),
+        strategies=None if strategies is None else tuple(strategy_names(",".join(_several(strategies)))),
+        precision=_several(precision),
+        max_length=max_length,
+        rows=rows,
+        micro_batch_size=_several(micro_batch_size),
+        price=price,
+    )
+    check_options(options)
+    figures = _figures(measured)
+    with process_as_before():
+        set_up_logging(speaks=True)
+        respect_quota()
+        loaded = load(config, overrides)
+        refuse_baseline(loaded.config.baseline, "paratune plan predicts")
+        with stdout_for_results():
+            return make_plan(loaded, options, figures, lambda texts: load_again(config, overrides, texts))
+
+
+def _several(value: Any) -> Any:
+    """Return one value or a sequence of values as a tuple; None for None."""
+    if value is None:
+        return None
+    return (value,) if isinstance(value, str | int) else tuple(value)
+
+
+def _figures(measured: Sequence[str]) -> list["MeasuredFigure"]:
+    from paratune.planning.measured import divide_measured
+
+    figures, runs = divide_measured(measured, has_goal=False)
+    if runs:
+        raise ConfigError(
+            f"measured {runs[0]}: runs are used by a goal only (paratune plan --goal); give figures, such as "
+            "'310 s an epoch on 1 x a100-40gb'",
+            code="cli.option_missing",
+            option="--goal",
+            options=("--measured",),
+        )
+    return figures
+
+
+def make_plan(
+    loaded: "LoadedConfig",
+    options: PlanOptions,
+    figures: Sequence["MeasuredFigure"] = (),
+    reload: Reload | None = None,
+) -> "Plan":
+    """Return the plan of a loaded configuration.
+
+    Args:
+        loaded: The configuration, with its overrides.
+        options: Checked by `check_options`.
+        figures: Measured figures, to which the machine is fitted.
+        reload: Loads the configuration with the settings of a measured figure; needed with `figures`.
+
+    Raises:
+        ParatuneError: The model, the data, a strategy or a figure is invalid.
+    """
+    with collector_off_for_imports():
+        from paratune.api.plan_job import make_job
+        from paratune.api.plan_measured import assumed_line, fit_machine
+        from paratune.planning.advice import plan_advice, recommended
+        from paratune.planning.alternatives import Alternatives
+        from paratune.planning.enumerate import list_options
+        from paratune.planning.predict import JobPredictor
+        from paratune.planning.profiles import Profiles
+        from paratune.planning.table import Plan
+
+    machine = planned_machine(options, loaded, figures)
+    job = make_job(loaded, max_length=options.max_length, rows=options.rows)
+    profile_of = Profiles(job, is_cuda=machine.is_cuda).of
+    predictor = JobPredictor(job, machine, profile_of)
+    fitted = fit_machine(figures, options, loaded, reload, predictor)
+    machine = fitted.machine
+    request = plan_request(options, loaded, machine)
+    ways, impossible = list_options(job, loaded, machine, request, outside_traits)
+    predictor = JobPredictor(job, machine, profile_of, memory_factor=fitted.memory_factor)
+    with Display(speaks=True).bar("plan", len(ways)) as bar:
+        predictions = []
+        for number, way in enumerate(ways):
+            bar.update(number, way.name)
+            predictions.append(predictor.predict(way))
+    heading, about = _heading(loaded, job, machine)
+    best = recommended(predictions)
+    other_ways = Alternatives(predictor, loaded, request, outside_traits)
+    more_advice = [
+        *([] if best is None or options.precision is not None else other_ways.precisions(best)),
+        *other_ways.fitting_change(predictions),
+    ]
+    assumed = fitted.still_assumed(predictor, predictions)
+    return Plan(
+        heading=(*heading, *fitted.lines, *([assumed_line(assumed)] if assumed else [])),
+        predictions=tuple(predictions),
+        impossible=tuple(impossible),
+        advice=(*plan_advice(predictions, all_tried=options.strategies == ALL), *more_advice),
+        notes=tuple(_notes(job, machine, predictions)),
+        recommended=best,
+        about=about if fitted.about is None else {**about, "measured": {**fitted.about, "still_assumed": assumed}},
+    )
+
+
+def outside_traits(kind: str) -> "Traits":
+    """Return the traits of a strategy from outside this package."""
+    from paratune.strategies import strategy_class
+
+    traits: Traits = strategy_class(kind).traits
+    return traits
+
+
+def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> tuple[list[str], dict[str, Any]]:
+    from paratune.base.units import format_bytes
+
+    lengths, config = job.lengths, job.config
+    rows = "rows" if job.num_samples is None else f"{job.num_samples:,} rows"
+    data = (
+        f"{rows}, each with {lengths.longest} tokens (--max-length)"
+        if lengths.is_assumed
+        else f"{rows} of {lengths.mean:.0f} tokens on average, the longest {lengths.longest}"
+    )
+    layout = "packed" if job.entry is not None and config.batch.layout in ("auto", "packed") else "padded"
+    speed = "calibrated" if machine.is_calibrated else "not calibrated: wide intervals"
+    speed = "its speed is unknown" if machine.constants is None else speed
+    lines = [
+        f"{loaded.source}: {config.model.name}, {config.task.kind}; {data}; {layout} batches",
+        f"{machine.name}: {format_bytes(machine.memory_bytes)} a device; {speed}"
+        if machine.is_cuda
+        else f"{machine.name}: {format_bytes(machine.memory_bytes)} for all processes; {speed}",
+    ]
+    about = {
+        "config": str(loaded.source),
+        "model": config.model.name,
+        "task": config.task.kind,
+        "data": {
+            "num_samples": job.num_samples,
+            "mean_length": lengths.mean,
+            "longest": lengths.longest,
+            "is_assumed": lengths.is_assumed,
+        },
+        "machine": {
+            "name": machine.name,
+            "memory_bytes": machine.memory_bytes,
+            "is_calibrated": machine.is_calibrated,
+            "price_per_hour": machine.price_per_hour,
+        },
+    }
+    return lines, about
+
+
+def _notes(job: "PlannedJob", machine: "Machine", predictions: Sequence[Any]) -> list[str]:
+    labels_by_note: dict[str, list[str]] = {}
+    for prediction in predictions:
+        for note in prediction.notes:
+            labels_by_note.setdefault(note, []).append(prediction.label)
+    notes = [f"{_some(labels)}: {note}" for note, labels in labels_by_note.items()]
+    notes = [*notes[:_MAX_NOTES], *_more(len(notes) - _MAX_NOTES)]
+    notes += dict.fromkeys(f"no time: {prediction.why_no_time}" for prediction in predictions if prediction.why_no_time)
+    if job.why_padded is not None and job.config.batch.layout in ("auto", "packed"):
+        notes.append(f"batches are padded: {job.why_padded}")
+    if any(prediction.epoch is not None for prediction in predictions):
+        notes.append("Times are of training steps, without start-up, evaluations and checkpoints.")
+    if any(prediction.energy_j is not None for prediction in predictions):
+        notes.append("Energy is an upper limit: all devices at maximum power, all the time.")
+    return notes
+
+
+def _some(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:2]) + (f" and {len(labels) - 2} more" if len(labels) > 2 else "")
+
+
+def _more(number: int) -> list[str]:
+    return [f"... and {number} more like these (--json has all)"] if number > 0 else []

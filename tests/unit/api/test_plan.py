@@ -1,0 +1,98 @@
+"""`paratune.plan`: the plan of the command, as a value."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raised import raises_code
+from tiny import tiny_config, tiny_tokenizer
+
+import paratune
+from paratune.commands import plan as command
+from paratune.commands.plan import PlanArguments
+from paratune.config.plain import yaml_lines
+
+
+@pytest.fixture
+def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+    tiny_tokenizer(tmp_path / "model")
+    tiny_config().save_pretrained(tmp_path / "model")  # and no weights
+    return {
+        "task": {"kind": "classification", "labels": ["neg", "pos"]},
+        "data": {"train": "absent.csv", "columns": {"text": "text", "label": "label"}},
+        "model": {"name": str(tmp_path / "model")},
+        "train": {"epochs": 3},
+        "batch": {"global": 8},
+        "run": {"name": "c"},
+    }
+
+
+def test_the_plan_of_a_mapping_is_that_of_the_command(
+    values: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = logging.getLogger("paratune").handlers[:]
+    figure = "1 s a step on 1 x a100-40gb"
+    result = paratune.plan(
+        values,
+        {"train.epochs": 2},
+        devices=[1, 2],
+        device="a100-40gb",
+        strategies=["single", "zero3"],
+        max_length=8,
+        rows=80,
+        price=1.5,
+        measured=[figure],
+    )
+    assert logging.getLogger("paratune").handlers == handlers
+    assert capsys.readouterr().out == ""
+
+    path = tmp_path / "configuration"
+    path.write_text("\n".join(yaml_lines(values, lambda key: "")))
+    monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
+    wanted = PlanArguments(
+        devices="1,2",
+        device="a100-40gb",
+        strategies="single,zero3",
+        max_length=8,
+        rows=80,
+        price=1.5,
+        measured=(figure,),
+    )
+    command.plan(path, set_=["train.epochs=2"], wanted=wanted, json=True)
+    printed = json.loads(capsys.readouterr().out)
+    options, rows = printed["options"], result.table().to_pylist()
+    assert printed.pop("written") is None
+    assert json.loads(json.dumps(result.as_dict() | {"config": str(path)})) == printed
+
+    assert [(row["strategy"], row["num_ranks"]) for row in rows] == [("single", 1), ("zero3", 1), ("zero3", 2)]
+    for row, option in zip(rows, options, strict=True):
+        assert [row[f"step{end}_s"] for end in ("", "_low", "_high")] == option["step_s"]
+        assert [row[f"price{end}"] for end in ("", "_low", "_high")] == option["price"]
+        memory = [row[f"memory{end}_bytes"] for end in ("", "_low", "_high")]
+        assert memory == [option["memory"][f"{name}_bytes"] for name in ("total", "low", "high")]
+        assert (row["fits"], row["fit"]) == (option["fits"], option["fit"])
+    assert [row["is_recommended"] for row in rows].index(True) == printed["recommended"]
+    assert result.fits is True
+    assert "zero3" in result._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({"devices": 0}, ("cli.invalid_value", "--devices", "0")),
+        ({"devices": [1, 2, 1]}, ("cli.named_twice", "--devices")),
+        ({"nodes": [1.5]}, ("cli.invalid_value", "--nodes", "1.5")),
+        ({"precision": ["bf61"]}, ("cli.unknown_name", "--precision", "bf61")),
+        ({"rows": 5}, ("cli.out_of_range", "--rows", "--max-length")),
+        ({"measured": ["."]}, ("cli.option_missing", "--goal")),
+        ({"strategies": []}, ("cli.argument_missing", "--strategies")),
+    ],
+)
+def test_invalid_options_have_the_codes_of_the_command(
+    values: dict[str, Any], options: dict[str, Any], refused: tuple[str, ...]
+) -> None:
+    with raises_code(*refused):
+        paratune.plan(values, **options)
