@@ -18,6 +18,7 @@ from paratune import hardware, records
 from paratune.config.advice import JobSizes, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
+from paratune.config.own_code import own_code_record
 from paratune.config.sections import run_path
 from paratune.console import Display, log_to_file
 from paratune.data.loader import TrainBatches
@@ -44,7 +45,7 @@ from paratune.metrics.scores import is_better
 from paratune.models.load import log_new_weights
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
-from paratune.records.run_folder import Mode, check_same_run, take_folder
+from paratune.records.run_folder import Mode, check_same_code, check_same_run, take_folder
 from paratune.strategies.protocol import Strategy
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
@@ -53,7 +54,7 @@ from paratune.training.callbacks import CallbackSession, make_callbacks
 from paratune.training.evaluations import SplitEvaluations
 from paratune.training.finish import write_results
 from paratune.training.flops import WorkCount
-from paratune.training.measured import noise_unavailable_reason
+from paratune.training.measured import noise_interval, noise_unavailable_reason
 from paratune.training.memory import Activity, MemoryGuard, StepBatches, device_facts, reports_out_of_memory
 from paratune.training.micro_batch import choose_micro_batch
 from paratune.training.prepare import (
@@ -174,7 +175,8 @@ def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
 
 
 def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
-    """Compare data and batch size with those of the run to resume; the command has compared the options before."""
+    """Compare data, batch size and own code with those of the run to resume; the command has compared the options."""
+    check_same_code(session.folder, own_code_record(session.config))
     check_same_run(
         session.folder,
         session.prepared.loaded.values,
@@ -275,10 +277,11 @@ def _train(run: PlacedRun, activity: Activity, progress: Progress, events: recor
     config, prepared, strategy = session.config, session.prepared, sized.strategy
     clock = WatchedClock(make_clock(prepared.device), session.rank_progress)
     reason = noise_unavailable_reason(sized.batch, strategy.layout, compiles=config.train.compile)
-    noise = NoiseMeter(strategy, config.measure.noise_scale_every, reason)
+    interval = noise_interval(config.measure, sized.num_steps)
+    noise = NoiseMeter(strategy, interval, reason)
 
     def make_batches(sizes: ResolvedBatch) -> TrainBatches:
-        every = None if noise.reason is not None else config.measure.noise_scale_every
+        every = None if noise.reason is not None else interval
         return train_batches(prepared, strategy.layout, sizes, run.batch_layout, compare_every=every)
 
     sampler = _start_sampler(prepared, progress)
