@@ -1,5 +1,6 @@
 """Divides gradients as AdamW does, for the preconditioned estimate of the gradient noise scale."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -76,9 +77,9 @@ class AdamPreconditioner:
         correction = (1 - beta2**steps).sqrt()
         # g / (sqrt(v) / c + eps) = c g / (sqrt(v) + c eps): one temporary tensor of the size of the weight.
         wide = torch.promote_types(second_moment.dtype, torch.float32)  # a 16-bit norm is rounded or infinite
-        divided = second_moment.to(wide, copy=True).sqrt_().add_(correction * eps)
+        divided = torch.threshold_(second_moment.to(wide).sqrt(), 0.0, math.inf)  # so P is 0 where v is 0
+        divided.add_(correction * eps)
         torch.div(gradient.detach(), divided, out=divided)
-        divided.masked_fill_(second_moment == 0, 0.0)
         norm = torch.linalg.vector_norm(divided).double() * correction
         return torch.where(steps >= MIN_STEPS, norm, torch.nan)
 
