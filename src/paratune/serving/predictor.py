@@ -81,7 +81,7 @@ class Predictor:
 
     def predict(self, rows: list[TokenizedRow]) -> list[Answer]:
         """Return the answer to each row."""
-        split = _as_split(rows)
+        split = as_split(rows)
         outputs = self.trained.apply(split, len(rows), lambda done, total: None).outputs
         columns = self.trained.recipe.prediction_columns(split, outputs, self.trained.tokenizer)
         values = {name: pa.array(column).to_pylist() for name, column in columns.items()}
@@ -95,7 +95,7 @@ class Predictor:
         ]
 
 
-def _as_split(rows: list[TokenizedRow]) -> Split:
+def as_split(rows: list[TokenizedRow]) -> Split:
     """Return rows of several requests as one split."""
     store = joined_store([(row.request.store, row.places) for row in rows])
     if EXAMPLE in store.row_values:
