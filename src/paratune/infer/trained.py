@@ -31,7 +31,7 @@ from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.squad import is_squad_table
 from paratune.data.tokens import TokenizeOptions
 from paratune.engine.evaluate import Evaluation, evaluate
-from paratune.errors import CheckpointError, ConfigError, did_you_mean
+from paratune.errors import CheckpointError, ConfigError, did_you_mean, option_error
 from paratune.models.attention import cuda
 from paratune.models.files import TASK_FILE, check_files
 from paratune.models.limits import max_positions
@@ -212,6 +212,8 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
             is no such device.
         MissingDependency: It is an ONNX file, and onnxruntime is not installed.
     """
+    if device not in ("auto", "cpu", "cuda"):
+        raise option_error("--device", device, "auto, cpu or cuda", code="cli.invalid_value")
     folder = _model_folder(target)
     torch_device = _onnx_device(device, target) if (Path(folder) / ONNX_FILE).is_file() else _device(device)
     model = ModelOptions(name=folder)
