@@ -34,7 +34,7 @@ PRELOADED = (
     "paratune.commands.certify_trial",
     "paratune.commands.certify_part",
     "paratune.commands.sweep",
-    "paratune.commands.sweep_run",
+    "paratune.api.sweep_train",
     "paratune.commands.bundle",
     "paratune.commands.bundle_contents",
     "paratune.commands.tokenizer",

@@ -8,26 +8,43 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paratune.api.certify import certify
-    from paratune.api.compare import compare, report
+    from paratune.api.compare import compare
     from paratune.api.evaluate import EvaluationResult, evaluate
     from paratune.api.plan import plan
     from paratune.api.predict import predict
+    from paratune.api.report import report
     from paratune.api.run import Run
+    from paratune.api.sweep import sweep
+    from paratune.api.sweep_result import Sweep
     from paratune.api.train import train
 
 __version__ = "0.1.0"
 
-__all__ = ["EvaluationResult", "Run", "certify", "compare", "evaluate", "plan", "predict", "report", "train"]
+__all__ = [
+    "EvaluationResult",
+    "Run",
+    "Sweep",
+    "certify",
+    "compare",
+    "evaluate",
+    "plan",
+    "predict",
+    "report",
+    "sweep",
+    "train",
+]
 
 _MODULES = {
     "EvaluationResult": "evaluate",
     "Run": "run",
+    "Sweep": "sweep_result",
     "certify": "certify",
     "compare": "compare",
     "evaluate": "evaluate",
     "plan": "plan",
     "predict": "predict",
-    "report": "compare",
+    "report": "report",
+    "sweep": "sweep",
     "train": "train",
 }
 """Name -> its module in `paratune.api`."""

@@ -133,3 +133,22 @@ def test_two_processes_train_the_same_and_raise_the_same_errors(here: Path):
         paratune.train("c.yaml", {**SHORT, "strategy": "ddp"}, run_name="two", nproc=2)
     with pytest.raises(ConfigError, match="single runs in 1 process"):
         paratune.train("c.yaml", SHORT, run_name="three", nproc=2)
+
+
+@pytest.mark.slow
+def test_a_sweep_trains_resumes_and_reports_as_the_command(here: Path, cli: Cli):
+    matrix = "name: m\nbase: {extends: c.yaml, train: {epochs: null, max_steps: 4}}\naxes: {run.seed: [1, 2]}\n"
+    (here / "m.yaml").write_text(matrix)
+    before = _state()
+    first = paratune.sweep("m.yaml", only=["seed=1"])
+    assert not first.is_finished
+    whole = paratune.sweep("m.yaml")
+    assert whole.is_finished
+    assert _state() == before
+    times = [cell.attempts for cell in (first.cells[0], whole.cells[0])]
+    assert len(times[0]) == len(times[1]) == 1  # the first run was kept
+    printed = cli("sweep", "m.yaml", "--json").json
+    assert {row["run"]: row["validation_accuracy"] for row in whole.table().to_pylist()} == {
+        run["name"]: run["scores"]["validation"]["accuracy"] for run in printed["runs"]
+    }
+    assert (whole.folder / "report" / "index.html").is_file()

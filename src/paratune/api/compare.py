@@ -1,17 +1,20 @@
-"""`paratune.compare` and `paratune.report`: finished runs beside each other."""
+"""`paratune.compare`: the speed and the quality of finished runs, compared with a baseline."""
 
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
 from paratune.api.run import Run
-from paratune.reports import Report, make
+from paratune.api.sweep_result import Sweep
+from paratune.errors import ConfigError
+from paratune.records.sweep import holds_sweep
 from paratune.reports.comparison import Comparison, make_comparison
 from paratune.reports.runs.differing import read_allowed
 from paratune.verdicts import read_margins
 
-AnyRun = Run | str | PathLike[str]
-"""A run or its folder."""
+AnyRun = Run | Sweep | str | PathLike[str]
+"""A run or its folder, or a matrix or its folder."""
+MAX_LOOKS = 100
 
 
 def compare(
@@ -26,7 +29,7 @@ def compare(
 
     Args:
         runs: Runs or run folders, which are grouped by configuration over seeds and repeats; groups, each a pattern
-            ("runs/a_seed*") or a comma-separated list; or the folder of one matrix.
+            ("runs/a_seed*") or a comma-separated list; or one matrix or its folder.
         baseline: Run, group or value with which the others are compared; default: the first.
         by: Axes of a matrix whose values are compared.
         margin: Differences that count as equal, such as "f1=0.01" or "speed=3%".
@@ -40,9 +43,12 @@ def compare(
         ParatuneError: A folder is not a run, or an option is invalid. Runs that cannot be compared are no error: the
             verdict has the reason, and `is_refused` is true.
     """
+    words = [run_folder(run) for run in runs]
+    if looks is not None:
+        _check_looks(words, looks)
     return make_comparison(
-        [_folder(run) for run in runs],
-        baseline=None if baseline is None else _folder(baseline),
+        words,
+        baseline=None if baseline is None else run_folder(baseline),
         by=by,
         margins=read_margins(margin),
         allowed=read_allowed(allow),
@@ -50,23 +56,19 @@ def compare(
     )
 
 
-def report(*runs: AnyRun, out: str | PathLike[str] | None = None, baseline: AnyRun | None = None) -> Report:
-    """Return the report of finished runs, and write it.
-
-    Args:
-        runs: Runs or run folders, at least one.
-        out: Folder for the page, tables and figures, created when absent; None writes nothing.
-        baseline: Run that the changes in per cent refer to.
-
-    Returns:
-        The report: `as_dict()` has it as plain data, `files` the written files; a notebook shows its table.
-
-    Raises:
-        ParatuneError: A folder is not a run, no run is finished, or the files cannot be written.
-    """
-    folders = [Path(_folder(run)) for run in runs]
-    return make(folders, None if out is None else Path(out), None if baseline is None else Path(_folder(baseline)))
+def run_folder(run: AnyRun) -> str:
+    """Return the folder of a run or of a matrix."""
+    return fspath(run.folder if isinstance(run, Run | Sweep) else run)
 
 
-def _folder(run: AnyRun) -> str:
-    return fspath(run.folder if isinstance(run, Run) else run)
+def _check_looks(runs: Sequence[str], looks: int) -> None:
+    if any(holds_sweep(Path(run)) for run in runs):
+        raise ConfigError(
+            "--looks has no effect on a matrix: its sweep.json records the looks; leave it out",
+            code="cli.no_effect",
+            option="--looks",
+        )
+    if not 1 <= looks <= MAX_LOOKS:
+        raise ConfigError(
+            f"--looks {looks}: a number from 1 to {MAX_LOOKS} is needed", code="cli.invalid_value", option="--looks"
+        )

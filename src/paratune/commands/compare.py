@@ -1,16 +1,12 @@
 """`paratune compare`: compares speed and quality of configurations with a baseline."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from paratune.base.imports import collector_off
 from paratune.commands.options import Json, Margins
 from paratune.console import print_json, print_result
-from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError
+from paratune.errors import EXIT_FAILED, EXIT_OK
 from paratune.records import finite
-from paratune.records.sweep import holds_sweep
-
-MAX_LOOKS = 100
 
 
 @collector_off()
@@ -34,30 +30,12 @@ def compare(
         allow: allowed differences of the runs: batch,model,train,steps,data,tokens,task,kept
         looks: number of times that these runs were compared while runs were added, including this one; default: 1
     """
-    from paratune.reports.comparison import make_comparison, terminal_comparison
-    from paratune.reports.runs.differing import read_allowed
-    from paratune.verdicts import read_margins
+    from paratune.api.compare import compare as make_comparison
+    from paratune.reports.comparison import terminal_comparison
 
-    if looks is not None:
-        _check_looks(runs, looks)
-    comparison = make_comparison(
-        runs, baseline=baseline, by=by, margins=read_margins(margin), allowed=read_allowed(allow), looks=looks
-    )
+    comparison = make_comparison(*runs, baseline=baseline, by=by, margin=margin, allow=allow, looks=looks)
     if json:
         print_json(finite(comparison.as_dict()), indent=1)
     else:
         print_result(terminal_comparison(comparison))
     return EXIT_FAILED if comparison.is_refused else EXIT_OK
-
-
-def _check_looks(runs: Sequence[str], looks: int) -> None:
-    if any(holds_sweep(Path(run)) for run in runs):
-        raise ConfigError(
-            "--looks has no effect on a matrix: its sweep.json records the looks; leave it out",
-            code="cli.no_effect",
-            option="--looks",
-        )
-    if not 1 <= looks <= MAX_LOOKS:
-        raise ConfigError(
-            f"--looks {looks}: a number from 1 to {MAX_LOOKS} is needed", code="cli.invalid_value", option="--looks"
-        )

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.api.sweep_search import Searching, check_options
 from paratune.base.text import plain
 from paratune.cluster import jobs
 from paratune.cluster.script import ArrayRun, BatchJob, script_text
@@ -14,7 +15,6 @@ from paratune.cluster.shell import sbatch_path_problem
 from paratune.cluster.site import Site, processes_per_node
 from paratune.cluster.slurm import controller_facts, queue, submit
 from paratune.cluster.wait import wait_for
-from paratune.commands.sweep_search import Searching, check_options
 from paratune.config.layers import read_text
 from paratune.config.load import load_config, show_text
 from paratune.config.sections import run_path

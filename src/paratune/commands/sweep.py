@@ -1,13 +1,11 @@
 """`paratune sweep`: a matrix of runs, planned, trained one after the other, and reported."""
 
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from paratune.base.text import plain
 from paratune.commands.options import Json, Overrides
-from paratune.errors import EXIT_CONFIG, EXIT_OK, ConfigError, LaunchError, require_installed
-from paratune.processes.launcher import sweep_problem
+from paratune.errors import EXIT_CONFIG, EXIT_OK, ConfigError, require_installed
 
 
 def sweep(
@@ -41,71 +39,62 @@ def sweep(
         until: add seeds only where a verdict is not decided: decided (all measures), speed or quality
         budget: with --until, time of all runs together, such as 8h or 90min
     """
+    from paratune.api.sweep import SweepRequest, check_request, prepare, steps_to_list, train_matrix
     from paratune.commands.sweep_plan import show_invalid, show_list, show_plan
-    from paratune.commands.sweep_run import steps_to_train, train_steps
-    from paratune.commands.sweep_search import Searching, check_options
-    from paratune.sweeps import asked
-    from paratune.sweeps.cells import cells_of
-    from paratune.sweeps.listing import write_listed
-    from paratune.sweeps.matrix import all_probes, read_matrix
-    from paratune.sweeps.plan import check_unchanged, plan_of
-    from paratune.sweeps.rounds import read_rounds
-    from paratune.sweeps.run import take
+    from paratune.console import outlive_readers, set_up_logging
 
-    if not (dry_run or list_) and (reason := sweep_problem()):
-        raise LaunchError(reason, code="launch.started_twice")
     if dry_run and list_:
         raise ConfigError(
             "--list writes files and --dry-run writes nothing; use one of them",
             code="cli.conflict",
             options=("--list", "--dry-run"),
         )
-    if until is not None and (dry_run or list_):
-        other = "--dry-run" if dry_run else "--list"
-        raise ConfigError(
-            f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them",
-            code="cli.conflict",
-            options=("--until", other),
-        )
-    loaded = all_probes(read_matrix(matrix)) if probe else read_matrix(matrix)
-    check_options(loaded, only=only, until=until)
-    cells = cells_of(loaded, set_, here=not list_)
-    error = asked.invalid(loaded, cells)
-    if dry_run and error is not None:
-        show_invalid(loaded, cells, error, as_json=json)
+    request = SweepRequest(
+        matrix, tuple(set_), only=tuple(only), retry_failed=retry_failed, overwrite=overwrite, probe=probe,
+        until=until, budget=budget,
+    )  # fmt: skip
+    check_request(request, starts=not (dry_run or list_), shows=dry_run)
+    prepared = prepare(request, here=not list_)
+    if dry_run and prepared.invalid is not None:
+        show_invalid(prepared.matrix, prepared.cells, prepared.invalid, as_json=json)
         return EXIT_CONFIG
-    selected = asked.only(loaded, cells, only) if only else cells
-    if error is not None:
-        raise error
-    nothing_to_run = asked.none_possible(loaded, selected)
-    if nothing_to_run is not None and not dry_run:
-        raise nothing_to_run
+    error = prepared.none_possible
+    if (reason := prepared.invalid or (None if dry_run else error)) is not None:
+        raise reason
     if data_figures:
         from paratune.commands.data_figures import check_kind
 
-        check_kind(selected[0].config.task)
+        check_kind(next(cell for cell in prepared.cells if cell.name in prepared.names).config.task)
         require_installed("matplotlib", extra="plots")
-    names = {cell.name for cell in selected}
-    plan = plan_of(loaded, cells, sys.argv)
-    rounds = read_rounds(loaded, plan.record.cells, until, budget)
     if dry_run:
-        show_plan(loaded, plan, names, nothing_to_run, retry_failed=retry_failed, as_json=json)
-        return EXIT_OK if nothing_to_run is None else nothing_to_run.exit_code
-    lock = take(loaded.folder)
-    try:
-        plan = plan_of(loaded, cells, sys.argv)  # another sweep may have trained since the plan above
-        if not overwrite:
-            check_unchanged(loaded, [step for step in plan.steps if step.cell.name in names])
-        searching = Searching(loaded, set_, here=not list_)
-        if list_:
-            todo = steps_to_train(plan, names, retry_failed=retry_failed)
-            record, todo = searching.present_round(plan.record, todo)
-            write_listed(loaded.folder, record, todo)
-            show_list(loaded, todo, as_json=json)
-            return EXIT_OK
-        plan = replace(plan, record=replace(plan.record, rounds=rounds))
-        return train_steps(
-            loaded, plan, names, searching, retry_failed=retry_failed, as_json=json, data_figures=data_figures
-        )
-    finally:
-        lock.release()
+        plan, names = prepared.plan, prepared.names
+        show_plan(prepared.matrix, plan, names, error, retry_failed=retry_failed, as_json=json)
+        return EXIT_OK if error is None else error.exit_code
+    if list_:
+        show_list(prepared.matrix, steps_to_list(request, prepared), as_json=json)
+        return EXIT_OK
+    outlive_readers()
+    set_up_logging(speaks=True)
+    trained = train_matrix(request, prepared)
+    _report(prepared.matrix.folder, data_figures=data_figures and trained.signal is None, as_json=json)
+    return trained.check()
+
+
+def _report(folder: Path, *, data_figures: bool, as_json: bool) -> None:
+    """Write the report of a matrix, and print it."""
+    from paratune.console import print_json, print_result
+    from paratune.records.sweep import REPORT_FOLDER
+    from paratune.reports.matrix import make_sweep, terminal_sweep
+
+    report = make_sweep(folder, folder / REPORT_FOLDER)
+    if data_figures and report.num_finished:
+        # Only now: the packages that read the data stay in memory, which would disturb the measured runs.
+        from paratune.commands.matrix_data import data_section
+
+        report = make_sweep(folder, folder / REPORT_FOLDER, more=data_section)
+    if as_json:
+        print_json(report.as_dict(), indent=1)
+        return
+    print_result(terminal_sweep(report))
+    for name, path in (("report", report.files[0]), ("runs", report.folder / "runs"), ("logs", report.folder / "logs")):
+        print(f"{name}: {plain(path)}")  # noqa: T201

@@ -1,7 +1,7 @@
 """Prints the runs of a matrix for `paratune sweep --dry-run` and `--list`: states, problems, commands."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,10 @@ from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import IN_USE, Step, SweepPlan
 
 
-def counts(plan: SweepPlan, names: set[str]) -> str:
-    """Return the number of runs in each state, in words."""
-    states = [_state(step) for step in plan.steps if step.cell.name in names]
-    num_runs = {state: states.count(state) for state in dict.fromkeys(states)}
-    runs = counted(len(states), "run")
-    return f"{runs} ({', '.join(f'{count} {state}' for state, count in num_runs.items())})"
-
-
-def _state(step: Step) -> str:
-    """Return the state of a run; the record of a run that another process trains has the state interrupted."""
-    return "changed" if step.changed else "running" if step.record.reason == IN_USE else step.record.state
-
-
 def show_plan(
     matrix: Matrix,
     plan: SweepPlan,
-    names: set[str],
+    names: Collection[str],
     error: ConfigError | None = None,
     *,
     retry_failed: bool,
@@ -50,7 +37,7 @@ def show_plan(
     from rich.table import Table
     from rich.text import Text
 
-    print_result(Text(plain(f"{matrix.name}: {counts(plan, names)} in {matrix.folder}")))
+    print_result(Text(plain(f"{matrix.name}: {plan.counts(names)} in {matrix.folder}")))
     for axis in matrix.axes:
         kind = " (seeds)" if axis.axis.is_seed else ""
         print_result(Text(plain(f"  {axis.axis.label}{kind}: {', '.join(axis.axis.values.values())}")))
@@ -72,7 +59,7 @@ def show_plan(
             action = "wait"
         elif step.runs(retry_failed=retry_failed):
             action = "probe" if step.cell.kind == "probe" else "train"
-        table.add_row(Text(step.cell.name), str(step.cell.num_processes), _state(step), action)
+        table.add_row(Text(step.cell.name), str(step.cell.num_processes), step.shown_state, action)
     if table.row_count:
         print_result(table)
     skipped: dict[str, list[Cell]] = {}

@@ -11,8 +11,11 @@ from pydantic import Field
 from paratune.config.baseline_sections import TfidfOptions
 from paratune.config.section import (
     LONGEST_S,
+    CodeName,
     Columnar,
     NonNegative,
+    OwnCode,
+    OwnOptimizer,
     Part,
     Positive,
     PositiveFloat,
@@ -37,6 +40,8 @@ class RunOptions(Section):
     hang_timeout_s: Annotated[float, Field(ge=1, le=LONGEST_S)] | None = 1800
     """Seconds without progress on any rank after which the run ends, with the missing rank and the stacks of all.
     Choose more than the longest micro-batch takes; null never ends a run."""
+    callbacks: list[OwnCode] = Field(default_factory=list)
+    """Your own objects that are called during the training, on rank 0; see docs/howto/extend.md."""
 
 
 class Columns(Section):
@@ -116,7 +121,8 @@ class Data(Section):
     train: Columnar | None = None
     """Training data: a CSV, TSV, JSON lines, Parquet or text file (also .gz), a folder saved by `datasets`
     (FOLDER#SPLIT when it holds several splits), `demo:sentences`, or a data set of the hub, `hub:NAME` or
-    `hub:NAME/CONFIG` (NAME@SPLIT when it holds several splits). A list of these is read in order."""
+    `hub:NAME/CONFIG` (NAME@SPLIT when it holds several splits); or your own data set, `code:package.module:function`
+    (docs/howto/extend.md). A list of these is read in order."""
     validation: Text | None = None
     """Validation data, one source as in `train`; evaluated during training, and used to select the best model."""
     test: Text | None = None
@@ -225,22 +231,26 @@ class Train(Section):
     """Passes over the training set; set this or `max_steps`."""
     max_steps: Positive | None = None
     """Number of steps; set this or `epochs`."""
-    optimizer: Literal["adamw", "lamb"] = "adamw"
+    optimizer: Literal["adamw", "lamb"] | OwnOptimizer = "adamw"
     """AdamW, or LAMB for large batches, whose step for each weight matrix has `learning_rate` times the norm of the
-    matrix."""
+    matrix; or your own optimizer."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
-    schedule: Literal[
-        "linear",
-        "cosine",
-        "cosine_with_restarts",
-        "polynomial",
-        "inverse_sqrt",
-        "warmup_stable_decay",
-        "constant",
-    ] = "linear"
-    """Learning rate after the warm-up, as in transformers' get_scheduler. linear, cosine, cosine_with_restarts,
-    polynomial and warmup_stable_decay end at `schedule_end_ratio`; inverse_sqrt falls with the root of the steps."""
+    schedule: (
+        Literal[
+            "linear",
+            "cosine",
+            "cosine_with_restarts",
+            "polynomial",
+            "inverse_sqrt",
+            "warmup_stable_decay",
+            "constant",
+        ]
+        | OwnCode
+    ) = "linear"
+    """Learning rate after the warm-up, as in transformers' get_scheduler, or your own function. linear, cosine,
+    cosine_with_restarts, polynomial and warmup_stable_decay end at `schedule_end_ratio`; inverse_sqrt falls with the
+    root of the steps."""
     schedule_cycles: Positive | None = None
     """With `schedule: cosine_with_restarts`: number of half cosines, at whose ends the rate starts again from its peak;
     default: 1."""
@@ -301,6 +311,27 @@ class BatchSize(Section):
     are the same in all of them."""
 
 
+class OwnMetric(Section):
+    """A metric of your own: a function, a class of torchmetrics or a module of `evaluate`; see docs/howto/extend.md."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    """Its score is called own_NAME. The name ends in _error, _loss or _deviance if smaller values are better."""
+    higher_is_better: bool
+    """Whether larger values are better."""
+    function: CodeName | None = None
+    """package.module:function, called with predictions and labels as NumPy arrays; or package.module:Class with
+    update(predictions, labels) and compute(), as the classes of torchmetrics, called with tensors."""
+    evaluate: Text | None = None
+    """In place of `function`: folder or script of a metric of the library `evaluate`, on this machine."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function, of the class, or of `compute` of a module of `evaluate`."""
+    input: Literal["predictions", "probabilities", "outputs"] = "predictions"
+    """What the metric gets: predictions (class ids, 0 or 1 of each class, numbers), probabilities of classes, or the
+    outputs of the head."""
+    entry: Text | None = None
+    """Entry of the result, for a metric that returns a mapping of several values."""
+
+
 class Evaluate(Section):
     """Evaluation on the validation set, the best model, early stopping."""
 
@@ -313,6 +344,8 @@ class Evaluate(Section):
     the same number of tokens."""
     best: str | None = None
     """Metric that selects the kept model, such as accuracy, f1, loss or rmse; null keeps the last model."""
+    metrics: list[OwnMetric] = Field(default_factory=list)
+    """Further metrics of your own; see docs/howto/extend.md."""
     patience: Positive | None = None
     """Stop after this many evaluations without a better `best` metric."""
     min_delta: NonNegative = 0.0

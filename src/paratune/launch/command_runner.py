@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +33,8 @@ class CommandRunner:
         """Name of the first signal."""
 
     def __enter__(self) -> "CommandRunner":
-        self._previous = {number: signal.signal(number, self._forward) for number in handled_signals()}
+        is_main = threading.current_thread() is threading.main_thread()  # no other thread receives signals
+        self._previous = {number: signal.signal(number, self._forward) for number in handled_signals() if is_main}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,6 +1,6 @@
 """The state of each cell of a matrix, what the matrix has changed since, and which cells run now."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any
 
 from paratune import __version__, hardware, records
 from paratune.base.secrets import hide_in_words, hide_secrets
+from paratune.base.units import counted
 from paratune.config.layers import read_text
 from paratune.config.plain import one_line
 from paratune.errors import CheckpointError
@@ -42,6 +43,11 @@ class Step:
     is_begun: bool = False
     """Whether its folder contains a run that can be resumed."""
 
+    @property
+    def shown_state(self) -> str:
+        """The state, or `changed`, or `running` for a run that another process trains."""
+        return "changed" if self.changed else "running" if self.record.reason == IN_USE else self.record.state
+
     def runs(self, *, retry_failed: bool) -> bool:
         """Return whether it is trained now."""
         if self.record.state == "skipped":
@@ -63,6 +69,12 @@ class SweepPlan:
         """Return the steps in the order in which they run."""
         at = {name: number for number, name in enumerate(self.record.order)}
         return sorted(self.steps, key=lambda step: at[step.cell.name])
+
+    def counts(self, names: Collection[str]) -> str:
+        """Return the number of the runs of these names in each state, in words."""
+        states = [step.shown_state for step in self.steps if step.cell.name in names]
+        num_runs = {state: states.count(state) for state in dict.fromkeys(states)}
+        return f"{counted(len(states), 'run')} ({', '.join(f'{count} {state}' for state, count in num_runs.items())})"
 
 
 def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> SweepPlan:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.commands.sweep_search import Searching, check_options
+from paratune.api.sweep_search import Searching, check_options
 from paratune.errors import ConfigError
 from paratune.records.sweep import State, SweepRecord, cell_run_folder, read_sweep, write_sweep
 from paratune.sweeps.cells import cells_of

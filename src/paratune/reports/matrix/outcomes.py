@@ -215,6 +215,19 @@ class SweepReport:
         """Number of runs that cannot run here."""
         return sum(outcome.cell.state == "skipped" and outcome.cell.is_needed for outcome in self.outcomes)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, as in report.json; unknown values are None."""
+        from paratune.reports.matrix.export import as_dict
+
+        return as_dict(self)
+
+    def _repr_html_(self) -> str:
+        """Return what `paratune report` prints, for notebooks."""
+        from paratune.console.html import html_of
+        from paratune.reports.matrix.terminal import terminal_sweep
+
+        return html_of(terminal_sweep(self))
+
 
 def read_outcomes(folder: Path) -> SweepReport:
     """Read a matrix and the scores of its runs.

@@ -9,7 +9,7 @@ import pytest
 from make_matrix import Made, make_matrix
 from raised import raises_code
 
-from paratune.commands.sweep_rounds import train_rounds, verdict_state
+from paratune.api.sweep_rounds import train_rounds, verdict_state
 from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord, read_sweep
 from paratune.reports.matrix.outcomes import read_outcomes
 from paratune.sweeps.cells import cells_of

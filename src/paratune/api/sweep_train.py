@@ -1,57 +1,56 @@
-"""Trains the runs of a matrix for `paratune sweep`, one after the other, and prints the report."""
+"""Trains the runs of a matrix one after the other, and logs the progress."""
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from paratune.api.sweep_rounds import train_rounds
+from paratune.api.sweep_search import Searching
 from paratune.base.text import plain
 from paratune.base.units import format_duration
-from paratune.commands.sweep_plan import counts
-from paratune.commands.sweep_rounds import train_rounds
-from paratune.commands.sweep_search import Searching
-from paratune.console import Bar, Display, outlive_readers, print_json, print_result, set_up_logging
-from paratune.errors import EXIT_OK, Stopped
+from paratune.console import Bar, Display
+from paratune.errors import EXIT_OK
 from paratune.launch.command_runner import CommandRunner
 from paratune.records import SUMMARY_FILE, read_json
-from paratune.records.sweep import REPORT_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
-from paratune.reports.matrix import SweepReport, make_sweep, terminal_sweep
-from paratune.reports.matrix.export import as_dict
+from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import Step, SweepPlan, now
-from paratune.sweeps.run import Start, exit_code, run_step
+from paratune.sweeps.run import Start, run_step
 from paratune.sweeps.warmup import warm_ups
 
 log = logging.getLogger(__name__)
 
 
-def steps_to_train(plan: SweepPlan, names: set[str], *, retry_failed: bool) -> list[Step]:
+def steps_to_train(plan: SweepPlan, names: Collection[str], *, retry_failed: bool) -> list[Step]:
     """Return the runs of these names that are to be trained, in their order."""
     return [step for step in plan.in_order() if step.cell.name in names and step.runs(retry_failed=retry_failed)]
 
 
 def train_steps(
-    matrix: Matrix,
-    plan: SweepPlan,
-    names: set[str],
-    searching: Searching,
-    *,
-    retry_failed: bool,
-    as_json: bool,
-    data_figures: bool,
-) -> int:
-    """Train the runs of these names that are not finished, write the report, and return the exit code."""
-    outlive_readers()
-    set_up_logging(speaks=True)
+    plan: SweepPlan, names: Collection[str], searching: Searching, *, retry_failed: bool
+) -> tuple[SweepRecord, tuple[str, ...], str | None]:
+    """Train the runs of these names that are not finished.
+
+    Args:
+        plan: The states of all runs; its record is written at the start.
+        names: Of the selected runs.
+        searching: Decides which runs follow; it has the matrix, whose folder this process has locked.
+        retry_failed: Whether failed runs are trained again.
+
+    Returns:
+        The record, the names of the selected runs with those of new trials, and the signal that stopped the sweep.
+    """
+    matrix = searching.matrix
     todo = steps_to_train(plan, names, retry_failed=retry_failed)
     total = sum(step.cell.name in names and step.record.state != "skipped" for step in plan.steps)
     num_done = total - len(todo)
     total = searching.num_runs(plan.record) or total
     record = replace(plan.record, listed=())  # from here on this process starts them
     write_sweep(matrix.folder, record)
-    _log(f"{matrix.name}: {counts(plan, names)}; {len(todo)} to train now")
+    _log(f"{matrix.name}: {plan.counts(names)}; {len(todo)} to train now")
     with CommandRunner() as children, Display(speaks=True).bar("runs", total) as bar:
         trainer = _Trainer(matrix, children, bar, total, num_done)
         trainer.warm_up(todo)
@@ -59,28 +58,13 @@ def train_steps(
             record = train_rounds(matrix.folder, record, todo, trainer)
         elif searching.is_adaptive:
             record = searching.train(record, todo, trainer)
-            names = {cell.name for cell in record.cells}
+            names = [cell.name for cell in record.cells]
         else:
             record = trainer.train(record, todo)
         signal = children.signal
     record = record.with_look(now())
     write_sweep(matrix.folder, record)
-    report = make_sweep(matrix.folder, matrix.folder / REPORT_FOLDER)
-    if data_figures and signal is None and report.num_finished:
-        # Only now: the packages that read the data stay in memory, which would disturb the measured runs.
-        from paratune.commands.matrix_data import data_section
-
-        report = make_sweep(matrix.folder, matrix.folder / REPORT_FOLDER, more=data_section)
-    if as_json:
-        print_json(as_dict(report), indent=1)
-    else:
-        print_result(terminal_sweep(report))
-        _print_paths(report)
-    code = exit_code(record, sorted(names), was_stopped=signal is not None)
-    if signal is not None and code != EXIT_OK:
-        raise Stopped(f"stopped by {signal}; the same command continues it", code="stopped.signal", signal=signal)
-    _log_failed(record, names)
-    return code
+    return record, tuple(sorted(names)), signal
 
 
 @dataclass
@@ -157,12 +141,8 @@ def _seconds(began: str, ended: str) -> float:
     return (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
 
 
-def _print_paths(report: SweepReport) -> None:
-    for name, path in (("report", report.files[0]), ("runs", report.folder / "runs"), ("logs", report.folder / "logs")):
-        print(f"{name}: {plain(path)}")  # noqa: T201
-
-
-def _log_failed(record: SweepRecord, names: set[str]) -> None:
+def log_failed(record: SweepRecord, names: Collection[str]) -> None:
+    """Log the number of failed runs of these names, and where their output is."""
     failed = [cell.name for cell in record.cells if cell.state == "failed" and cell.name in names]
     if failed:
         _log(f"{len(failed)} failed; their output is in logs/; --retry-failed continues from their checkpoints")

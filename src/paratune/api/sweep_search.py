@@ -4,9 +4,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from paratune.api.sweep_rounds import Trainer
 from paratune.base.text import plain
 from paratune.base.units import counted
-from paratune.commands.sweep_rounds import Trainer
 from paratune.errors import ConfigError
 from paratune.records.sweep import SweepRecord, write_sweep
 from paratune.sweeps import asked

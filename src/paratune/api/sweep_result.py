@@ -1,0 +1,150 @@
+"""The folder of a matrix of runs as a Python value."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paratune.api.run import Run
+from paratune.console.html import html_table
+from paratune.errors import require
+from paratune.records import RUN_FILE, is_finished
+from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, read_sweep
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+    from paratune.reports.matrix import SweepReport
+
+
+class Sweep:
+    """A matrix of runs in its folder. It reads the files when they are asked for; only `report` writes."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        record: SweepRecord | None = None,
+        changed: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """Open the folder of a matrix.
+
+        Args:
+            folder: Folder of the matrix.
+            record: Its record, if it is not written yet; default: sweep.json.
+            changed: Settings by the name of the run with which a run in the folder differs from the matrix.
+
+        Raises:
+            CheckpointError: The folder is not that of a matrix.
+        """
+        self.folder = Path(folder)
+        """The folder of the matrix."""
+        self.changed = dict(changed or {})
+        """Of a dry run: settings that differ between the matrix and a run in its folder, by the name of the run."""
+        self._record = record
+        if record is None:
+            read_sweep(self.folder)
+
+    @property
+    def name(self) -> str:
+        """Name of the matrix."""
+        return self.record.name
+
+    @property
+    def record(self) -> SweepRecord:
+        """The content of sweep.json: axes, cells, search, rounds."""
+        return read_sweep(self.folder) if self._record is None else self._record
+
+    @property
+    def cells(self) -> tuple[CellRecord, ...]:
+        """The runs of the matrix with their values and states, also those that are not started."""
+        return self.record.cells
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the failed runs; their output is in `logs/`."""
+        return tuple(cell.name for cell in self.cells if cell.state == "failed")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every run is finished or skipped."""
+        return all(cell.state in ("finished", "skipped") for cell in self.cells)
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """The started runs, finished or not, by name."""
+        folders = {cell.name: cell_run_folder(self.folder, cell.name) for cell in self.cells}
+        return {name: Run(folder) for name, folder in folders.items() if (folder / RUN_FILE).is_file()}
+
+    def table(self) -> "pyarrow.Table":
+        """Return a row for each run: `run`, the name of its value on each axis, `state`, `reason`, `kind`, `repeat`,
+        `num_processes`, and of finished runs the scores, such as `validation_accuracy`, `train_s` (seconds) and
+        `samples_per_s`; unknown values are null.
+
+        An axis with the name of one of these columns is the column `axis_NAME`.
+        """
+        import pyarrow as pa
+
+        rows = [self._row(cell) for cell in self.cells]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+    def frame(self) -> "pandas.DataFrame":
+        """Return `table` as a DataFrame.
+
+        Raises:
+            MissingDependency: pandas is not installed.
+        """
+        require("pandas", extra="datasets")
+        return self.table().to_pandas()
+
+    def report(
+        self,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        target: Sequence[str] = (),
+        price: float | None = None,
+        margin: Sequence[str] = (),
+    ) -> "SweepReport":
+        """Return the report of the matrix, and write it to a folder if one is given; see `paratune.report`.
+
+        Raises:
+            ParatuneError: An option is invalid, or the files cannot be written.
+        """
+        from paratune.api.report import report_of_matrices
+
+        return report_of_matrices([self.folder], out, target=target, price=price, margin=margin)
+
+    def _row(self, cell: CellRecord) -> dict[str, Any]:
+        fixed = {
+            "state": cell.state,
+            "reason": cell.reason,
+            "kind": cell.kind,
+            "repeat": cell.repeat,
+            "num_processes": cell.num_processes,
+        }
+        axes = {
+            f"axis_{label}" if label in fixed or label == "run" else label: name for label, name in cell.values.items()
+        }
+        folder = cell_run_folder(self.folder, cell.name)
+        if cell.state != "finished" or not is_finished(folder):
+            return {"run": cell.name, **axes, **fixed}
+        summary = Run(folder).summary
+        scores = {
+            f"{split}_{metric}": value
+            for split, values in (summary.get("scores") or {}).items()
+            for metric, value in values.items()
+        }
+        speed = {
+            "train_s": summary.get("time", {}).get("train_s"),
+            "samples_per_s": summary.get("throughput", {}).get("samples_per_s"),
+        }
+        return {"run": cell.name, **axes, **fixed, **speed, **scores}
+
+    def __repr__(self) -> str:
+        return f"Sweep({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        """Return a table with the state of each run, for notebooks."""
+        rows = [(cell.name, f"{cell.state}: {cell.reason}" if cell.reason else cell.state) for cell in self.cells]
+        return html_table(str(self.folder), rows)
