@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from paratune.errors import ConfigError, DataError, ParatuneError
 from paratune.explain.explain import METHODS
@@ -140,7 +141,7 @@ async def read_body(request: Request, limits: ServingLimits) -> bytes:
     """Return the JSON body of a request.
 
     Raises:
-        DataError: It is not declared as JSON, is too large, or does not arrive in time.
+        DataError: It is not declared as JSON, is too large, does not arrive in time, or the client leaves.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         # Pages of other sites can send other types without asking the server first.
@@ -160,6 +161,10 @@ async def read_body(request: Request, limits: ServingLimits) -> bytes:
                 body += part
                 if len(body) > limits.max_body_bytes:
                     raise too_large
+    except ClientDisconnect as error:
+        raise DataError(
+            "the client closed the connection before its body was complete", code="serve.client_gone"
+        ) from error
     except TimeoutError as error:
         raise DataError(
             f"the body did not arrive within {limits.body_timeout_s:g} s", code="serve.body_timeout"
