@@ -18,6 +18,7 @@ from paratune import hardware, records
 from paratune.config.advice import JobSizes, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
+from paratune.config.own_code import own_code_record
 from paratune.config.sections import run_path
 from paratune.console import Display, log_to_file
 from paratune.data.loader import TrainBatches
@@ -44,7 +45,7 @@ from paratune.metrics.scores import is_better
 from paratune.models.load import log_new_weights
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
-from paratune.records.run_folder import Mode, check_same_run, take_folder
+from paratune.records.run_folder import Mode, check_same_code, check_same_run, take_folder
 from paratune.strategies.protocol import Strategy
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
@@ -174,7 +175,8 @@ def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
 
 
 def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
-    """Compare data and batch size with those of the run to resume; the command has compared the options before."""
+    """Compare data, batch size and own code with those of the run to resume; the command has compared the options."""
+    check_same_code(session.folder, own_code_record(session.config))
     check_same_run(
         session.folder,
         session.prepared.loaded.values,

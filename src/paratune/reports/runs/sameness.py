@@ -70,21 +70,24 @@ class Sameness:
     differ: tuple[Difference, ...]
     unknown: tuple[str, ...]
     """Fields that a run does not record."""
+    execution: tuple[str, ...] = ()
+    """What else differs in how the runs were executed: threads, usable cores, load by other programs."""
 
     @property
     def sentence(self) -> str:
         """The verdict in words."""
         labels = "; ".join(difference.label for difference in self.differ)
+        machine = f" These also differ and change times: {'; '.join(self.execution)}." if self.execution else ""
         match self.verdict:
             case "same":
                 return (
                     "Same experiment: all runs had the same data, initial weights, seed, global batch and schedule, so "
-                    "differences in time, memory and quality come from the execution."
+                    f"differences in time, memory and quality come from the execution.{machine}"
                 )
             case "other_seeds":
                 return (
                     "One experiment with several seeds: sample order, new weights and dropout differ. Scores vary by "
-                    "seed; times and memory are comparable."
+                    f"seed; times and memory are comparable.{machine}"
                 )
             case "unknown":
                 missing = "; ".join(self.unknown)
