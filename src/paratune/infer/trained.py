@@ -92,6 +92,17 @@ class TrainedModel:
         """Class names in the order of their ids; empty for regression."""
         return self.recipe.names
 
+    def tokenize_options(self, cache_dir: str | Path | None) -> TokenizeOptions:
+        """Return the options with which the model's texts are tokenized; `cache_dir` as `data.cache_dir`."""
+        return TokenizeOptions(
+            self.tokenizer,
+            self.max_length,
+            truncation=self.truncation,
+            head_tokens=self.head_tokens,
+            need_token_type_ids=takes_token_types(self.tokenizer),
+            cache_dir=cache_dir,
+        )
+
     def read(self, source: str, table: pa.Table, *, require_labels: bool, cache_dir: str | Path | None = None) -> Split:
         """Return the tokenized rows of a file; rows with missing values are dropped unless labels are required.
 
@@ -104,14 +115,7 @@ class TrainedModel:
         Raises:
             DataError: The file or a column is invalid.
         """
-        options = TokenizeOptions(
-            self.tokenizer,
-            self.max_length,
-            truncation=self.truncation,
-            head_tokens=self.head_tokens,
-            need_token_type_ids=takes_token_types(self.tokenizer),
-            cache_dir=cache_dir,
-        )
+        options = self.tokenize_options(cache_dir)
         name = self.columns.id  # not required: predictions are in the order of the rows
         columns = self.columns.model_copy(update={"id": name if name in table.column_names else None})
         if self.task.kind == "qa" and is_squad_table(table):
