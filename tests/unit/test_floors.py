@@ -3,8 +3,8 @@
 8  cli, commands                     the command line
 7  api                               the Python interface, which commands call; beside it hf, the callback for the
                                      Trainer of transformers
-6  training, infer                   composition; on infer and reports: explain, and on it feedback;
-                                 on infer: compress, serving
+6  training, infer                   composition; training applies the teachers of a distillation with infer;
+                                     on infer and reports: explain, and on it feedback; on infer: compress, serving
 5  engine                            knows strategies by their protocol alone; beside it trackers, on floors 0 and 1
 4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
 3  data, models, metrics             never each other
@@ -59,7 +59,7 @@ ALLOWED: dict[str, Set[str]] = {
     "engine": LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 - {"tasks"},
     "trackers": LOW,
     **dict.fromkeys(FLOOR_6, BELOW_6),
-    "training": BELOW_6 | {"planning", "verdicts"},
+    "training": BELOW_6 | {"infer", "planning", "verdicts"},
     **dict.fromkeys(SIDE, LOW),
     "verdicts": LOW | {"metrics"},
     "reports": LOW | {"verdicts"},

@@ -116,6 +116,7 @@ def session_facts(
         "device": prepared.device.type,
         **process_facts(),
         "own_code": experiment_code(config.task),
+        "teachers": prepared.teachers,
         "strategy": {
             "kind": config.strategy.kind,
             "traits": prepared.traits.as_dict(),
