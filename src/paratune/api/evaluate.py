@@ -134,6 +134,7 @@ def evaluate_file(
             from paratune.data.slices import slice_values
             from paratune.data.sources import is_pseudo, refuse_pseudo
             from paratune.infer.trained import NamedColumns, load_trained
+            from paratune.tasks.own_metrics import own_scores
 
         trained = load_trained(model, NamedColumns(**named), device)
     check_by(by, trained.task.kind, model)
@@ -152,7 +153,8 @@ def evaluate_file(
             format_share(num_trained_on / split.num_rows),
             extra=coded("data.trained_on", num_rows=num_trained_on),
         )
-    scores = {**trained.recipe.scores(split, evaluation.outputs), "loss": evaluation.loss}
+    own = own_scores(trained.metrics, trained.recipe, split, evaluation.outputs)
+    scores = {**trained.recipe.scores(split, evaluation.outputs), **own, "loss": evaluation.loss}
     result: dict[str, Any] = {
         "model": model,
         "data": data,

@@ -5,11 +5,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from paratune.config.check_own_code import OWN_CODE_CHECKS, metrics_of
 from paratune.config.check_strategy import STRATEGY_CHECKS
 from paratune.config.check_task import TASK_CHECKS
 from paratune.config.check_train import TRAIN_CHECKS, frozen
 from paratune.config.contradictions import conflict, no_effect
-from paratune.config.metric_names import METRICS
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config, named_columns
@@ -79,7 +79,7 @@ def _choosing(config: Config) -> Iterator[Problem]:
         )
     if evaluate.patience is None and evaluate.min_delta:
         yield no_effect("evaluate.min_delta", evaluate.min_delta, "without evaluate.patience", ("evaluate.patience",))
-    known = METRICS[config.task.kind]
+    known = metrics_of(config)
     if evaluate.best is not None and evaluate.best not in known:
         yield Problem(
             f"evaluate.best: {evaluate.best} is not a metric of {config.task.kind}{did_you_mean(evaluate.best, known)}"
@@ -337,4 +337,5 @@ _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _model,
     *TASK_CHECKS,
     *STRATEGY_CHECKS,
+    *OWN_CODE_CHECKS,
 )

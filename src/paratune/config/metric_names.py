@@ -29,6 +29,11 @@ METRICS: dict[str, tuple[str, ...]] = {
 LOWER_IS_BETTER = frozenset({"loss", "rmse", "mse", "mae", "hamming_loss", "perplexity"})
 """Larger values of all other metrics are better."""
 
+OWN_PREFIX = "own_"
+"""Start of the names of scores of the user's own metrics (`evaluate.metrics`)."""
+LOWER_ENDINGS = ("_error", "_loss", "_deviance")
+"""Ends of the names of own metrics whose smaller values are better, as in scikit-learn."""
+
 LABELS = {
     "perplexity": "Perplexity",
     "accuracy": "Accuracy",
@@ -69,8 +74,20 @@ def direction(metric: str) -> Direction:
     """Return whether larger ("max") or smaller ("min") values of a metric are better.
 
     Raises:
-        KeyError: No task has a metric of this name.
+        KeyError: No task has a metric of this name, and it is not the name of an own metric.
     """
-    if not any(metric in names for names in METRICS.values()):
+    if not metric.startswith(OWN_PREFIX) and not any(metric in names for names in METRICS.values()):
         raise KeyError(metric)
-    return "min" if metric in LOWER_IS_BETTER else "max"
+    return "min" if is_lower_better(metric) else "max"
+
+
+def is_lower_better(metric: str) -> bool:
+    """Return whether smaller values of a metric are better; False for unknown names."""
+    return metric in LOWER_IS_BETTER or (metric.startswith(OWN_PREFIX) and metric.endswith(LOWER_ENDINGS))
+
+
+def metric_label(metric: str) -> str:
+    """Return the title of a metric in tables; the name of a metric that has none."""
+    if metric.startswith(OWN_PREFIX):
+        return f"{metric.removeprefix(OWN_PREFIX)} (own)"
+    return LABELS.get(metric, metric)

@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from paratune.config.section import OwnCode
+from paratune.config.sections import Config, OwnMetric
 from paratune.errors import ConfigError, did_you_mean
+
+METRICS_KEY = "evaluate.metrics"
 
 
 def imported_code(values: Mapping[str, Any]) -> list[str]:
@@ -25,6 +29,11 @@ def imported_code(values: Mapping[str, Any]) -> list[str]:
     loss = task.get("loss") if isinstance(task, Mapping) else None
     if isinstance(loss, Mapping):
         lines.append(f"task.loss.function: {loss.get('function')}")
+    evaluate = values.get("evaluate")
+    metrics = evaluate.get("metrics") if isinstance(evaluate, Mapping) else None
+    for metric in metrics if isinstance(metrics, list) else ():
+        if isinstance(metric, Mapping):
+            lines.append(f"evaluate.metrics: {metric.get('function') or metric.get('evaluate')}")
     if isinstance(model, Mapping) and model.get("trust_remote_code"):
         lines.append("model.trust_remote_code: true")
     return lines
@@ -94,3 +103,52 @@ def source_hash(name: str, key: str) -> str | None:
     except (KeyError, TypeError):  # built in
         return None
     return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else None
+
+
+def own_code_record(config: Config) -> dict[str, dict[str, Any]]:
+    """Return the code outside paratune that a run calls, by option: `function`, `options` and `sha256`.
+
+    The hash is that of the file that defines the function; None where it has no Python source.
+
+    Raises:
+        ConfigError: The code cannot be imported.
+    """
+    loss: OwnCode | None = getattr(config.task, "loss", None)
+    record: dict[str, dict[str, Any]] = {}
+    if loss is not None:
+        record["task.loss"] = {**loss.model_dump(), "sha256": source_hash(loss.function, "task.loss.function")}
+    for metric in config.evaluate.metrics:
+        key = f"{METRICS_KEY}.{metric.name}"
+        record[key] = {**metric.model_dump(exclude={"name"}, exclude_none=True), "sha256": _metric_hash(metric)}
+    return record
+
+
+def _metric_hash(metric: OwnMetric) -> str | None:
+    if metric.evaluate is not None:
+        script = metric_script(metric.evaluate, f"{METRICS_KEY}.evaluate")
+        return hashlib.sha256(script.read_bytes()).hexdigest()
+    assert metric.function is not None
+    return source_hash(metric.function, f"{METRICS_KEY}.function")
+
+
+def metric_script(name: str, key: str) -> Path:
+    """Return the script of a metric of the library `evaluate`: FOLDER/FOLDER.py, or the file itself.
+
+    Args:
+        name: A folder or a file.
+        key: The option, for messages.
+
+    Raises:
+        ConfigError: There is no such file on this machine; nothing is downloaded.
+    """
+    path = Path(name)
+    script = path / f"{path.resolve().name}.py" if path.is_dir() else path
+    if script.suffix != ".py" or not script.is_file():
+        raise ConfigError(
+            f"{key}: {name} is not a metric of the library evaluate on this machine: {script} does not exist. Metrics "
+            "of the hub are Python code and are not downloaded; copy the folder of the metric, and name it",
+            code="own_code.no_module",
+            key=key,
+            value=name,
+        )
+    return script

@@ -24,10 +24,14 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
 
+CodeName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+"""package.module:attribute."""
+
+
 class OwnCode(Section):
     """Your own function, with its full name; see docs/howto/extend.md."""
 
-    function: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    function: CodeName
     """package.module:function."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""

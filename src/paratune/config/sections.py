@@ -12,6 +12,7 @@ from paratune.config.baseline_sections import TfidfOptions
 from paratune.config.distil_section import Distil
 from paratune.config.section import (
     LONGEST_S,
+    CodeName,
     Columnar,
     NonNegative,
     Part,
@@ -302,6 +303,27 @@ class BatchSize(Section):
     are the same in all of them."""
 
 
+class OwnMetric(Section):
+    """A metric of your own: a function, a class of torchmetrics or a module of `evaluate`; see docs/howto/extend.md."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    """Its score is called own_NAME. The name ends in _error, _loss or _deviance if smaller values are better."""
+    higher_is_better: bool
+    """Whether larger values are better."""
+    function: CodeName | None = None
+    """package.module:function, called with predictions and labels as NumPy arrays; or package.module:Class with
+    update(predictions, labels) and compute(), as the classes of torchmetrics, called with tensors."""
+    evaluate: Text | None = None
+    """In place of `function`: folder or script of a metric of the library `evaluate`, on this machine."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function, of the class, or of `compute` of a module of `evaluate`."""
+    input: Literal["predictions", "probabilities", "outputs"] = "predictions"
+    """What the metric gets: predictions (class ids, 0 or 1 of each class, numbers), probabilities of classes, or the
+    outputs of the head."""
+    entry: Text | None = None
+    """Entry of the result, for a metric that returns a mapping of several values."""
+
+
 class Evaluate(Section):
     """Evaluation on the validation set, the best model, early stopping."""
 
@@ -314,6 +336,8 @@ class Evaluate(Section):
     the same number of tokens."""
     best: str | None = None
     """Metric that selects the kept model, such as accuracy, f1, loss or rmse; null keeps the last model."""
+    metrics: list[OwnMetric] = Field(default_factory=list)
+    """Further metrics of your own; see docs/howto/extend.md."""
     patience: Positive | None = None
     """Stop after this many evaluations without a better `best` metric."""
     min_delta: NonNegative = 0.0

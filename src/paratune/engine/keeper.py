@@ -1,6 +1,7 @@
 """Evaluates and saves between steps: evaluations find the best model, checkpoints make the run resumable."""
 
 import logging
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -217,7 +218,7 @@ class RunKeeper:
         metric = self._config.evaluate.best
         if metric is None:
             return False
-        value = scores[metric]
+        value = self._agreed(scores[metric]) if self._config.evaluate.metrics else scores[metric]
         old = progress.best["value"] if progress.best else None
         # Any improvement makes a new best; `min_delta` is only the improvement that resets the patience.
         is_gain = self._is_better(metric, value, old, self._config.evaluate.min_delta)
@@ -228,6 +229,12 @@ class RunKeeper:
             return False
         progress.best = {"step": progress.step, "metric": metric, "value": value}
         return True
+
+    def _agreed(self, value: float | None) -> float | None:
+        """Return the value of rank 0: an own metric may differ between ranks, and all must keep the same model."""
+        number = torch.tensor([math.nan if value is None else value], dtype=torch.float64)
+        first = float(self._strategy.reduce(number, "concat")[0])
+        return None if math.isnan(first) else first
 
     def _save_best(self, progress: Progress) -> None:
         begin = time.perf_counter()

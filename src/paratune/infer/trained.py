@@ -14,7 +14,7 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.implied import IMPLIED_COLUMNS, QA_COLUMNS
-from paratune.config.sections import Columns, ModelOptions
+from paratune.config.sections import Columns, ModelOptions, OwnMetric
 from paratune.config.task_sections import (
     ClassificationTask,
     MaskedLMTask,
@@ -86,6 +86,8 @@ class TrainedModel:
     """Folder of the weights; None for a model of the hub."""
     named: NamedColumns = field(default_factory=NamedColumns)
     """Columns from the command line."""
+    metrics: tuple[OwnMetric, ...] = ()
+    """Own metrics of the run."""
 
     @property
     def names(self) -> list[str]:
@@ -246,6 +248,7 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
         run=Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None,
         folder=Path(folder) if Path(folder).is_dir() else None,
         named=named,
+        metrics=_validated(tuple[OwnMetric, ...], known.get("metrics", ()), model.name),
     )
 
 
@@ -306,15 +309,18 @@ def _model_folder(target: str) -> str:
     return str(run_model_folder(path)) if path.is_dir() else target
 
 
+def _validated(kind: Any, value: Any, name: str) -> Any:
+    """Return a value of the record next to a model."""
+    try:
+        return TypeAdapter(kind).validate_python(tuple(value) if isinstance(value, list) else value)
+    except ValidationError as error:
+        raise CheckpointError(f"{name}/{TASK_FILE} is damaged: {error}", code="run.damaged", name=name) from error
+
+
 def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     """Return the task in the folder's record, or the task of the model's own configuration."""
     if "task" in known:
-        try:
-            task: Task = TypeAdapter(Task).validate_python(known["task"])
-        except ValidationError as error:
-            raise CheckpointError(
-                f"{model.name}/{TASK_FILE} is damaged: {error}", code="run.damaged", name=model.name
-            ) from error
+        task: Task = _validated(Task, known["task"], model.name)
         return task
     config = load_config(model, num_labels=None)
     if any("ForQuestionAnswering" in name for name in config.architectures or ()):

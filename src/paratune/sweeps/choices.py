@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paratune.config.metric_names import METRICS
+from paratune.config.check_own_code import metrics_of
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
@@ -41,7 +41,7 @@ def _group_of(matrix: Matrix, cell: Cell) -> tuple[str, ...]:
 
 
 def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
-    known = METRICS[cell.config.task.kind]
+    known = metrics_of(cell.config)
     if matrix.select_by is not None and matrix.select_by not in known:
         yield Problem(
             f"select_by: {matrix.select_by} is not a metric of {cell.config.task.kind}"

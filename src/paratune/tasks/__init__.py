@@ -5,9 +5,8 @@ full name; `make_recipe` imports it.
 """
 
 import importlib
-from typing import Any, Final
+from typing import Final
 
-from paratune.config.own_code import source_hash
 from paratune.config.task_sections import Task
 from paratune.tasks.protocol import TaskRecipe
 
@@ -21,20 +20,6 @@ TASKS: Final[dict[str, str]] = {
     "token_classification": "paratune.tasks.words:TokenClassificationRecipe",
 }
 """Recipe by the kind of `paratune.config.task_sections.Task`."""
-
-
-def experiment_code(task: Task) -> dict[str, dict[str, Any]]:
-    """Return the code outside paratune that changes what is trained, by option: `function`, `options` and `sha256`.
-
-    The hash is that of the file that defines the function; None where it has no Python source.
-
-    Raises:
-        ConfigError: The code cannot be imported.
-    """
-    loss = getattr(task, "loss", None)
-    if loss is None:
-        return {}
-    return {"task.loss": {**loss.model_dump(), "sha256": source_hash(loss.function, "task.loss.function")}}
 
 
 def make_recipe(task: Task) -> TaskRecipe:

@@ -27,6 +27,7 @@ from paratune.records.predictions import (
     multi_label_columns,
     ordinal_columns,
     predicted_ranks,
+    predicted_sets,
     prediction_columns,
 )
 
@@ -57,6 +58,15 @@ class AnswerKind(ABC):
         return {}
 
     @abstractmethod
+    def predicted(self, outputs: Array) -> Array:
+        """Return class ids (N,), 0 or 1 for each class (N, C), or reported numbers (N,)."""
+
+    def class_probabilities(self, outputs: Array) -> Array:
+        """Return the probabilities of classes, (N, C), as in prediction files."""
+        columns = self.columns(outputs, by_name=False)
+        return np.stack([columns[f"score_{number}"] for number in range(len(self.names))], axis=1)
+
+    @abstractmethod
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
         """Return the columns of predictions: `prediction` and scores."""
 
@@ -77,6 +87,9 @@ class Classes(AnswerKind):
     def details(self, outputs: Array, labels: Array) -> dict[str, Any]:
         return {"confusion": confusion(labels, outputs.argmax(axis=1), len(self.names))}
 
+    def predicted(self, outputs: Array) -> Array:
+        return np.asarray(outputs.argmax(axis=1))
+
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
         return prediction_columns(outputs, self.names, by_name=by_name)
 
@@ -91,6 +104,9 @@ class ClassSets(AnswerKind):
 
     def scores(self, outputs: Array, labels: Array) -> Scores:
         return multi_label_scores(outputs, labels, self.threshold)
+
+    def predicted(self, outputs: Array) -> Array:
+        return predicted_sets(outputs, self.threshold).astype(np.int64)
 
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
         return multi_label_columns(
@@ -118,6 +134,9 @@ class LabelRanks(AnswerKind):
     def details(self, outputs: Array, labels: Array) -> dict[str, Any]:
         return {"confusion": confusion(labels, predicted_ranks(outputs), len(self.names))}
 
+    def predicted(self, outputs: Array) -> Array:
+        return predicted_ranks(outputs)
+
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
         return ordinal_columns(outputs, self.names, by_name=by_name)
 
@@ -132,6 +151,10 @@ class Number(AnswerKind):
 
     def scores(self, outputs: Array, labels: Array) -> Scores:
         return regression_scores(outputs, labels, self.scale)
+
+    def predicted(self, outputs: Array) -> Array:
+        raw = outputs[:, 0].astype(np.float64)
+        return raw if self.scale is None else self.scale.reported(raw)
 
     def columns(self, outputs: Array, *, by_name: bool) -> dict[str, Any]:
         return prediction_columns(outputs, [], scale=self.scale)

@@ -159,6 +159,13 @@ class TaskRecipe(Protocol):
         """Return the metrics of the task without the loss; None where a value is undefined."""
         ...
 
+    def metric_input(self, outputs: Outputs, what: str) -> Outputs | None:
+        """Return what own metrics get for `OwnMetric.input`, (N,) or (N, C); None where an output is NaN.
+
+        Only tasks with one answer for each text have it; the configuration refuses own metrics for others.
+        """
+        raise NotImplementedError(self.task.kind)
+
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
         """Return entries of a split for summary.json next to its scores, such as `confusion`, as JSON values."""
         return {}

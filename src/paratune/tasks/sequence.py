@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import ClassificationTask, RegressionTask, class_names
 from paratune.data.columns import Missing, Samples
@@ -94,6 +96,13 @@ class SequenceRecipe(TaskRecipe):
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         assert split.labels is not None
         return self._answer.scores(outputs, split.labels)
+
+    def metric_input(self, outputs: Outputs, what: str) -> Outputs | None:
+        if np.isnan(outputs).any():
+            return None
+        if what == "predictions":
+            return self._answer.predicted(outputs)
+        return outputs if what == "outputs" else self._answer.class_probabilities(outputs)
 
     def details(self, split: Split, outputs: Outputs) -> dict[str, Any]:
         assert split.labels is not None

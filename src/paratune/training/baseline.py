@@ -24,6 +24,7 @@ from paratune.hangs.progress import RankProgress, working
 from paratune.metrics.scores import is_better
 from paratune.records.run_folder import Mode, take_folder
 from paratune.tasks.baseline import constant_baseline
+from paratune.tasks.own_metrics import own_scores
 from paratune.tasks.tfidf import FOLDER, FittedTfidf, TfidfFitter, texts_with_pairs, tfidf_fitter
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
@@ -150,7 +151,8 @@ def _scores(prepared: Prepared, split: str, fitted: FittedTfidf, outputs: Array)
     """Return the scores of a split, computed like those of a model, and the loss."""
     part = prepared.splits[split]
     assert part.labels is not None
-    return {**prepared.recipe.scores(part, outputs), "loss": fitted.loss(outputs, part.labels)}
+    own = own_scores(prepared.config.evaluate.metrics, prepared.recipe, part, outputs)
+    return {**prepared.recipe.scores(part, outputs), **own, "loss": fitted.loss(outputs, part.labels)}
 
 
 def _results(prepared: Prepared, fitted: FittedTfidf, folder: Path) -> dict[str, Array]:

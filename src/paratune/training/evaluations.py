@@ -10,6 +10,7 @@ from paratune.engine.evaluate import Evaluation
 from paratune.hangs.progress import working
 from paratune.models.batch_layout import BatchLayout
 from paratune.strategies.protocol import Layout
+from paratune.tasks.own_metrics import own_scores
 from paratune.training.prepare import Prepared, make_collator, worker_settings
 
 Scores = dict[str, float | None]
@@ -49,7 +50,9 @@ class SplitEvaluations:
         if split not in self._prepared.labelled:
             return {}
         with working(f"compute the scores of {split}"):
-            scores = self.recipe.scores(self._prepared.splits[split], evaluation.outputs)
+            part = self._prepared.splits[split]
+            scores = self.recipe.scores(part, evaluation.outputs)
+            scores |= own_scores(self._prepared.config.evaluate.metrics, self.recipe, part, evaluation.outputs)
         return {**scores, "loss": evaluation.loss}
 
     def choose_on_validation(self, validation: Evaluation | None) -> None:

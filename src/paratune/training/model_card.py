@@ -15,7 +15,7 @@ from paratune.base.atomic import write_text
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration, format_number
 from paratune.config.feasibility.rules import DEMO_MODEL
-from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
+from paratune.config.metric_names import LABELS, is_lower_better, metric_label
 from paratune.config.sources import local_path
 from paratune.errors import CheckpointError, DataError, ParatuneError, os_error_as
 from paratune.models.files import TASK_FILE
@@ -167,10 +167,10 @@ def _scores(
                 continue  # f1 is f1_macro
             interval = intervals[split].get(metric)
             between = NOT_AVAILABLE if interval is None else " to ".join(f"{limit:.4f}" for limit in interval)
-            arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
+            arrow = "↓" if is_lower_better(metric) else "↑"
             other = ((baseline.get("scores") or {}).get(split) or {}).get(metric)
             cells = (
-                *(split, format_number(num_rows), f"{LABELS.get(metric, metric)} {arrow}"),
+                *(split, format_number(num_rows), f"{metric_label(metric)} {arrow}"),
                 *(_score(value), between, _score(other)),
             )
             rows.append([_escaped(cell) for cell in cells])

@@ -14,6 +14,7 @@ from paratune.base.secrets import hide_in_words
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.differences import flatten
 from paratune.config.glue import headline_metrics
+from paratune.config.own_code import own_code_record
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
@@ -25,7 +26,6 @@ from paratune.models.batch_layout import BatchLayout
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
 from paratune.processes.elastic import read_torchrun
 from paratune.processes.launcher import job_facts, launcher
-from paratune.tasks import experiment_code
 from paratune.training.prepare import Prepared
 from paratune.training.rendezvous import gather_texts
 
@@ -115,7 +115,7 @@ def session_facts(
         "world_size": prepared.place.world_size,
         "device": prepared.device.type,
         **process_facts(),
-        "own_code": experiment_code(config.task),
+        "own_code": own_code_record(config),
         "teachers": prepared.teachers,
         "strategy": {
             "kind": config.strategy.kind,
@@ -268,6 +268,7 @@ def task_record(prepared: Prepared, task: Task) -> dict[str, Any]:
         "missing": prepared.config.data.missing,
         "precision": prepared.config.precision,
         "layout": prepared.config.batch.layout,
+        "metrics": [metric.model_dump(mode="json") for metric in prepared.config.evaluate.metrics],
     }
 
 

@@ -13,13 +13,12 @@ import torch
 import paratune
 from paratune import hardware
 from paratune.config.differences import flatten
-from paratune.config.own_code import source_hash
+from paratune.config.own_code import own_code_record, source_hash
 from paratune.config.plain import one_line
 from paratune.config.strategy_sections import OutsideStrategy
 from paratune.engine.stop import StopRequest
 from paratune.errors import LaunchError, ParatuneError
 from paratune.strategies.process_group import close_process_group, open_process_group, reduce_over_ranks
-from paratune.tasks import experiment_code
 from paratune.training.prepare import Prepared
 
 MAY_DIFFER = frozenset({"data.cache_dir"})
@@ -75,9 +74,7 @@ def is_peer_lost(error: BaseException) -> bool:
 def facts(prepared: Prepared) -> dict[str, Any]:
     """Return the values that must be equal on all ranks: options, hashes of the data, versions and code."""
     config = prepared.config.strategy
-    own_code = {
-        f"code of {code['function']}": code["sha256"] for code in experiment_code(prepared.config.task).values()
-    }
+    own_code = {f"code of {key}": code["sha256"] for key, code in own_code_record(prepared.config).items()}
     if isinstance(config, OutsideStrategy):
         own_code[f"code of {config.kind}"] = source_hash(config.kind, "strategy.kind")
     versions = hardware.package_versions()

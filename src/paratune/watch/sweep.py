@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from paratune.config.metric_names import LOWER_IS_BETTER
+from paratune.config.metric_names import is_lower_better
 from paratune.errors import CheckpointError
 from paratune.records import SUMMARY_FILE, is_finished, read_json
 from paratune.records.run_folder import is_in_use
@@ -153,7 +153,7 @@ def best_so_far(record: SweepRecord, cells: tuple[CellView, ...]) -> tuple[BestS
                 mean = statistics.fmean(scores)
                 candidates.append(BestSoFar(metric, name, mean, len(scores), len(members), within))
         if candidates:
-            lower = candidates[0].metric in LOWER_IS_BETTER
+            lower = is_lower_better(candidates[0].metric)
             best.append((min if lower else max)(candidates, key=lambda candidate: candidate.score))
     return tuple(best)
 

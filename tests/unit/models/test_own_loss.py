@@ -24,7 +24,7 @@ def fails(outputs, labels): return labels.nothing
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    block = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)[0]
     (tmp_path / "my_losses.py").write_text(block + CODE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     yield "my_losses"

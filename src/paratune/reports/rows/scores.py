@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paratune.base.units import NOT_AVAILABLE, format_percent, percent_change
-from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
+from paratune.config.metric_names import LABELS, OWN_PREFIX, is_lower_better, metric_label
 from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, formatted
 from paratune.reports.runs.read import RunRecord
 
@@ -14,9 +14,9 @@ _CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
 
 def metric_name(metric: str) -> str:
     """Return the label of a metric, with an arrow to its better side."""
-    if metric not in LABELS:
+    if metric not in LABELS and not metric.startswith(OWN_PREFIX):
         return metric
-    return f"{LABELS[metric]} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
+    return f"{metric_label(metric)} {'↓' if is_lower_better(metric) else '↑'}"
 
 
 def quality_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
@@ -87,7 +87,7 @@ def _from_constant(run: RunRecord, split: str, metric: str, constant: float) -> 
 
 
 def _is_better(metric: str, value: float, other: float) -> bool:
-    return value < other if metric in LOWER_IS_BETTER else value > other
+    return value < other if is_lower_better(metric) else value > other
 
 
 def not_better_than_constant(run: RunRecord) -> str | None:
@@ -103,7 +103,7 @@ def not_better_than_constant(run: RunRecord) -> str | None:
             if value is not None and constant is not None:
                 if _is_better(metric, value, constant):
                     return None
-                title = f"{split} {LABELS.get(metric, metric)}"
+                title = f"{split} {metric_label(metric)}"
                 return f"not better than the {name}: {title} {_score(value)}, of the {name} {_score(constant)}."
     return None
 

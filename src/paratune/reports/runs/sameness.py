@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune.config.differences import flatten
+from paratune.config.metric_names import OWN_PREFIX
+from paratune.config.own_code import METRICS_KEY
 from paratune.reports.runs.read import RunRecord
 
 _UNKNOWN = None
@@ -215,8 +217,13 @@ def _task_options(run: RunRecord) -> dict[str, Any]:
 
 
 def _own_code(run: RunRecord) -> Any:
-    """Return the code outside paratune in all sessions; an older record has none."""
-    values = [value or {} for value in run.session_values("run.own_code")]
+    """Return the code outside paratune that changes the kept weights, of all sessions; an older record has none."""
+    best = run.get("run.config.evaluate.best")
+    kept = {f"{METRICS_KEY}.{str(best).removeprefix(OWN_PREFIX)}"}
+    values = [
+        {key: code for key, code in (value or {}).items() if not key.startswith(METRICS_KEY) or key in kept}
+        for value in run.session_values("run.own_code")
+    ]
     return values[0] if len(values) == 1 else values
 
 

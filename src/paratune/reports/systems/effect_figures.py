@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE
-from paratune.config.metric_names import LOWER_IS_BETTER
+from paratune.config.metric_names import is_lower_better
 from paratune.reports.figures.canvas import INK, MUTED, RULE, RUN_COLOURS, Drawing, Hovers, Key, label_rows
 from paratune.reports.systems.effects import AxisEffects
 from paratune.reports.systems.labels import join_sentences
@@ -207,7 +207,7 @@ def _scale(measure: str, task: str, *, is_ratio: bool) -> tuple[float, str]:
     """Return the factor of the unit that is drawn, and the label of the axis."""
     if is_ratio:
         return 100.0, f"{measure.capitalize()} (%)"
-    better = "; less is better" if measure in LOWER_IS_BETTER else ""
+    better = "; less is better" if is_lower_better(measure) else ""
     if is_in_points(measure):
         return (1.0 if task == "qa" else 100.0), f"{label_of(measure)} (points{better})"
     return 1.0, f"{label_of(measure)}{better}"

@@ -1,0 +1,68 @@
+"""Checks of options that name the user's own code; the code is imported only when the run starts."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from paratune.config.contradictions import conflict
+from paratune.config.metric_names import LOWER_ENDINGS, METRICS, OWN_PREFIX
+from paratune.config.own_code import METRICS_KEY
+from paratune.config.problems import Problem
+from paratune.config.sections import Config, OwnMetric
+from paratune.config.task_sections import RegressionTask
+
+ONE_ANSWER = ("classification", "multi_label", "ordinal", "regression")
+"""Kinds of tasks with one answer for each text."""
+
+
+def metrics_of(config: Config) -> tuple[str, ...]:
+    """Return the names of all metrics of a run: those of its task and its own ones."""
+    return (*METRICS[config.task.kind], *(OWN_PREFIX + metric.name for metric in config.evaluate.metrics))
+
+
+def _metrics(config: Config) -> Iterator[Problem]:
+    """Check the user's own metrics."""
+    metrics, kind = config.evaluate.metrics, config.task.kind
+    if metrics and kind not in ONE_ANSWER:
+        yield Problem(
+            f"{METRICS_KEY}: own metrics are for task.kind: {', '.join(ONE_ANSWER)}, and task.kind is {kind}, whose "
+            "outputs are not one answer for each text; leave them out, and score the prediction files",
+            (METRICS_KEY, "task.kind"),
+            code="task.unsupported",
+        )
+    for name, count in Counter(metric.name for metric in metrics).items():
+        if count > 1:
+            yield Problem(
+                f"{METRICS_KEY}: {name} is the name of {count} metrics; give each another name",
+                (METRICS_KEY,),
+                code="metric.own_name",
+            )
+    for number, metric in enumerate(metrics):
+        yield from _metric(config, f"{METRICS_KEY}[{number}]", metric)
+
+
+def _metric(config: Config, key: str, metric: OwnMetric) -> Iterator[Problem]:
+    if metric.function is None and metric.evaluate is None:
+        yield Problem(
+            f"{key}.function or {key}.evaluate is required: the metric", (key, METRICS_KEY), code="config.required"
+        )
+    if metric.function is not None and metric.evaluate is not None:
+        yield conflict(f"{key}.function", metric.function, f"{key}.evaluate", metric.evaluate)
+    is_lower = metric.name.endswith(LOWER_ENDINGS)
+    if is_lower == metric.higher_is_better:
+        endings = ", ".join(LOWER_ENDINGS)
+        must = "must not end" if metric.higher_is_better else "must end"
+        yield Problem(
+            f"{key}.name: {metric.name} {must} in one of {endings}, because higher_is_better is "
+            f"{str(metric.higher_is_better).lower()}: reports know the better side of a metric by its name",
+            (f"{key}.name", key, METRICS_KEY),
+            code="metric.own_name",
+        )
+    if metric.input == "probabilities" and isinstance(config.task, RegressionTask):
+        yield Problem(
+            f"{key}.input: a regression has no probabilities; use predictions or outputs",
+            (f"{key}.input", key, METRICS_KEY),
+            code="task.unsupported",
+        )
+
+
+OWN_CODE_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (_metrics,)
