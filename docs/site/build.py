@@ -7,6 +7,7 @@ the home page. A link to a source file or a folder leads to a page made from it.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -28,7 +29,8 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
 
 def collect(pages: Path) -> None:
     """Write all pages, generated ones too, and the files that they link to, below `pages`."""
-    waiting = [ROOT / name for name in ROOT_PAGES] + sorted((ROOT / "docs").rglob("*.md"))
+    waiting = [ROOT / name for name in ROOT_PAGES]
+    waiting += sorted(path for suffix in ("md", "ipynb") for path in (ROOT / "docs").rglob(f"*.{suffix}"))
     done: set[Path] = set()
     for name, make_page in PAGES.items():
         _write(pages / name, make_page())
@@ -52,6 +54,10 @@ def _add(source: Path, pages: Path) -> list[Path]:
         shutil.copyfile(source, pages / name)
         return []
     text = source.read_text(encoding="utf-8")
+    if source.suffix == ".ipynb":
+        text = notebook_page(text, name)
+        _write(pages / f"{name}.md", LINK.sub(lambda link: _site_link(link, source), text))
+        return list(_linked(source, text))
     if source.suffix != ".md":
         _write(
             pages / f"{name}.md",
@@ -60,6 +66,15 @@ def _add(source: Path, pages: Path) -> list[Path]:
         return []
     _write(pages / ROOT_PAGES.get(name, name), LINK.sub(lambda link: _site_link(link, source), text))
     return list(_linked(source, text))
+
+
+def notebook_page(text: str, name: str) -> str:
+    """Return the page of a notebook: its text and code in order, without outputs, with the path of the file."""
+    parts = [
+        "".join(cell["source"]) if cell["cell_type"] == "markdown" else f"```python\n{''.join(cell['source'])}\n```"
+        for cell in json.loads(text)["cells"]
+    ]
+    return "\n\n".join([*parts, f"This page is the notebook `{name}`, which runs as it is."]) + "\n"
 
 
 def _linked(source: Path, text: str) -> Iterator[Path]:

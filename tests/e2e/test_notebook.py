@@ -1,11 +1,13 @@
 """The functions in the kernel of a notebook."""
 
+import re
 from pathlib import Path
 
 import nbclient
 import nbformat
 import pytest
 
+TOUR = Path(__file__).parents[2] / "docs" / "tutorials" / "python_tour.ipynb"
 CELLS = [
     """
 import logging, signal
@@ -41,3 +43,31 @@ def test_a_notebook_trains_twice_and_shows_progress_and_results(world: Path):
         assert "2/2" in progress
     for (shown,), text in zip(outputs[2:], ["validation accuracy", "second", "second"], strict=True):
         assert text in shown.data["text/html"]
+
+
+def test_the_tour_has_no_stored_outputs_and_no_path_of_a_machine():
+    notebook = nbformat.read(TOUR, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [(cell.outputs, cell.execution_count) for cell in code] == [([], None)] * len(code)
+    assert re.search("/(home|root|tmp|Users|work)/", TOUR.read_text(encoding="utf-8")) is None
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the packages of Jupyter
+def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
+    notebook = nbformat.read(TOUR, as_version=4)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    results = [
+        output.data
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if output.output_type == "execute_result"
+    ]
+    shown = [next((result[kind] for kind in ("text/html", "text/plain") if kind in result), "") for result in results]
+    words = ["validation accuracy", "0.", "wall_ms", "padded", "padded", "zero3", "score_positive"]
+    assert len(shown) == len(words)
+    assert [word for text, word in zip(shown, words, strict=True) if word not in text] == []

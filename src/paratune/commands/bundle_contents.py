@@ -16,7 +16,7 @@ from paratune.base.units import format_bytes
 from paratune.bundle.manifest import Manifest, name_problem
 from paratune.config.distil_section import teacher_names
 from paratune.config.load import LoadedConfig, load_config
-from paratune.config.sources import local_path, path_and_split
+from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.console import print_json
 from paratune.data.sources import source_files
 from paratune.doctor.model_files import safetensors_line
@@ -181,7 +181,7 @@ def _add_source(contents: BundleContents, loaded: LoadedConfig, source: str, scr
     if source.startswith("demo:"):
         return None
     number = len({name.split("/")[1] for name in contents.files if name.startswith("data/")})
-    if source.startswith("hub:"):
+    if source.startswith(("hub:", CODE)):
         import pyarrow.parquet as pq
 
         from paratune.data.read import read_table

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from paratune.base.units import GIB, format_bytes
 from paratune.config.sections import Config, Data, named_columns
-from paratune.config.sources import local_path, path_and_split
+from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.config.task_sections import (
     ClassTask,
     MaskedLMTask,
@@ -59,7 +59,7 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     text_columns: tuple[str, ...] = ()
     on_hub = tuple((key, source) for key, source, _ in _sources(config.data) if source.startswith("hub:"))
     for key, source, labelled in _sources(config.data):
-        if source.startswith("hub:"):  # reading it could download it
+        if source.startswith(("hub:", CODE)):  # reading it could download it, or run code
             continue
         table = _read(key, source, errors)
         if table is None:

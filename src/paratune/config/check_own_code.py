@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from paratune.config.contradictions import conflict
+from paratune.config.contradictions import conflict, no_effect
 from paratune.config.metric_names import LOWER_ENDINGS, METRICS, OWN_PREFIX
-from paratune.config.own_code import METRICS_KEY
+from paratune.config.own_code import CALLBACKS_KEY, METRICS_KEY
 from paratune.config.problems import Problem
-from paratune.config.sections import Config, OwnMetric
+from paratune.config.section import OwnOptimizer
+from paratune.config.sections import Config, OwnMetric, Train
 from paratune.config.task_sections import RegressionTask
 
 ONE_ANSWER = ("classification", "multi_label", "ordinal", "regression")
@@ -65,4 +66,19 @@ def _metric(config: Config, key: str, metric: OwnMetric) -> Iterator[Problem]:
         )
 
 
-OWN_CODE_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (_metrics,)
+def _training(config: Config) -> Iterator[Problem]:
+    """Check for options without effect with an own optimizer, or without steps."""
+    train, defaults = config.train, Train.model_fields
+    if isinstance(train.optimizer, OwnOptimizer):
+        for key, default in (("betas", [0.9, 0.999]), ("eps", defaults["eps"].default)):
+            if (value := getattr(train, key)) != default:
+                wanted = (
+                    f"with train.optimizer.function: {train.optimizer.function}; put it into train.optimizer.options"
+                )
+                yield no_effect(f"train.{key}", value, wanted, ("train.optimizer",))
+    if config.run.callbacks and config.baseline is not None:
+        wanted = f"with baseline: {config.baseline.kind}, which has no steps"
+        yield no_effect(CALLBACKS_KEY, config.run.callbacks[0].function, wanted, ("baseline",))
+
+
+OWN_CODE_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (_metrics, _training)

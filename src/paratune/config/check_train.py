@@ -46,7 +46,8 @@ def _schedule(config: Config) -> Iterator[Problem]:
     for name, schedules in SCHEDULES_OF.items():
         value = getattr(train, name)
         if value is not None and train.schedule not in schedules:
-            wanted = f"with train.schedule: {train.schedule}; it is for {', '.join(schedules)}"
+            chosen = train.schedule if isinstance(train.schedule, str) else train.schedule.function
+            wanted = f"with train.schedule: {chosen}; it is for {', '.join(schedules)}"
             yield no_effect(f"train.{name}", value, wanted, ("train.schedule",))
 
 

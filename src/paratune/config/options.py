@@ -40,6 +40,8 @@ class Option:
     """For a section: its class, or the classes of its kinds. Empty for a plain value."""
     listed: bool = False
     """Whether it is a list of sections."""
+    words: tuple[str, ...] = ()
+    """For a section: words that are allowed in its place."""
 
     @property
     def by_kind(self) -> bool:
@@ -90,7 +92,10 @@ def _option(key: str, field: FieldInfo) -> Option:
     listed = get_origin(field.annotation) is list
     inner = get_args(field.annotation)[0] if listed else field.annotation
     sections = tuple(member for member in _members(inner) if isinstance(member, type) and issubclass(member, Section))
+    literals = [member for member in _members(inner) if get_origin(member) is Literal] if sections else []
+    words = tuple(word for literal in literals for word in get_args(literal))
     allowed = f"a {'list of mappings' if listed else 'mapping'} of options"
+    allowed = f"{_either(list(words))}, or {allowed}" if words else allowed
     if not sections:
         allowed = describe(field.annotation, tuple(field.metadata))
     default = None if field.is_required() else field.get_default(call_default_factory=True)
@@ -104,6 +109,7 @@ def _option(key: str, field: FieldInfo) -> Option:
         nullable,
         sections,
         listed and bool(sections),
+        words,
     )
 
 

@@ -4,15 +4,17 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from paratune.config.section import OwnCode
 from paratune.config.sections import Config, OwnMetric
-from paratune.errors import ConfigError, did_you_mean
+from paratune.config.sources import CODE
+from paratune.errors import ConfigError, ParatuneError, did_you_mean
 
 METRICS_KEY = "evaluate.metrics"
+CALLBACKS_KEY = "run.callbacks"
 
 
 def imported_code(values: Mapping[str, Any]) -> list[str]:
@@ -29,14 +31,37 @@ def imported_code(values: Mapping[str, Any]) -> list[str]:
     loss = task.get("loss") if isinstance(task, Mapping) else None
     if isinstance(loss, Mapping):
         lines.append(f"task.loss.function: {loss.get('function')}")
-    evaluate = values.get("evaluate")
+    train, run, evaluate = (values.get(section) for section in ("train", "run", "evaluate"))
+    for name in ("optimizer", "schedule"):
+        value = train.get(name) if isinstance(train, Mapping) else None
+        if isinstance(value, Mapping):
+            lines.append(f"train.{name}.function: {value.get('function')}")
+    callbacks = run.get("callbacks") if isinstance(run, Mapping) else None
+    for callback in callbacks if isinstance(callbacks, list) else ():
+        if isinstance(callback, Mapping):
+            lines.append(f"{CALLBACKS_KEY}: {callback.get('function')}")
     metrics = evaluate.get("metrics") if isinstance(evaluate, Mapping) else None
     for metric in metrics if isinstance(metrics, list) else ():
         if isinstance(metric, Mapping):
             lines.append(f"evaluate.metrics: {metric.get('function') or metric.get('evaluate')}")
+    lines += [f"{key}: {source}" for key, source in _own_sources(values.get("data"))]
     if isinstance(model, Mapping) and model.get("trust_remote_code"):
         lines.append("model.trust_remote_code: true")
     return lines
+
+
+def _own_sources(data: Any) -> Iterator[tuple[str, str]]:
+    """Yield the options of the section data that name code, with their values."""
+    for key in ("train", "validation", "test", "extra", "predict") if isinstance(data, Mapping) else ():
+        value = data.get(key)
+        named = value.items() if isinstance(value, Mapping) else [(None, one) for one in _listed(value)]
+        for name, source in named:
+            if isinstance(source, str) and source.startswith(CODE):
+                yield f"data.{key}" if name is None else f"data.{key}.{name}", source
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def add_to_path(folder: Path) -> None:
@@ -86,6 +111,41 @@ def import_callable(name: str, key: str) -> Any:
     return value
 
 
+def call_own_code(code: OwnCode, key: str, *arguments: Any) -> Any:
+    """Return what an own function returns, called with the arguments and its options.
+
+    Args:
+        code: The option.
+        key: Its name with `.function`, for messages.
+        arguments: Positional arguments.
+
+    Raises:
+        ConfigError: The function cannot be imported, or raises an error.
+    """
+    function = import_callable(code.function, key)
+    try:
+        return function(*arguments, **code.options)
+    except ParatuneError:
+        raise
+    except Exception as error:  # a user's function may raise anything
+        raise ConfigError(
+            f"{key}: {code.function} raised {type(error).__name__}: {error}. It was called with options {code.options}",
+            code="own_code.raised",
+            key=key,
+            value=code.function,
+        ) from error
+
+
+def wrong_result(function: str, key: str, returned: str, wanted: str) -> ConfigError:
+    """Return the error for an own function that returns something else than it should."""
+    return ConfigError(
+        f"{key}: {function} returned {returned}; return {wanted}",
+        code="own_code.wrong_result",
+        key=key,
+        value=function,
+    )
+
+
 def source_hash(name: str, key: str) -> str | None:
     """Return the SHA-256 of the file that defines the object of an option; None where it has no Python source.
 
@@ -113,10 +173,21 @@ def own_code_record(config: Config) -> dict[str, dict[str, Any]]:
     Raises:
         ConfigError: The code cannot be imported.
     """
-    loss: OwnCode | None = getattr(config.task, "loss", None)
-    record: dict[str, dict[str, Any]] = {}
-    if loss is not None:
-        record["task.loss"] = {**loss.model_dump(), "sha256": source_hash(loss.function, "task.loss.function")}
+    named: dict[str, Any] = {
+        "task.loss": getattr(config.task, "loss", None),
+        "train.optimizer": config.train.optimizer,
+        "train.schedule": config.train.schedule,
+        **{f"{CALLBACKS_KEY}[{number}]": callback for number, callback in enumerate(config.run.callbacks)},
+    }
+    record: dict[str, dict[str, Any]] = {
+        key: {**code.model_dump(), "sha256": source_hash(code.function, f"{key}.function")}
+        for key, code in named.items()
+        if isinstance(code, OwnCode)
+    }
+    for key, source in _own_sources(config.data.model_dump()):
+        name, _, arguments = source.removeprefix(CODE).partition("?")
+        code = {"function": name, "options": arguments, "sha256": source_hash(name, key)}
+        record[f"{key}: {name}"] = code
     for metric in config.evaluate.metrics:
         key = f"{METRICS_KEY}.{metric.name}"
         record[key] = {**metric.model_dump(exclude={"name"}, exclude_none=True), "sha256": _metric_hash(metric)}

@@ -106,7 +106,7 @@ def json_schema() -> dict[str, Any]:
 def _let_be_empty(schema: dict[str, Any], section: type[Section], definitions: dict[str, Any]) -> None:
     """Allow, in place, the sections in a section to be empty, at all levels."""
     for key, option in section_options(section).items():
-        if option.sections and not option.listed:
+        if option.sections and not option.listed and not option.words:
             schema["properties"][key] = _section_schema(schema["properties"][key], option)
         for inner in option.sections:
             _let_be_empty(definitions[inner.__name__], inner, definitions)
@@ -165,7 +165,7 @@ def _template(section: type[Section], prefix: str, depth: int, filled: dict[str,
     indent = "  " * depth
     for key, option in section_options(section).items():
         dotted = f"{prefix}{key}"
-        if option.sections and not option.listed:
+        if option.sections and not option.listed and not option.words:
             yield from [""] * (depth == 0)
             yield from _comment(option.help, indent)
             yield f"{indent}{'#' if _is_off(option, dotted, filled) else ''}{key}:"
@@ -219,7 +219,7 @@ def options_markdown() -> str:
 
 def _tables(section: type[Section], path: str, condition: str) -> Iterator[str]:
     options = section_options(section)
-    plain = [option for option in options.values() if not option.sections]
+    plain = [option for option in options.values() if not option.sections or option.listed or option.words]
     title = f"`{path}`{condition}" if path else "Options without a section"
     about = " ".join((section.__doc__ or "").split()) if path else ""
     rows = [_row(option) for option in plain]

@@ -35,3 +35,13 @@ class OwnCode(Section):
     """package.module:function."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
+
+
+class OwnOptimizer(OwnCode):
+    """Your own optimizer: a class or a function, called with the parameter groups; see docs/howto/extend.md."""
+
+    elementwise: bool = False
+    """Whether the update of a number depends only on this number, its gradient and its own states, as in Adam and SGD;
+    strategies that shard weights need it."""
+    state_bytes: Annotated[int, Field(ge=0)] = 8
+    """Bytes of the optimizer states for each trained number, for `paratune plan`; 8 are two moments in float32."""

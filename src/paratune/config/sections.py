@@ -15,6 +15,8 @@ from paratune.config.section import (
     CodeName,
     Columnar,
     NonNegative,
+    OwnCode,
+    OwnOptimizer,
     Part,
     Positive,
     PositiveFloat,
@@ -39,6 +41,8 @@ class RunOptions(Section):
     hang_timeout_s: Annotated[float, Field(ge=1, le=LONGEST_S)] | None = 1800
     """Seconds without progress on any rank after which the run ends, with the missing rank and the stacks of all.
     Choose more than the longest micro-batch takes; null never ends a run."""
+    callbacks: list[OwnCode] = Field(default_factory=list)
+    """Your own objects that are called during the training, on rank 0; see docs/howto/extend.md."""
 
 
 class Columns(Section):
@@ -118,7 +122,8 @@ class Data(Section):
     train: Columnar | None = None
     """Training data: a CSV, TSV, JSON lines, Parquet or text file (also .gz), a folder saved by `datasets`
     (FOLDER#SPLIT when it holds several splits), `demo:sentences`, or a data set of the hub, `hub:NAME` or
-    `hub:NAME/CONFIG` (NAME@SPLIT when it holds several splits). A list of these is read in order."""
+    `hub:NAME/CONFIG` (NAME@SPLIT when it holds several splits); or your own data set, `code:package.module:function`
+    (docs/howto/extend.md). A list of these is read in order."""
     validation: Text | None = None
     """Validation data, one source as in `train`; evaluated during training, and used to select the best model."""
     test: Text | None = None
@@ -227,22 +232,26 @@ class Train(Section):
     """Passes over the training set; set this or `max_steps`."""
     max_steps: Positive | None = None
     """Number of steps; set this or `epochs`."""
-    optimizer: Literal["adamw", "lamb"] = "adamw"
+    optimizer: Literal["adamw", "lamb"] | OwnOptimizer = "adamw"
     """AdamW, or LAMB for large batches, whose step for each weight matrix has `learning_rate` times the norm of the
-    matrix."""
+    matrix; or your own optimizer."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
-    schedule: Literal[
-        "linear",
-        "cosine",
-        "cosine_with_restarts",
-        "polynomial",
-        "inverse_sqrt",
-        "warmup_stable_decay",
-        "constant",
-    ] = "linear"
-    """Learning rate after the warm-up, as in transformers' get_scheduler. linear, cosine, cosine_with_restarts,
-    polynomial and warmup_stable_decay end at `schedule_end_ratio`; inverse_sqrt falls with the root of the steps."""
+    schedule: (
+        Literal[
+            "linear",
+            "cosine",
+            "cosine_with_restarts",
+            "polynomial",
+            "inverse_sqrt",
+            "warmup_stable_decay",
+            "constant",
+        ]
+        | OwnCode
+    ) = "linear"
+    """Learning rate after the warm-up, as in transformers' get_scheduler, or your own function. linear, cosine,
+    cosine_with_restarts, polynomial and warmup_stable_decay end at `schedule_end_ratio`; inverse_sqrt falls with the
+    root of the steps."""
     schedule_cycles: Positive | None = None
     """With `schedule: cosine_with_restarts`: number of half cosines, at whose ends the rate starts again from its peak;
     default: 1."""

@@ -1,16 +1,19 @@
-"""Names of data sets: a path of this machine, `hub:NAME` or `demo:NAME`."""
+"""Names of data sets: a path of this machine, `hub:NAME`, `demo:NAME` or `code:package.module:function`."""
 
 import os
 from pathlib import Path
 
+CODE = "code:"
+"""Start of a source that is the user's own function; see docs/howto/extend.md."""
+
 
 def local_path(source: str) -> Path | None:
-    """Return the path of a source, with ~ replaced; None for a data set of the hub or an embedded one.
+    """Return the path of a source, with ~ replaced; None for a data set of the hub, an embedded one or own code.
 
     The file system is not read. A split after # is still in the path, see `path_and_split`.
     """
     # Not Path.expanduser, which raises for an unknown user.
-    return None if source.startswith(("hub:", "demo:")) else Path(os.path.expanduser(source))  # noqa: PTH111
+    return None if source.startswith(("hub:", "demo:", CODE)) else Path(os.path.expanduser(source))  # noqa: PTH111
 
 
 def path_and_split(path: Path) -> tuple[Path, str | None]:

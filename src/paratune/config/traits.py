@@ -101,6 +101,11 @@ def _phases(forward: str, backward: str, optimizer: str, **other: str) -> dict[s
 
 FREEZES = ("train.freeze.embeddings=true", "train.freeze.blocks!=0", "train.freeze.names!=[]")
 """Settings that freeze a part of the encoder, as in `Traits.excludes`."""
+_OWN = "train.optimizer.function!=null"
+_NOT_ELEMENTWISE = {
+    "train.optimizer.elementwise=false": "each rank has only a shard of each weight, which is sufficient only for an "
+    "elementwise optimizer; set elementwise: true if yours is one, or use single or ddp"
+}
 _ALL_TRAITS = (
     Traits(
         kind="single",
@@ -124,6 +129,10 @@ _ALL_TRAITS = (
         ),
         own_phases=("get_batch", "forward"),
         shards=("optimizer",),
+        excludes={
+            _OWN: "ZeroRedundancyOptimizer makes an optimizer of each rank's part from a class, and its checkpoints "
+            "have the states of AdamW and LAMB; use single or ddp or, with an elementwise optimizer, zero2"
+        },
         has_uneven_shards=True,
         keeps_working_weights=True,
         backward_is_local=True,
@@ -134,6 +143,7 @@ _ALL_TRAITS = (
             _GATHERED_FORWARD, "backward pass and the reduce-scatter of gradients, overlapped", _SHARDED_STEP
         ),
         shards=("gradients", "optimizer"),
+        excludes=_NOT_ELEMENTWISE,
         reduces_in_fp32=True,
         offload_option="cpu_offload",
     ),
@@ -145,6 +155,7 @@ _ALL_TRAITS = (
             _SHARDED_STEP,
         ),
         shards=("weights", "gradients", "optimizer"),
+        excludes=_NOT_ELEMENTWISE,
         gathers_per_micro_step=2,
         reduces_in_fp32=True,
         offload_option="cpu_offload",
@@ -159,6 +170,7 @@ _ALL_TRAITS = (
             _SHARDED_STEP,
         ),
         shards=("weights", "gradients", "optimizer"),
+        excludes=_NOT_ELEMENTWISE,
         gathers_per_micro_step=2,
         min_world_size=2,
         shards_within_node=True,
@@ -183,6 +195,8 @@ _ALL_TRAITS = (
             "train.freeze.names!=[]": "a stage could have nothing to train",
             "batch.layout=packed": "its micro-batches have equal shapes; leave it out",
             "batch.layout=bucketed": "its micro-batches have equal shapes; leave it out",
+            _OWN: "its checkpoints have the states of AdamW and LAMB; use single or ddp or, with an elementwise "
+            "optimizer, zero3",
             "train.compile=true": "it calls the blocks of the model one by one, outside of a compiled graph",
         },
         min_world_size=2,
@@ -200,6 +214,10 @@ _ALL_TRAITS = (
         ),
         own_phases=("get_batch", "forward"),
         shards=("gradients", "optimizer"),
+        excludes={
+            _OWN: "DeepSpeed joins weights to flat tensors and knows the states of AdamW; use single or ddp or, with "
+            "an elementwise optimizer, zero2 or zero3"
+        },
         reduces_each_micro_step=True,
         package="deepspeed",
     ),

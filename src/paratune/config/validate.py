@@ -117,7 +117,7 @@ def _section(
         dotted = f"{path}.{key}" if path else key
         if option.listed:
             good[key] = _sections(option, values.get(key), dotted, findings)
-        elif option.sections:
+        elif option.sections and (not option.words or isinstance(values.get(key), Mapping)):
             has_default = option.nullable or (option.by_kind and not option.required)
             if option.nullable and key in values and values[key] is None:
                 good[key] = None  # its default may be something else

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from paratune import hub
 from paratune.base.text import listing
 from paratune.base.units import GIB, MIB, format_bytes
-from paratune.config.sources import local_path, path_and_split
+from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.data.conll import parse_conll, parse_conllu
+from paratune.data.own_rows import read_own_rows
 from paratune.data.text_tables import parse_csv, parse_json, parse_paragraphs, parse_text, parse_tsv
 from paratune.errors import DataError, did_you_mean, require
 
@@ -43,7 +44,7 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
         source: A file (.csv, .tsv, .jsonl, .json, .ndjson, .parquet, .txt, .conll, .conllu, each also .gz;
             `file.txt#paragraphs` where documents are separated by blank lines), a folder saved by `datasets`
             (`folder#split` where it has several splits), `demo:NAME`, or `hub:NAME`, `hub:NAME/CONFIG`, with `@SPLIT`
-            where there are several.
+            where there are several; or `code:package.module:function`, the user's own data set.
         revision: Commit, tag or branch of a hub data set.
 
     Returns:
@@ -51,6 +52,7 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
         "" for empty fields.
 
     Raises:
+        ConfigError: Own code cannot be imported, or raises an error.
         DataError: The source is absent, empty, damaged, or of an unknown kind.
         MissingDependency: The source needs `datasets`, which is not installed.
     """
@@ -64,6 +66,8 @@ def read_table(source: str, *, revision: str | None = None) -> pa.Table:
         table = _read_hub(source, revision)
     elif source.startswith("demo:"):
         table = _read_demo(source)
+    elif source.startswith(CODE):
+        table = read_own_rows(source)
     else:
         table = _read_path(source)
     if table.num_rows == 0:

@@ -1,5 +1,6 @@
 """The optimizer, with its groups of parameters and their learning rates."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -7,6 +8,8 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
+from paratune.config.own_code import call_own_code, wrong_result
+from paratune.config.section import OwnCode, OwnOptimizer
 from paratune.config.sections import Train
 from paratune.engine.lamb import Lamb
 from paratune.engine.schedules import schedule_factor
@@ -29,6 +32,33 @@ def _betas(train: Train) -> tuple[float, float]:
     return train.betas[0], train.betas[1]
 
 
+def _own(groups: list[Group], train: Train) -> Optimizer:
+    """Return the user's own optimizer, over exactly these parameters.
+
+    Raises:
+        ConfigError: Its function raises an error, or does not return such an optimizer.
+    """
+    own, key = train.optimizer, "train.optimizer.function"
+    assert isinstance(own, OwnOptimizer)
+    for group in groups:
+        group["lr"] = train.learning_rate * group["rate_factor"]
+    wanted = {id(parameter) for group in groups for parameter in group["params"]}
+    optimizer = call_own_code(own, key, groups)
+    if not isinstance(optimizer, Optimizer):
+        raise wrong_result(own.function, key, type(optimizer).__name__, "a torch.optim.Optimizer")
+    given = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+    if set(given) != wanted or len(given) != len(wanted):
+        what = f"an optimizer of {len(given)} parameters"
+        raise wrong_result(
+            own.function, key, what, f"one of all {len(wanted)} parameters of the groups, each of them once"
+        )
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        what = "an optimizer whose step needs a closure"
+        raise wrong_result(own.function, key, what, "one that computes no gradients itself")
+    return optimizer
+
+
 OPTIMIZERS: Final[dict[str, Callable[[list[Group], Train], Optimizer]]] = {"adamw": _adamw, "lamb": _lamb}
 """Optimizers by the value of `train.optimizer`."""
 
@@ -47,7 +77,11 @@ class OptimizerFactory:
         self._train = train
         self._num_steps = num_steps
         self._rate_factors = rate_factors or {}
+        for step in {0, num_steps - 1} if isinstance(train.schedule, OwnCode) else ():
+            schedule_factor(train, step, num_steps=num_steps)  # an error of an own schedule is found before training
         self._optimizers: list[Optimizer] = []
+        self._at_start: list[list[Group]] = []
+        """Settings of the groups of each optimizer when it was made."""
 
     def __call__(self, named_parameters: Iterable[tuple[str, nn.Parameter]]) -> Optimizer:
         """Return the optimizer over the parameters that are trained.
@@ -73,22 +107,43 @@ class OptimizerFactory:
         if self._train.optimizer != "lamb":
             for group in filled:
                 del group["adapts"]
-        optimizer = OPTIMIZERS[self._train.optimizer](filled, self._train)
+        kind = self._train.optimizer
+        make = _own if isinstance(kind, OwnOptimizer) else OPTIMIZERS[kind]
+        optimizer = make(filled, self._train)
         self._optimizers.append(optimizer)
+        self._at_start.append([_settings(group) for group in optimizer.param_groups])
         return optimizer
 
     def set_learning_rate(self, step: int) -> float:
         """Set the rate for the update after `step` updates, and return it, without factors of groups."""
         rate = self._train.learning_rate * schedule_factor(self._train, step, num_steps=self._num_steps)
+        self._check_groups()
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate * group.get("rate_factor", 1.0)
         return rate
 
+    def _check_groups(self) -> None:
+        """Check that an own optimizer keeps no state in its groups, which a checkpoint does not contain."""
+        own = self._train.optimizer
+        if not isinstance(own, OwnOptimizer):
+            return
+        for optimizer, before in zip(self._optimizers, self._at_start, strict=True):
+            for group, settings in zip(optimizer.param_groups, before, strict=False):
+                changed = [key for key, value in _settings(group).items() if repr(settings.get(key)) != repr(value)]
+                if changed:
+                    what = f"an optimizer that changes {', '.join(changed)} of its parameter groups"
+                    wanted = "one with all its state in optimizer.state: checkpoints do not contain groups"
+                    raise wrong_result(own.function, "train.optimizer.function", what, wanted)
+
     def clear_gradients(self) -> None:
         """Delete the gradients of a pass that failed."""
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none=True)
+
+
+def _settings(group: Group) -> Group:
+    return {key: value for key, value in group.items() if key not in ("params", "lr")}
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:

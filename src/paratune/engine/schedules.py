@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from paratune.config.own_code import call_own_code, wrong_result
+from paratune.config.section import OwnCode
 from paratune.config.sections import Train
 
 Factor = Callable[[Train, int, int], float]
@@ -73,9 +75,28 @@ def schedule_factor(train: Train, step: int, *, num_steps: int) -> float:
     if train.schedule == "inverse_sqrt":
         scale = num_warmup_steps or INVERSE_SQRT_STEPS
         return 1.0 / math.sqrt((step - num_warmup_steps + scale) / scale)
+    if isinstance(train.schedule, OwnCode):
+        return _own_factor(train.schedule, step - num_warmup_steps, num_steps - num_warmup_steps)
     end = train.schedule_end_ratio or 0.0
     factor = SCHEDULES[train.schedule](train, step - num_warmup_steps, num_steps - num_warmup_steps)
     return end + (1.0 - end) * factor
+
+
+def _own_factor(own: OwnCode, step: int, num_steps: int) -> float:
+    """Return the factor of the user's own function, called with step, num_steps and its options.
+
+    Raises:
+        ConfigError: The function cannot be imported, raises an error, or returns no finite number from 0.
+    """
+    key = "train.schedule.function"
+    factor = call_own_code(own, key, step, num_steps)
+    try:
+        value = float(factor)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise wrong_result(own.function, key, f"{factor!r:.60} at step {step} of {num_steps}", "a number of at least 0")
+    return value
 
 
 def warmup_steps(train: Train, num_steps: int) -> int:

@@ -14,6 +14,7 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.implied import IMPLIED_COLUMNS, QA_COLUMNS
+from paratune.config.own_code import add_to_path
 from paratune.config.sections import Columns, ModelOptions, OwnMetric
 from paratune.config.task_sections import (
     ClassificationTask,
@@ -42,7 +43,7 @@ from paratune.models.onnx_model import ONNX_FILE
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
-from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json
+from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json, read_run
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
 from paratune.tasks.protocol import TaskRecipe
@@ -225,6 +226,9 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
     check_files(Path(folder))
     tokenizer = load_tokenizer(model)
     task = _task(known, model, tokenizer)
+    run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
+    if run is not None and (getattr(task, "loss", None) is not None or known.get("metrics")):
+        _add_code_folder(run)
     precision = _precision(known.get("precision", "fp32"), torch_device)
     recipe = make_recipe(task)
     task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
@@ -245,11 +249,18 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
         missing=known.get("missing", "refuse"),
         precision=precision,
         device=torch_device,
-        run=Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None,
+        run=run,
         folder=Path(folder) if Path(folder).is_dir() else None,
         named=named,
         metrics=_validated(tuple[OwnMetric, ...], known.get("metrics", ()), model.name),
     )
+
+
+def _add_code_folder(run: Path) -> None:
+    """Let Python find a loss or a metric beside the configuration file of the run, as in its training."""
+    config_file = read_run(run).get("config_file")  # None for a mapping, and in older records
+    if isinstance(config_file, str):
+        add_to_path(Path(config_file).parent)
 
 
 def _device(name: str) -> torch.device:

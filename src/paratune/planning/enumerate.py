@@ -23,7 +23,7 @@ from paratune.errors import ConfigError
 from paratune.models.batch_layout import BatchLayout
 from paratune.planning.job import PlannedJob
 from paratune.planning.machine import Machine
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.setup import PredictionSetup, optimizer_setup
 from paratune.precision import POLICIES, Precision
 
 DEFAULT_STRATEGIES = ("single", "ddp", "zero1", "zero2", "zero3", "pipeline")
@@ -236,7 +236,7 @@ def _option(
         grad_accum_steps=sizes.grad_accum_steps,
         activation_checkpointing=config.train.activation_checkpointing,
         layout="packed" if layout.kind == "packed" else "padded",
-        optimizer=config.train.optimizer,
+        **optimizer_setup(config.train),
     )
     is_open = config.batch.per_device is None and config.batch.micro_batch_size in (None, "auto")
     return JobOption(variant.name, config, setup, sizes, layout, is_open, variant.differences)

@@ -1,11 +1,20 @@
 """One way of running a job: strategy, precision, ranks and micro-batches. All predictions take it as input."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from paratune.config.section import OwnOptimizer
+from paratune.config.sections import Train
 from paratune.config.strategy_sections import Strategy
 from paratune.config.traits import Traits
 from paratune.precision import Precision
+
+
+def optimizer_setup(train: Train) -> dict[str, Any]:
+    """Return the fields of `PredictionSetup` that follow from `train.optimizer`."""
+    if isinstance(train.optimizer, OwnOptimizer):
+        return {"own_state_bytes": train.optimizer.state_bytes}
+    return {"optimizer": train.optimizer}
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,9 @@ class PredictionSetup:
     layout: Literal["packed", "padded"] = "packed"
     """Computed tokens: T tokens of joined rows, or B x S of padded rows."""
     optimizer: Literal["adamw", "lamb"] = "adamw"
-    """As `train.optimizer`."""
+    """As `train.optimizer`; an own optimizer counts as AdamW, with its own bytes of states."""
+    own_state_bytes: int | None = None
+    """Bytes of the states of an own optimizer for each trained number."""
     attention: str | None = None
     """transformers' name of it, such as eager or sdpa; the model's own choice where None."""
 

@@ -43,14 +43,18 @@ class States:
         )
 
 
-def numbers_of(profile: Profile) -> NumberBytes:
+def numbers_of(profile: Profile, setup: PredictionSetup) -> NumberBytes:
     """Return the bytes per element without 16-bit weights: all states in the dtype of the weights, two moments."""
-    return adam_bytes(profile.weight_bytes)
+    return _with_own_states(adam_bytes(profile.weight_bytes), setup)
+
+
+def _with_own_states(numbers: NumberBytes, setup: PredictionSetup) -> NumberBytes:
+    return numbers if setup.own_state_bytes is None else replace(numbers, optimizer=setup.own_state_bytes)
 
 
 def sharded_numbers_of(profile: Profile, setup: PredictionSetup) -> NumberBytes:
     """Return the bytes per element of the states that FSDP2 shards: fp32, also if passes read copies in 16 bits."""
-    return adam_bytes(setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes)
+    return _with_own_states(adam_bytes(setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes), setup)
 
 
 def distinct_ranks(setup: PredictionSetup) -> range:

@@ -189,6 +189,32 @@ def check_same_run(
         )
 
 
+def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that code outside paratune has not changed since the run in `folder` was started.
+
+    Args:
+        folder: The run; one without a record of the code is accepted.
+        own_code: The present code by option, as `paratune.config.own_code.own_code_record` returns it.
+
+    Raises:
+        CheckpointError: A file has changed.
+    """
+    recorded = read_run(folder).get("own_code") or {}
+    for option, code in own_code.items():
+        before = (recorded.get(option) or {}).get("sha256")
+        if before is not None and before != code["sha256"]:
+            name = code.get("function") or code.get("evaluate")
+            raise CheckpointError(
+                f"{folder} cannot be resumed: the file of {option}, {name}, has changed since the "
+                f"run was started (SHA-256 {before[:12]} then, {str(code['sha256'])[:12]} now); restore the file, or "
+                "change run.name to start a new run",
+                code="run.own_code_changed",
+                folder=folder,
+                key=option,
+                value=name,
+            )
+
+
 def take_folder(folder: Path, mode: Mode) -> FileLock:
     """Create the folder, empty it with overwrite, and lock it until the returned lock is released.
 

@@ -307,6 +307,10 @@ class WholeState:
 
     def _load_optimizer_state(self, key: str, parameter: nn.Parameter, name: str, value: Tensor) -> None:
         if value.ndim > 0 and value.shape != parameter.shape:
+            if not isinstance(self._optimizer, AdamW) and not isinstance(parameter, DTensor):
+                # Of an optimizer such as Adafactor, whose states have other shapes.
+                self._optimizer.state[parameter][name] = value.to(parameter.device, copy=True)
+                return
             raise ValueError(f"{key} has shape {tuple(value.shape)}, the parameter {tuple(parameter.shape)}")
         # The moments get the parameter's dtype, as a run may be resumed in another precision. The step count of
         # AdamW(fused), a scalar, stays float32.

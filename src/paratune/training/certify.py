@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from paratune import hardware, records
 from paratune.batch import Batch
 from paratune.config.load import LoadedConfig
+from paratune.config.section import OwnOptimizer
 from paratune.config.sections import Config
 from paratune.console import Display, set_up_logging
 from paratune.data.load import split_records
@@ -125,7 +126,7 @@ def train_job(job: CertificateJob, place: Place, stop: StopRequest) -> dict[str,
             micro_batches = batches.step(step)
             _step(prepared, strategy, optimizer, micro_batches, step, outcome)
             if step == 0:
-                outcome["gradients"] = _gradients(job, strategy, prepared.precision.name)
+                outcome["gradients"] = _gradients(job, strategy, prepared)
             bar.update(step + 1)
         strategy.close()
     return outcome
@@ -215,20 +216,40 @@ def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str
     return hashes
 
 
-def _gradients(job: CertificateJob, strategy: Strategy, precision: str) -> dict[str, Any]:
+def _gradients(job: CertificateJob, strategy: Strategy, prepared: Prepared) -> dict[str, Any]:
     """Save the gradients of the first step (in the reference) or compare them with the saved ones. Collective.
 
     After one step, the first moments of AdamW and LAMB are the gradients times a constant, and `Strategy.state` returns
-    them whole whatever the sharding.
+    them whole whatever the sharding. Of the user's own optimizer all states that are not scalars are compared.
+
+    Raises:
+        ConfigError: The optimizer has no such states.
     """
-    moments = (item for item in strategy.state().tensors("optimizer/") if item[0].endswith("/exp_avg"))
+    own = prepared.config.train.optimizer
+    is_own = isinstance(own, OwnOptimizer)
+    states = strategy.state().tensors("optimizer/")
+    moments = (
+        (key, tensor)
+        for key, tensor in states
+        if (is_own and (tensor is None or tensor.ndim > 0)) or key.endswith("/exp_avg")
+    )
     if job.reference is None:
         gradients = {key: tensor.contiguous() for key, tensor in moments if tensor is not None}
+        if isinstance(own, OwnOptimizer) and not gradients:
+            raise ConfigError(
+                f"train.optimizer.function: {own.function} keeps no states, from which the gradients of a strategy are "
+                "read; certify with train.optimizer=adamw, on which gradients do not depend",
+                code="certify.no_states",
+                key="train.optimizer.function",
+                value=own.function,
+            )
         largest = max(float(tensor.abs().max()) for tensor in gradients.values())
         save_file(gradients, Path(job.folder) / "gradients.safetensors", metadata={"largest": repr(largest)})
         return {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **Differences().as_dict()}
     reference = Path(job.reference) / "gradients.safetensors"
-    return compare_gradients(reference, moments, floor=FLOORS[precision], is_first=strategy.layout.rank == 0)
+    return compare_gradients(
+        reference, moments, floor=FLOORS[prepared.precision.name], is_first=strategy.layout.rank == 0
+    )
 
 
 def _about(prepared: Prepared, model: TaskModel, global_batch_size: int) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from paratune.planning.lengths import lengths_of_rows
 from paratune.planning.machine import Machine, this_machine
 from paratune.planning.predict import JobPredictor, Prediction
 from paratune.planning.profiles import Profiles
-from paratune.planning.setup import PredictionSetup
+from paratune.planning.setup import PredictionSetup, optimizer_setup
 from paratune.processes.place import local_world_size
 from paratune.training.prepare import Prepared, run_batch_layout
 
@@ -77,7 +77,7 @@ def _predict(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machine
         grad_accum_steps=sizes.grad_accum_steps,
         activation_checkpointing=config.train.activation_checkpointing,
         layout="packed" if layout.kind == "packed" else "padded",
-        optimizer=config.train.optimizer,
+        **optimizer_setup(config.train),
     )
     options = _changed_options(config.strategy)
     name = ":".join([config.strategy.kind, *(f"{key}={value}" for key, value in options.items())])

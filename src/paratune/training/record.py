@@ -14,6 +14,7 @@ from paratune.base.secrets import hide_in_words
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.differences import flatten
 from paratune.config.glue import headline_metrics
+from paratune.config.load import MAPPING
 from paratune.config.own_code import own_code_record
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
@@ -111,6 +112,7 @@ def session_facts(
         "step": step,
         "config": prepared.loaded.values,
         "config_origin": prepared.loaded.origin,
+        "config_file": None if prepared.loaded.source == MAPPING else str(prepared.loaded.source.resolve()),
         "hardware": nodes,
         "world_size": prepared.place.world_size,
         "device": prepared.device.type,

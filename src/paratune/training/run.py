@@ -18,6 +18,7 @@ from paratune import hardware, records
 from paratune.config.advice import JobSizes, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
+from paratune.config.own_code import own_code_record
 from paratune.config.sections import run_path
 from paratune.console import Display, log_to_file
 from paratune.data.loader import TrainBatches
@@ -44,11 +45,12 @@ from paratune.metrics.scores import is_better
 from paratune.models.load import log_new_weights
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
-from paratune.records.run_folder import Mode, check_same_run, take_folder
+from paratune.records.run_folder import Mode, check_same_code, check_same_run, take_folder
 from paratune.strategies.protocol import Strategy
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
 from paratune.training.baseline import fit_baseline
+from paratune.training.callbacks import CallbackSession, make_callbacks
 from paratune.training.evaluations import SplitEvaluations
 from paratune.training.finish import write_results
 from paratune.training.flops import WorkCount
@@ -128,12 +130,13 @@ def _run(session: Session) -> dict[str, Any]:
     sized = _choose_sizes(session, activity)
     run = _place_model(sized, activity)
     # After these checks, so that a mistake in the configuration or a model that does not fit leaves no run folder.
+    callbacks = _on_rank_0(sized.strategy, lambda: make_callbacks(session.config.run.callbacks)) or []
     lock = _on_rank_0(sized.strategy, lambda: take_folder(session.folder, session.mode))
     session.rank_progress.set_run_folder(session.folder)
     guard = MemoryGuard(session.prepared, sized.batch, activity, model=run.model, holds_folder=True)
     try:
         with reports_out_of_memory(guard):
-            return _record_and_train(run, activity)
+            return _record_and_train(run, activity, callbacks)
     finally:
         if lock is not None:
             lock.release()
@@ -172,7 +175,8 @@ def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
 
 
 def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
-    """Compare data and batch size with those of the run to resume; the command has compared the options before."""
+    """Compare data, batch size and own code with those of the run to resume; the command has compared the options."""
+    check_same_code(session.folder, own_code_record(session.config))
     check_same_run(
         session.folder,
         session.prepared.loaded.values,
@@ -210,7 +214,7 @@ def _place_model(sized: SizedRun, activity: Activity) -> PlacedRun:
     return PlacedRun(sized, model, facts, batch_layout, evaluations, optimizer, work)
 
 
-def _record_and_train(run: PlacedRun, activity: Activity) -> dict[str, Any]:
+def _record_and_train(run: PlacedRun, activity: Activity, callbacks: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Write the record of the session, train, and return the summary."""
     sized, session = run.sized, run.sized.session
     log_to_file(session.folder, session.prepared.place.rank)
@@ -222,7 +226,8 @@ def _record_and_train(run: PlacedRun, activity: Activity) -> dict[str, Any]:
         log_new_weights(run.model, session.config.model.name)
     record = _write_record(run, progress.step)
     with _start_trackers(run, record) as trackers:
-        return _train_with_events(run, activity, progress, trackers)
+        called = CallbackSession(callbacks, folder=session.folder, num_steps=sized.num_steps, step=progress.step)
+        return _train_with_events(run, activity, progress, trackers, called)
 
 
 def _start_trackers(run: PlacedRun, record: Mapping[str, Any] | None) -> TrackerSession:
@@ -237,11 +242,16 @@ def _start_trackers(run: PlacedRun, record: Mapping[str, Any] | None) -> Tracker
 
 
 def _train_with_events(
-    run: PlacedRun, activity: Activity, progress: Progress, trackers: TrackerSession
+    run: PlacedRun, activity: Activity, progress: Progress, trackers: TrackerSession, callbacks: CallbackSession
 ) -> dict[str, Any]:
     """Train and write the results; write all events to the event log, also a failure."""
     session = run.sized.session
-    events = records.EventLog(session.folder, session.prepared.place.rank, listener=trackers.log_event)
+
+    def listen(event: str, values: Mapping[str, Any]) -> None:
+        trackers.log_event(event, values)
+        callbacks.log_event(event, values)
+
+    events = records.EventLog(session.folder, session.prepared.place.rank, listener=listen)
     try:
         trained = _train(run, activity, progress, events)
         with reports_out_of_memory(trained.guard):
@@ -252,6 +262,7 @@ def _train_with_events(
                 # other weights.
                 save_and_stop(trained.loop, progress)
         trackers.log_summary(summary)
+        callbacks.end(summary)
         return summary
     except Exception as error:
         if not isinstance(error, Stopped):

@@ -75,10 +75,10 @@ def run_time(run: ComparedRun) -> RunTime | None:
         )
     except ValueError:
         return None
-    return RunTime(began, ended, _load(run)) if ended >= began else None
+    return RunTime(began, ended, load_by_others(run)) if ended >= began else None
 
 
-def _load(run: ComparedRun) -> float | None:
+def load_by_others(run: ComparedRun) -> float | None:
     """Return the share of the machine's cores that others kept busy; it is recorded for runs on CPUs."""
     machine, own = (run.get(f"summary.utilisation.{key}") for key in ("machine_mean", "mean"))
     is_known = run.get("summary.utilisation.kind") == "cpu" and None not in (machine, own)

@@ -14,7 +14,14 @@ from raised import check_logged, raises_code
 
 from paratune.errors import CheckpointError
 from paratune.records import RUN_COPY, RUN_FILE, SUMMARY_FILE, read_json, write_json, write_run
-from paratune.records.run_folder import LOCK_FILE, check_same_run, check_usable, take_folder, trained_fingerprint
+from paratune.records.run_folder import (
+    LOCK_FILE,
+    check_same_code,
+    check_same_run,
+    check_usable,
+    take_folder,
+    trained_fingerprint,
+)
 
 CONFIG = {
     "run": {"name": "a", "folder": "runs", "seed": 1},
@@ -138,6 +145,17 @@ def test_a_run_is_not_resumed_with_a_teacher_that_was_trained_again(tmp_path: Pa
     check_same_run(folder, CONFIG, teachers={"t": {"a": "1"}})
     with raises_code("run.other_configuration", "distil.teacher", "t"):
         check_same_run(folder, CONFIG, teachers={"t": {"a": "2"}})
+
+
+def test_a_run_is_not_resumed_with_a_changed_file_of_own_code(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    code = {"task.loss": {"function": "my:loss", "options": {}, "sha256": "ab" * 32}}
+    check_same_code(folder, code)  # an older record has none
+    (folder / RUN_FILE).write_text(json.dumps(json.loads((folder / RUN_FILE).read_text()) | {"own_code": code}))
+    check_same_code(folder, code)
+    check_same_code(folder, {})
+    with raises_code("run.own_code_changed", "task.loss", "my:loss", folder=folder):
+        check_same_code(folder, {"task.loss": {**code["task.loss"], "sha256": "cd" * 32}})
 
 
 def test_unknown_values_are_not_compared(tmp_path: Path):

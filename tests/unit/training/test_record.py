@@ -130,6 +130,7 @@ def test_a_session_is_added_and_the_top_level_does_not_change(monkeypatch: pytes
         "command",
         "directory",
         "config",
+        "config_file",
         "config_origin",
         "versions",
         "code",

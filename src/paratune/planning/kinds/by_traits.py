@@ -20,7 +20,7 @@ def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
         num_trained=count(trained),
         shards=setup.traits.shards,
         num_shards=shard_size(setup),
-        numbers=numbers_of(profile),
+        numbers=numbers_of(profile, setup),
     )
     divided = States(held.weights, held.gradients, held.optimizer + STEP_BYTES * len(trained))
     return divided if setup.traits.states_on == "device" else divided.on_host()

@@ -18,7 +18,7 @@ from paratune.planning.work import StepSeconds, Work, accumulated_s, optimizer_s
 
 def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     held, trained = stage_parameters(profile, setup, rank)
-    states, numbers = unsharded(trained, numbers_of(profile)), numbers_of(profile)
+    states, numbers = unsharded(trained, numbers_of(profile, setup)), numbers_of(profile, setup)
     return States(numbers.weight * count(held), states.gradients, states.optimizer)
 
 

@@ -23,7 +23,7 @@ from paratune.planning.work import (
 
 
 def whole_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
-    return unsharded(profile.parameters, numbers_of(profile))
+    return unsharded(profile.parameters, numbers_of(profile, setup))
 
 
 def _ddp_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
@@ -31,7 +31,7 @@ def _ddp_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
 
     Source: PyTorch 2.13, torch/csrc/distributed/c10d/reducer.cpp, `Reducer::initialize_buckets`.
     """
-    states, size = unsharded(profile.parameters, numbers_of(profile)), profile.weight_bytes
+    states, size = unsharded(profile.parameters, numbers_of(profile, setup)), profile.weight_bytes
     return States(states.weights, size * profile.num_trained, states.optimizer)
 
 
@@ -40,7 +40,7 @@ def _zero1_states(profile: Profile, setup: PredictionSetup, rank: int) -> States
 
     Source: PyTorch 2.13, torch/distributed/optim/zero_redundancy_optimizer.py, `_partition_parameters`.
     """
-    numbers, held, owned = numbers_of(profile), [0] * setup.num_ranks, []
+    numbers, held, owned = numbers_of(profile, setup), [0] * setup.num_ranks, []
     for group in optimizer_groups(profile.parameters):
         for parameter in sorted(group, key=lambda parameter: parameter.numel, reverse=True):
             owner = held.index(min(held))

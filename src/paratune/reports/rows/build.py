@@ -9,13 +9,15 @@ from paratune.config.targets import ScoreTarget
 from paratune.reports.rows.devices import device_rows
 from paratune.reports.rows.efficiency import efficiency_rows
 from paratune.reports.rows.predictions import prediction_rows
-from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, counts, formatted
+from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, counts, formatted, percentages
 from paratune.reports.rows.scores import constant_rows, quality_rows
 from paratune.reports.rows.speed import memory_rows, phases_rows, time_rows
 from paratune.reports.runs.certificates import Certificate, certified
+from paratune.reports.runs.execution import LABELS, NUM_THREADS, OTHER_LOAD, SOURCES, USABLE_CORES, usable_cores
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.targets import target_rows
 from paratune.reports.tables.table import TableCell
+from paratune.verdicts.order import load_by_others
 
 ARROW = " → "
 """Separates the values of consecutive sessions."""
@@ -75,6 +77,12 @@ def _setup(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
         for run in runs
     ]
     yield builder.row("device", "Device", "summary.ranks[].device", devices)
+    yield _session_row(runs, NUM_THREADS, LABELS[NUM_THREADS], SOURCES[NUM_THREADS], count_text)
+    cores = [usable_cores(run) for run in runs]
+    texts = [NOT_AVAILABLE if number is None else f"{number:g}" for number in cores]
+    yield builder.row(USABLE_CORES, LABELS[USABLE_CORES], SOURCES[USABLE_CORES], cores, texts)
+    loads = [load_by_others(run) for run in runs]
+    yield builder.row(OTHER_LOAD, LABELS[OTHER_LOAD], SOURCES[OTHER_LOAD], loads, percentages(loads))
     yield _session_row(runs, "precision", "Precision", "run.config.precision", str)
     yield builder.number("global_batch_size", "Global batch (samples)", "run.batch.global_batch_size", counts)
     micro = _session_row(

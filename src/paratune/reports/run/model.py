@@ -1,7 +1,7 @@
 """The contents of a report of runs as data."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from paratune.reports.rows.row import ReportRow
 from paratune.reports.rows.scores import not_better_than_constant
 from paratune.reports.run.baseline import Against, against
 from paratune.reports.runs.certificates import Certificate, find_certificates
+from paratune.reports.runs.execution import execution_differences
 from paratune.reports.runs.read import FoundRuns, RunRecord, Unfinished, rank_memory
 from paratune.reports.runs.sameness import (
     Difference,
@@ -138,12 +139,13 @@ def build_report(
     base = None if baseline is None else _name_of(baseline, records)
     reference = next((run for run in records.runs if run.name == base), records.runs[0])
     rows = build_rows(records.runs, certificates, reference=reference, targets=targets, price=price)
+    machine = execution_differences(records.runs)
     return Report(
         runs=records.runs,
         unfinished=records.unfinished,
         rows=rows,
-        sameness=compare(records.runs),
-        differences=config_differences(records.runs),
+        sameness=replace(compare(records.runs), execution=tuple(entry.label for entry in machine)),
+        differences=(*config_differences(records.runs), *machine),
         seed_groups=tuple(_seed_group(group, rows) for group in seed_groups(records.runs)),
         certificates=certificates,
         notes=(*_notes(records.runs), *records.notes, *of_others),

@@ -8,7 +8,7 @@ from typing import Any
 
 from paratune.config.differences import flatten
 from paratune.config.metric_names import OWN_PREFIX
-from paratune.config.own_code import METRICS_KEY
+from paratune.config.own_code import CALLBACKS_KEY, METRICS_KEY
 from paratune.reports.runs.read import RunRecord
 
 _UNKNOWN = None
@@ -75,21 +75,24 @@ class Sameness:
     differ: tuple[Difference, ...]
     unknown: tuple[str, ...]
     """Fields that a run does not record."""
+    execution: tuple[str, ...] = ()
+    """What else differs in how the runs were executed: threads, usable cores, load by other programs."""
 
     @property
     def sentence(self) -> str:
         """The verdict in words."""
         labels = "; ".join(difference.label for difference in self.differ)
+        machine = f" These also differ and change times: {'; '.join(self.execution)}." if self.execution else ""
         match self.verdict:
             case "same":
                 return (
                     "Same experiment: all runs had the same data, initial weights, seed, global batch and schedule, so "
-                    "differences in time, memory and quality come from the execution."
+                    f"differences in time, memory and quality come from the execution.{machine}"
                 )
             case "other_seeds":
                 return (
                     "One experiment with several seeds: sample order, new weights and dropout differ. Scores vary by "
-                    "seed; times and memory are comparable."
+                    f"seed; times and memory are comparable.{machine}"
                 )
             case "unknown":
                 missing = "; ".join(self.unknown)
@@ -221,7 +224,11 @@ def _own_code(run: RunRecord) -> Any:
     best = run.get("run.config.evaluate.best")
     kept = {f"{METRICS_KEY}.{str(best).removeprefix(OWN_PREFIX)}"}
     values = [
-        {key: code for key, code in (value or {}).items() if not key.startswith(METRICS_KEY) or key in kept}
+        {
+            key: code
+            for key, code in (value or {}).items()
+            if key in kept or not key.startswith((METRICS_KEY, CALLBACKS_KEY, "data."))
+        }
         for value in run.session_values("run.own_code")
     ]
     return values[0] if len(values) == 1 else values

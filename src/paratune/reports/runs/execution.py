@@ -1,0 +1,58 @@
+"""How runs were executed besides their configuration: threads, usable cores and the load by other programs."""
+
+from collections.abc import Sequence
+
+from paratune.base.units import format_share
+from paratune.reports.runs.read import RunRecord
+from paratune.reports.runs.sameness import Difference
+from paratune.verdicts.order import load_by_others
+from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE
+
+NUM_THREADS, USABLE_CORES, OTHER_LOAD = "num_threads", "num_usable_cores", "other_load"
+LABELS = {
+    NUM_THREADS: "Threads of each process",
+    USABLE_CORES: "Usable cores",
+    OTHER_LOAD: "Load by other programs (share of all cores)",
+}
+SOURCES = {
+    NUM_THREADS: "run.num_threads",
+    USABLE_CORES: "run.hardware[].num_usable_cores",
+    OTHER_LOAD: "summary.utilisation.machine_mean, summary.utilisation.mean",
+}
+"""Fields of the record from which each value is computed."""
+
+
+def usable_cores(run: RunRecord) -> float | None:
+    """Return the cores that the processes of a run could use, over all nodes; None if a node does not record them."""
+    nodes = run.get("run.hardware")
+    cores = (
+        [node.get("num_usable_cores") for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
+    )
+    known = [float(number) for number in cores if isinstance(number, int | float)]
+    return sum(known) if known and len(known) == len(cores) else None
+
+
+def execution_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
+    """Return the threads, usable cores and loads that differ between runs; unknown values are not compared.
+
+    The load differs from 5 percent points of all cores on, the difference that verdicts mention.
+    """
+    differences = []
+    threads = {run.name: run.session_values("run.num_threads") for run in runs}
+    if (
+        all(value is not None for values in threads.values() for value in values)
+        and len(set(map(str, threads.values()))) > 1
+    ):
+        shown = {name: " → ".join(map(str, values)) for name, values in threads.items()}
+        differences.append(_difference(NUM_THREADS, shown))
+    cores = {run.name: usable_cores(run) for run in runs}
+    if None not in cores.values() and len(set(cores.values())) > 1:
+        differences.append(_difference(USABLE_CORES, {name: f"{number:g}" for name, number in cores.items()}))
+    loads = {run.name: load for run in runs if (load := load_by_others(run)) is not None}
+    if len(loads) == len(runs) > 0 and max(loads.values()) - min(loads.values()) >= LEAST_LOAD_DIFFERENCE:
+        differences.append(_difference(OTHER_LOAD, {name: format_share(load) for name, load in loads.items()}))
+    return tuple(differences)
+
+
+def _difference(key: str, values: dict[str, str]) -> Difference:
+    return Difference(f"machine.{key}", LABELS[key], values, dict.fromkeys(values, SOURCES[key]))

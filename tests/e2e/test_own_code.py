@@ -1,0 +1,56 @@
+"""Functions beside the configuration file train on two processes, are recorded, and evaluate the saved model."""
+
+from pathlib import Path
+
+import pytest
+from harness import Cli
+
+from paratune.errors import EXIT_OK
+from paratune.records import read_json
+
+pytestmark = pytest.mark.slow
+CODE = """
+from torch.nn import functional
+from torch.optim import SGD
+def scaled(outputs, labels, *, factor):
+    return factor * functional.cross_entropy(outputs, labels, reduction="none")
+def gap(predictions, labels):
+    return abs(predictions.mean() - labels.mean())
+def halved(step, num_steps, *, every):
+    return 0.5 ** (step // every)
+class Steps:
+    def on_start(self, state): self.steps = []
+    def on_step(self, state): self.steps.append(state.step)
+    def on_end(self, state): (state.folder / "steps.txt").write_text(f"{self.steps} {sorted(state.scores)[-1]}")
+"""
+OPTIONS = [
+    "strategy=zero2",
+    "train.max_steps=4",
+    "train.epochs=null",
+    "run.folder=runs/own",
+    "task.loss={function: 'beside:scaled', options: {factor: 2.0}}",
+    "train.optimizer={function: 'beside:SGD', options: {momentum: 0.9}, elementwise: true, state_bytes: 4}",
+    "train.schedule={function: 'beside:halved', options: {every: 2}}",
+    "evaluate.metrics=[{name: gap_error, higher_is_better: false, function: 'beside:gap'}]",
+    "evaluate.best=own_gap_error",
+    "run.callbacks=[{function: 'beside:Steps'}]",
+]
+
+
+def test_code_beside_the_configuration(world: Path, cli: Cli, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("settings")
+    (folder / "beside.py").write_text(CODE)
+    text = (world / "c.yaml").read_text().replace("data.csv", str(world / "data.csv"))
+    (folder / "c.yaml").write_text(text.replace("name: model", f"name: {world / 'model'}"))
+    trained = cli(
+        "train", str(folder / "c.yaml"), "--nproc", "2", *(word for option in OPTIONS for word in ("--set", option))
+    )
+    assert trained.code == EXIT_OK, trained.stderr
+    record = read_json(next(world.rglob("run.json")))
+    own = record["own_code"]["task.loss"]
+    assert (own["function"], own["options"], len(own["sha256"])) == ("beside:scaled", {"factor": 2.0}, 64)
+    others = ["train.optimizer", "train.schedule", "run.callbacks[0]", "evaluate.metrics.gap_error"]
+    assert list(record["own_code"]) == ["task.loss", *others]
+    run = next(world.rglob("summary.json")).parent
+    assert read_json(run / "summary.json")["scores"]["validation"].keys() >= {"own_gap_error", "loss"}
+    assert (run / "steps.txt").read_text() == "[1, 2, 3, 4] roc_auc"
