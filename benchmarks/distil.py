@@ -26,6 +26,7 @@ from paratune.records.predictions import write_table
 
 EPOCHS, BATCH, RATE, WARMUP, DECAY, MAX_LENGTH = 1, 32, 2e-4, 7, 0.01, 128
 KEPT = [0, 2, 4]
+LABELS = ["negative", "positive"]
 TEMPERATURE, WEIGHT = 2.0, 0.5
 FORMS = ("labels", "distilled", "hf")
 HEADS = {"teacher": "teacher, 6 layers", "labels": "student, labels only", "distilled": "student, with the teacher"}
@@ -55,7 +56,7 @@ def train(runs: Path, name: str, seed: int, more: dict[str, Any] | None = None) 
     """Train a run, if it is not finished."""
     values: dict[str, Any] = {
         "run": {"name": name, "folder": str(runs), "seed": seed},
-        "task": {"kind": "classification", "labels": ["negative", "positive"]},
+        "task": {"kind": "classification", "labels": LABELS},
         "data": {
             "train": "demo:sentences",
             "columns": {"text": "sentence", "label": "label"},
@@ -89,6 +90,7 @@ def peer(runs: Path, seed: int) -> None:
         "teacher": str(runs / "teacher" / "model"),
         "files": {split: str(runs / f"{split}.parquet") for split in ("train", "test")},
         "folder": str(runs / "hf"),
+        "labels": LABELS,
         "keep_layers": KEPT,
         "seed": seed,
         "epochs": EPOCHS,

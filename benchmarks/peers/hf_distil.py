@@ -91,8 +91,8 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
 def _read(file: str, settings: dict[str, Any], tokenizer: Any) -> list[dict[str, Any]]:
     table = pq.read_table(file)
     encoded = tokenizer(table["sentence"].to_pylist(), truncation=True, max_length=settings["max_length"])
-    labels = table["label"].to_pylist()
-    return [{**{key: encoded[key][row] for key in encoded}, "label": int(label)} for row, label in enumerate(labels)]
+    labels = [settings["labels"].index(label) for label in table["label"].to_pylist()]
+    return [{**{key: encoded[key][row] for key in encoded}, "label": label} for row, label in enumerate(labels)]
 
 
 if __name__ == "__main__":

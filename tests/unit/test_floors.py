@@ -193,7 +193,7 @@ def test_a_sound_house_passes(tmp_path):
         ("engine/loop.py", "from paratune.strategies import ddp", "engine may import strategies.protocol, not"),
         ("engine/loop.py", "from paratune import strategies", "engine may import strategies.protocol, not"),
         ("engine/loop.py", "from paratune.training import X", "engine may not import training"),
-        ("training.py", "import paratune.infer", "training may not import infer"),
+        ("training.py", "import paratune.explain", "training may not import explain"),
         ("reports/__init__.py", "from paratune.batch import X", "reports may not import batch"),
         ("doctor/checks.py", "from paratune.metrics.scores import X", "doctor may not import metrics"),
         ("launch/local.py", "from paratune.reports import X", "launch may not import reports"),

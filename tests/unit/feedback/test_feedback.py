@@ -13,8 +13,10 @@ from raised import raises_code
 
 from paratune.commands import feedback as command
 from paratune.errors import EXIT_OK
+from paratune.explain.parts import CharRange
 from paratune.feedback.feedback import FeedbackOptions, calibrate
-from paratune.feedback.removal import numbers, predict_texts, removed_parts
+from paratune.feedback.page import _strongest
+from paratune.feedback.removal import RemovedPart, numbers, predict_texts, removed_parts
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.predictions import ordinal_columns
@@ -164,3 +166,9 @@ def test_the_essays_of_a_split_are_not_their_own_reference(tmp_path: Path):
         command.feedback(str(folder), split="dev", out=tmp_path / "out", device="cpu")
     with raises_code("cli.option_missing", "--input", "--split"):
         command.feedback(str(folder), out=tmp_path / "out", device="cpu")
+
+
+def test_rounding_is_not_listed_as_an_effect(tmp_path: Path):
+    effects = {"up": 0.2, "unread": -2.24e-08, "also unread": 3e-7, "down": -0.1}
+    parts = [RemovedPart("sentence", CharRange(0, 1), text, effect) for text, effect in effects.items()]
+    assert [part.text for part in _strongest(parts)] == ["up", "down"]
