@@ -3,8 +3,8 @@
 8  cli, commands                     the command line
 7  api                               the Python interface, which commands call; beside it hf, the callback for the
                                      Trainer of transformers
-6  training, infer                   composition; training applies the teachers of a distillation with infer;
-                                     on infer and reports: explain, and on it feedback; on infer: compress, serving
+6  training, infer                   composition; on infer and reports: explain, and on it feedback;
+                                 on infer: compress, serving
 5  engine                            knows strategies by their protocol alone; beside it trackers, on floors 0 and 1
 4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
 3  data, models, metrics             never each other
@@ -13,7 +13,7 @@
 0  base, errors                        standard library only
 side rooms, on floors 0 and 1: cluster, reports, launch, sweeps, corpus, doctor, submission, tokenizer, watch (and
 planning, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by reports and
-training)
+training). Training also uses infer: it applies the teachers of a distillation.
 """
 
 import ast

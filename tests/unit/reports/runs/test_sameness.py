@@ -57,21 +57,6 @@ def test_options_of_the_loss_are_part_of_the_experiment(tmp_path, key, off, on):
     assert [difference.key for difference in compare(_runs(old, other)).differ] == ["task_options"]
 
 
-def test_a_teacher_is_known_by_its_weights_and_not_by_its_folder(tmp_path):
-    runs = [
-        make_run(
-            tmp_path / name,
-            run_changes={
-                "config.distil": {"teacher": name, "weight": 0.5},
-                "teachers": [{"name": name, "weights_sha256": {"model.safetensors": sha}}],
-            },
-        )
-        for name, sha in {"a": "1", "b": "1", "c": "2"}.items()
-    ]
-    assert compare(_runs(*runs[:2])).verdict == "same"
-    assert [difference.key for difference in compare(_runs(runs[0], runs[2])).differ] == ["distillation"]
-
-
 def test_how_an_adapter_is_saved_changes_no_experiment(tmp_path):
     forms = ({"kind": "lora", "rank": 8, "save": save} for save in ("merged", "adapter"))
     runs = [make_run(tmp_path / form["save"], run_changes={"config.model.adapter": form}) for form in forms]
@@ -173,3 +158,18 @@ def test_spread_uses_the_sample_standard_deviation():
     # 2, 4, 6: mean 4; deviations -2, 0, 2; (4 + 0 + 4) / (3 - 1) = 4; root 2.
     found = spread({"a": 2.0, "b": 4.0, "c": 6.0})
     assert (found.mean, found.deviation, found.low, found.high) == (4.0, 2.0, 2.0, 6.0)
+
+
+def test_a_teacher_is_known_by_its_weights_and_not_by_its_folder(tmp_path):
+    runs = [
+        make_run(
+            tmp_path / name,
+            run_changes={
+                "config.distil": {"teacher": name, "weight": 0.5},
+                "teachers": [{"name": name, "weights_sha256": {"model.safetensors": sha}}],
+            },
+        )
+        for name, sha in {"a": "1", "b": "1", "c": "2"}.items()
+    ]
+    assert compare(_runs(*runs[:2])).verdict == "same"
+    assert [difference.key for difference in compare(_runs(runs[0], runs[2])).differ] == ["distillation"]
