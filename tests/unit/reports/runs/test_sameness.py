@@ -57,6 +57,18 @@ def test_options_of_the_loss_are_part_of_the_experiment(tmp_path, key, off, on):
     assert [difference.key for difference in compare(_runs(old, other)).differ] == ["task_options"]
 
 
+@pytest.mark.parametrize(
+    ("best", "verdict"), [("accuracy", "same"), ("own_gap_error", "different"), ("own_gap", "same")]
+)
+def test_own_code_that_changes_no_weights_changes_no_experiment(tmp_path, best, verdict):
+    code = {key: {"sha256": "ab"} for key in ("evaluate.metrics.gap_error", "run.callbacks[0]", "data.train: a:b")}
+    changes = {"config.evaluate.best": best}
+    with_code, without = (
+        make_run(tmp_path / name, run_changes={**changes, "own_code": own}) for name, own in (("a", code), ("b", {}))
+    )
+    assert compare(_runs(with_code, without)).verdict == verdict
+
+
 def test_how_an_adapter_is_saved_changes_no_experiment(tmp_path):
     forms = ({"kind": "lora", "rank": 8, "save": save} for save in ("merged", "adapter"))
     runs = [make_run(tmp_path / form["save"], run_changes={"config.model.adapter": form}) for form in forms]
