@@ -5,6 +5,8 @@ QUICK := .venv/.quickstart
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export TOKENIZERS_PARALLELISM ?= true
+# Tests start hundreds of processes: without bytecode on the disk each of them compiles torch and paratune again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install dev release chromium slurm quickstart test check test-slow test-slurm test-gpu test-oldest test-all gpu soak lint \
 	docs format clean
@@ -66,8 +68,9 @@ check: lint
 	tests=$$($(BIN)/python tests/affected.py $(BASE)) && \
 	{ test -z "$$tests" || $(BIN)/python -m pytest -q -m 'not slow and not gpu' -n 2 --dist worksteal $$tests; }
 
+# A case that fails is tried once more, and listed: these wait for processes on a machine that may be busy.
 test-slow: install
-	$(BIN)/python -m pytest -m 'slow and not slurm and not gpu' -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m 'slow and not slurm and not gpu' -n 2 --dist worksteal --reruns 1
 
 test-slurm: install slurm
 	$(BIN)/python -m pytest -m slurm tests/slurm

@@ -25,6 +25,7 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.planning.constants import Constants
 from paratune.planning.enumerate import JobOption, PlanRequest, list_options
 from paratune.planning.machine import Machine, find_machine
+from paratune.planning.memory import FRAGMENTED_SHARE, MAX_FRAGMENTED
 from paratune.planning.predict import JobPredictor
 from paratune.planning.profiles import Profiles
 from paratune.planning.refit import MeasuredStep, refit
@@ -40,6 +41,7 @@ CONFIG_FILES = {
 CLOSE = 0.35
 """Goal of a plan without measured figures, as a share of the measured time."""
 CLOSE_WITH_ANCHOR = 0.15
+CLOSE_MEMORY = 0.05
 MIB = 2**20
 TIMED_BY_AUTOTUNER = ("forward", "backward", "optimizer", "communication_exposed", "offload")
 
@@ -56,6 +58,8 @@ class Planned:
     memory_bytes: int
     memory_high: int
     is_approximate: bool
+    why_unknown: str | None = None
+    """Why the definition of its amount of memory is not known."""
 
     @property
     def is_timed(self) -> bool:
@@ -86,7 +90,22 @@ class Planned:
         return ", ".join([*parts, cell.get("strategy", ""), cell["precision"], f"{cell['micro_batch']}{steps}", *more])
 
 
-def plan_cells(cells: Sequence[Mapping[str, Any]]) -> Iterator[Planned]:
+def planned_memory(predictor: JobPredictor, option: JobOption, cell: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the planned memory of a cell as its source defines it, and its upper bound."""
+    if cell.get("keeps_gradients"):
+        # Gradients exist during the whole step, as those of earlier micro-batches do.
+        steps = max(2, option.setup.grad_accum_steps)
+        option = replace(option, setup=replace(option.setup, grad_accum_steps=steps))
+    memory = predictor.predict(option).memory
+    if "context_mib" not in cell:
+        return memory.total, memory.high
+    context = cell["context_mib"] * MIB
+    fragmented = round((MAX_FRAGMENTED / FRAGMENTED_SHARE - 1) * memory.terms["fragmentation"])
+    total = memory.total - memory.terms["context"] + context
+    return total, total + fragmented
+
+
+def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -> Iterator[Planned]:
     """Plan each cell; models and micro-batches that several cells share are traced once."""
     jobs: dict[str, tuple[LoadedConfig, Any, Profiles]] = {}
     for number, cell in enumerate(cells, start=1):
@@ -121,14 +140,16 @@ def plan_cells(cells: Sequence[Mapping[str, Any]]) -> Iterator[Planned]:
         option: JobOption = replace(options[0], setup=replace(options[0].setup, attention="eager"))
         predictor = JobPredictor(job, machine, profiles.of, searches=False)
         prediction = predictor.predict(option)
+        total, high = planned_memory(predictor, option, cell)
         yield Planned(
             cell,
             machine,
             predictor.step_case(option),
             num_samples,
-            prediction.memory.total,
-            prediction.memory.high,
+            total,
+            high,
             any("formula" in note for note in prediction.notes),
+            sources[cell["source"]].get("memory_unknown"),
         )
     print(file=sys.stderr)
 
@@ -139,9 +160,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="sources whose cells are planned; all when not given")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
-    cells = yaml.safe_load(FILE.read_text(encoding="utf-8"))["cells"]
-    cells = [cell for cell in cells if not options.only or cell["source"] in options.only]
-    planned = list(plan_cells(cells))
+    published = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    cells = [cell for cell in published["cells"] if not options.only or cell["source"] in options.only]
+    planned = list(plan_cells(cells, published["sources"]))
     timed = [each for each in planned if each.is_timed]
     print("\n".join([*machine_lines(), "", *summary_lines(timed), "", *anchor_lines(timed), "", *time_table(timed)]))
     print("\n".join(["", *memory_table([each for each in planned if "memory_mib" in each.cell])]))
@@ -235,17 +256,21 @@ def time_table(timed: Sequence[Planned]) -> list[str]:
 def memory_table(planned_cells: Sequence[Planned]) -> list[str]:
     """Return one line for each cell with an amount of memory."""
     lines = [
-        "| source, use | job | measured MiB | planned (upper bound) | planned / measured |",
-        "|---|---|---|---|---|",
+        "| source, use | job | definition | measured MiB | planned (upper bound) | planned / measured |",
+        "|---|---|---|---|---|---|",
     ]
     for planned in planned_cells:
         measured = planned.cell["memory_mib"]
         lines.append(
-            f"| {planned.cell['source']}, {planned.cell['use']} | {planned.name} | {measured} | "
+            f"| {planned.cell['source']}, {planned.cell['use']} | {planned.name} | "
+            f"{'not known' if planned.why_unknown else 'known'} | {measured} | "
             f"{planned.memory_bytes / MIB:.0f} ({planned.memory_high / MIB:.0f}) | "
             f"{planned.memory_bytes / MIB / measured:.2f} |"
         )
-    return lines
+    known = [each for each in planned_cells if each.why_unknown is None]
+    errors = [each.memory_bytes / MIB / each.cell["memory_mib"] - 1 for each in known]
+    close = sum(abs(error) <= CLOSE_MEMORY for error in errors)
+    return [*lines, "", f"Cells with a known definition: {close} of {len(known)} within {CLOSE_MEMORY:.0%}."]
 
 
 if __name__ == "__main__":

@@ -376,8 +376,10 @@ class MeasureOptions(Section):
     """First steps, also after a resume, that are marked as warm-up and left out of medians and rates."""
     log_every: Positive = 10
     """Steps between two writes of the event log, and between two updates of the progress line."""
-    noise_scale_every: Positive | None = 20
+    noise_scale_every: Positive | Literal["auto"] | None = "auto"
     """Steps between two samples of the gradient noise scale, which reads the gradients of each micro-batch of a step.
+    auto: a twentieth of the measured steps, at least 5 and at most 20, so that runs of 100 measured steps have the 20
+    samples that the noise scale needs.
     In a sampled step the rows of a bucketed layout are not sorted, and a single micro-batch is cut into two. null: no
     samples."""
     reference_batch: Positive | None = None

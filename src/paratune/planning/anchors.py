@@ -4,11 +4,13 @@ On CUDA no result has been checked yet: the calls have run only on meta tensors 
 """
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack
@@ -47,8 +49,9 @@ ANCHORS = (
     Anchor(384, 3, (256,) * 4),
     Anchor(512, 2, (128,) * 8),
     Anchor(256, 3, (128,) * 8, "padded"),
+    Anchor(384, 4, (17,) * 8),
 )
-"""On a CPU."""
+"""On a CPU: the last one has few tokens, as short rows have."""
 ANCHORS_ON_GPU = (
     Anchor(768, 4, (512,) * 16),
     Anchor(768, 4, (96, 320, 512, 160) * 4),
@@ -57,6 +60,8 @@ ANCHORS_ON_GPU = (
     Anchor(768, 3, (256,) * 16, "padded"),
 )
 """Blocks of BERT-base and BERT-large, whose kernels are long enough that the host does not bind every one."""
+_PRODUCT_TOKENS, _PRODUCT_WIDTH = 128, 384
+"""Of the product that evicts the caches: 3.3 MB."""
 _TINY_KERNELS = 256
 """Kernels in one measurement; few enough that the queue of the device holds them all."""
 
@@ -74,10 +79,47 @@ def launch_figures(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstan
         spread = max(1.05, measured.median_s / measured.fastest_s)
         source = f"measured: a pass of {phase.num_kernels} small operations, median {measured.spread:.0%} slower"
         yield f"launch.{name}", BoundedConstant(value, value / 1.3, value * 1.3 * spread, source)
-    if target.is_cuda:
+    if not target.is_cuda:
+        yield "launch.evicted", _evicted(passes.model, passes.forward)
+    else:
         queued = _tiny_kernel(_tiny_calls(target), target)
         source = f"measured: {_TINY_KERNELS} sums of 32 numbers in a queue, median {queued.spread:.0%} slower"
         yield "kernel", BoundedConstant(queued.fastest_s, queued.fastest_s / 1.3, queued.median_s * 1.3, source)
+
+
+def _evicted(model: nn.Module, forward: Call) -> BoundedConstant:
+    """Return the seconds that a small model's forward pass loses for each product that fills the level 2 cache.
+
+    A product runs after each module without parts; its own time is left out. It is compared with a tiny product.
+    """
+    spent_s, num_products = 0.0, 0
+    operands = torch.randn(1, 1), torch.randn(1, 1)
+
+    def multiply(*_: Any) -> None:
+        nonlocal spent_s, num_products
+        begin = time.perf_counter()
+        with torch.no_grad():
+            torch.mm(*operands)
+        spent_s, num_products = spent_s + time.perf_counter() - begin, num_products + 1
+
+    def rest_s() -> float:
+        nonlocal spent_s, num_products
+        spent_s, num_products, begin = 0.0, 0, time.perf_counter()
+        forward()
+        return time.perf_counter() - begin - spent_s
+
+    hooks = [module.register_forward_hook(multiply) for module in model.modules() if not list(module.children())]
+    times = []
+    for shapes in (((1, 1), (1, 1)), ((_PRODUCT_TOKENS, _PRODUCT_WIDTH), (_PRODUCT_WIDTH, 4 * _PRODUCT_WIDTH))):
+        operands = torch.randn(shapes[0]), torch.randn(shapes[1])
+        times.append(CallSeconds.of_times([rest_s() for _ in range(1 + REPEATS)][1:]))
+    for hook in hooks:
+        hook.remove()
+    small, large = times
+    value = max(0.0, large.fastest_s - small.fastest_s) / num_products
+    slower = max(1.3, large.median_s / large.fastest_s)
+    source = f"measured: a small model with {num_products} products between its operations"
+    return BoundedConstant(value, value / 1.5, value * 1.5 * slower, source)
 
 
 def launch_facts(target: MeasuredDevice) -> dict[str, float]:
@@ -146,6 +188,7 @@ class _Passes:
     """The passes of an anchor on the device, and their traced profile."""
 
     profile: Profile
+    model: nn.Module
     forward: Call
     both: Call
 
@@ -182,7 +225,8 @@ def _make_passes(anchor: Anchor, target: MeasuredDevice) -> _Passes:
         model.zero_grad(set_to_none=True)
         torch.autograd.backward(forward())
 
-    return _Passes(profile(config, _TASK, shape, precision, on_cuda=target.is_cuda, entry=entry), forward, both)
+    traced = profile(config, _TASK, shape, precision, on_cuda=target.is_cuda, entry=entry)
+    return _Passes(traced, model, forward, both)
 
 
 def _config(anchor: Anchor) -> Any:

@@ -6,7 +6,7 @@ No torch. A constant that was not measured is a share of the value on the data s
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -25,13 +25,16 @@ KINDS: Mapping[str, str] = {
     "norm": "bytes/s of layer normalisation, forward and backward",
     "dropout": "bytes/s of drawing and applying dropout, forward and backward",
     "random": "bytes/s of drawing random numbers of PyTorch's own dropout",
-    "gather": "bytes/s of rows written or read by an embedding, forward and backward",
+    "gather": "bytes/s of rows that an embedding reads and writes, forward",
+    "scatter": "bytes/s of the gradient of an embedding: zeros for the whole table, and rows; as gather where unknown",
+    "operands": "bytes/s of the inputs and outputs of a matrix product that no cache contains, on a CPU",
     "scores": "bytes/s of the scores of packed rows' attention on a CPU: exponentials, sums, dropout; forward",
     "scores_backward": "bytes/s of the same, backward",
     "rows": "bytes/s of copies of packed rows into blocks of heads, and back, forward",
     "rows_backward": "bytes/s of the same, backward",
     "launch.forward": "seconds of the host for an operation of the forward pass, Python included",
     "launch.backward": "seconds of the host for an operation of the backward pass",
+    "launch.evicted": "seconds that a CPU loses in the forward pass after an operation that fills its level 2 cache",
     "kernel": "seconds that the smallest kernel takes on the device",
     "step": "seconds of a step's bookkeeping, by the host",
     "adamw": "bytes/s of the fused AdamW and the gradient's norm, read and written",
@@ -46,9 +49,12 @@ KINDS: Mapping[str, str] = {
     "link": "bytes/s of a collective between devices of a machine: of its slowest link, one direction",
     "link.gather": "bytes/s of gathering shards between devices of a machine; as link where not known",
     "link.scatter": "bytes/s of reduce-scatters between devices of a machine; as link where not known",
-    "link.latency": "seconds of a step of a collective between devices of a machine",
+    "link.latency": "seconds of a step of a ring between devices of a machine",
+    "link.tree": "seconds of a step of a tree between devices of a machine",
+    "link.call": "seconds of a collective besides its steps and bytes",
     "network": "bytes/s of a collective between machines, each with one ring through it",
-    "network.latency": "seconds of a step of a collective between machines",
+    "network.latency": "seconds of a step of a ring between machines",
+    "network.tree": "seconds of a step of a tree between machines",
     "host_link": "bytes/s between host and device, one direction",
     "loader": "seconds of one process to make a sample of a batch",
     "loader.hiding": "seconds of one process to hide words of a masked LM, for each token of a batch",
@@ -59,9 +65,19 @@ KINDS: Mapping[str, str] = {
     "factor.backward": "measured over predicted time of the backward pass",
     "factor.optimizer": "measured over predicted time of the optimizer's phase",
     "factor.communication": "measured over predicted time of what collectives leave exposed",
+    "factor.sharding": "the same for collectives of strategies that shard gradients",
     "factor.pipeline": "measured over predicted time of a pipeline's waiting",
 }
 """Meaning of all constants by name. A rate may be a curve: it depends on the bytes or FLOP of an operation."""
+
+
+def communication_factor(shards: Collection[str]) -> str:
+    """Return the factor of a strategy's collectives, which runs of strategies with like collectives determine.
+
+    Args:
+        shards: As `Traits.shards`.
+    """
+    return "factor.sharding" if "gradients" in shards else "factor.communication"
 
 
 class UnknownConstant(KeyError):

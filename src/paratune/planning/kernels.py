@@ -19,12 +19,15 @@ _KIND_OF = {
     **dict.fromkeys(("native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm"), "norm"),
     **dict.fromkeys(("native_dropout", "native_dropout_backward", "cheap_dropout"), "dropout"),
     **dict.fromkeys(("bernoulli_", "bernoulli", "rand_like", "uniform_"), "random"),
-    **dict.fromkeys(("embedding", "embedding_dense_backward", "gather", "scatter_add", "scatter_add_"), "gather"),
+    **dict.fromkeys(("embedding", "gather", "scatter_add", "scatter_add_"), "gather"),
+    "embedding_dense_backward": "scatter",
     **dict.fromkeys(("index", "index_put", "index_put_", "index_select", "index_add", "index_add_"), "gather"),
     "tile_scores": "scores",
     "tile_scores_backward": "scores_backward",
 }
 """The constant for operators without matrix products; `elementwise` for all others."""
+_CACHE_BYTES = 2 << 20
+"""Level 2 cache of a core. An operation that moves so many bytes evicts Python and PyTorch's own code from it."""
 _ARITHMETIC = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -73,19 +76,30 @@ def pass_time(
         device_s += count * seconds
         arithmetic_s += count * seconds if computing == seconds else 0.0
     host_s = sum(operations.values()) * constants[launch].value
+    if launch == "launch.forward" and not is_cuda:
+        host_s += constants.value("launch.evicted", 0.0) * _num_evictions(operations)
     return PassTime(device_s, host_s, arithmetic_s, is_queued=is_cuda)
+
+
+def _num_evictions(operations: Mapping[Operation, int]) -> float:
+    """Return how often operations fill the level 2 cache; smaller operations count in part."""
+    return sum(count * min(1.0, operation.num_bytes / _CACHE_BYTES) for operation, count in operations.items())
 
 
 def _bounds(operation: Operation, constants: Constants, *, tf32: bool) -> tuple[float, float]:
     """Return the seconds of an operation's arithmetic, and of its memory traffic."""
     if not operation.flops:
         kind = _KIND_OF.get(operation.name, "elementwise")
+        kind = "gather" if kind == "scatter" and kind not in constants else kind
         return 0.0, operation.num_bytes / constants[kind].at(operation.num_bytes)
     family = "product" if operation.name in _PRODUCTS else "batched"
     rate = constants[f"{family}.{arithmetic_of(operation.dtype, tf32=tf32)}"]
-    # A measured rate of products includes their memory traffic.
-    moving = 0.0 if rate.curve else operation.num_bytes / constants["elementwise"].at(operation.num_bytes)
-    return operation.flops / rate.at(operation.flops), moving
+    computing = operation.flops / rate.at(operation.flops)
+    if rate.curve:
+        # A measured rate includes the memory traffic of operands that stay in the caches between two calls.
+        is_cold = family == "product" and "operands" in constants
+        return computing + (operation.num_bytes / constants["operands"].value if is_cold else 0.0), 0.0
+    return computing, operation.num_bytes / constants["elementwise"].at(operation.num_bytes)
 
 
 def arithmetic_of(dtype: str, *, tf32: bool) -> str:

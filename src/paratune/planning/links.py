@@ -1,4 +1,4 @@
-"""The time of collectives between ranks: rings over the slowest link, each step with its latency.
+"""The time of collectives between ranks: rings over the slowest link, or trees, each step with its latency.
 
 No torch. `N` ranks, `n` bytes of the whole tensor.
 
@@ -6,11 +6,14 @@ Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters
 the same factors are those of the bus bandwidth in nccl-tests, doc/PERFORMANCE.md.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from paratune.planning.constants import Constants
 
+TREE_SHARE = 0.9
+"""Bandwidth of a tree over that of a ring. Source: NCCL, src/graph/tuning.cc, `ncclTopoTuneModel`."""
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send"]
 
 
@@ -28,11 +31,23 @@ class Link:
     """The same for gathers; None if it is not known separately."""
     scatter_bytes_per_s: float | None = None
     """The same for reduce-scatters."""
+    call_s: float = 0.0
+    """Of each collective, whatever its ranks and bytes."""
+    tree_s: float | None = None
+    """Latencies of all steps of a tree, up and down; None where all-reduces use rings only (gloo)."""
 
     def all_reduce_s(self, num_bytes: float) -> float:
-        """Return the seconds of a sum that every rank gets: 2 (N - 1) / N n, in 2 (N - 1) steps."""
+        """Return the seconds of a sum that every rank gets: 2 (N - 1) / N n, in 2 (N - 1) steps, or by a tree.
+
+        A tree sends 2 n with `TREE_SHARE` of the bandwidth, in fewer steps: NCCL takes what it expects to be faster.
+        """
+        if self.num_ranks == 1:
+            return 0.0
         moved = ring_bytes("all_reduce", num_bytes, self.num_ranks)
-        return moved / self.bytes_per_s + 2 * (self.num_ranks - 1) * self.latency_s
+        seconds = moved / self.bytes_per_s + 2 * (self.num_ranks - 1) * self.latency_s
+        if self.tree_s is not None:
+            seconds = min(seconds, 2 * num_bytes / (TREE_SHARE * self.bytes_per_s) + self.tree_s)
+        return self.call_s + seconds
 
     def all_gather_s(self, num_bytes: float) -> float:
         """Return the seconds of gathering `num_bytes` of shards, all ranks' together: (N - 1) / N n in N - 1 steps."""
@@ -48,15 +63,17 @@ class Link:
         All broadcasts run together: each link carries the same bytes as in a gather.
         """
         moved = ring_bytes("broadcast", num_bytes, self.num_ranks)
-        return moved / self.bytes_per_s + num_tensors / self.num_ranks * (self.num_ranks - 1) * self.latency_s
+        steps = num_tensors / self.num_ranks * (self.num_ranks - 1)
+        return moved / self.bytes_per_s + steps * self.latency_s + (num_tensors * self.call_s if steps else 0.0)
 
     def send_s(self, num_bytes: float) -> float:
         """Return the seconds from one rank to the next."""
-        return 0.0 if self.num_ranks == 1 else num_bytes / self.bytes_per_s + self.latency_s
+        return 0.0 if self.num_ranks == 1 else num_bytes / self.bytes_per_s + self.latency_s + self.call_s
 
     def _sharded_s(self, num_bytes: float, bytes_per_s: float | None) -> float:
         moved = ring_bytes("all_gather", num_bytes, self.num_ranks)
-        return moved / (bytes_per_s or self.bytes_per_s) + (self.num_ranks - 1) * self.latency_s
+        called = self.call_s if self.num_ranks > 1 else 0.0
+        return moved / (bytes_per_s or self.bytes_per_s) + (self.num_ranks - 1) * self.latency_s + called
 
 
 def ring_bytes(collective: Collective, num_bytes: float, num_ranks: int) -> float:
@@ -91,19 +108,32 @@ def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, s
         UnknownConstant: The constant of the link is unknown.
 
     Source: NCCL, src/graph/tuning.cc: steps of a ring between machines have the latency of the network, the others that
-        of the links inside a machine.
+        of the links inside a machine. A tree is a chain inside a machine, and a binary tree between machines.
     """
+    call_s = constants.value("link.call", 0.0)
     if num_ranks == 1:
         return Link(1, 1.0, 0.0)
     if (num_ranks - 1) * stride < ranks_per_node:
-        gather_and_scatter = (
+        gather, scatter = (
             constants[name].value if name in constants else None for name in ("link.gather", "link.scatter")
         )
-        return Link(num_ranks, constants["link"].value, constants["link.latency"].value, *gather_and_scatter)
+        tree_s = _tree_s(constants, num_ranks, num_ranks)
+        latency_s = constants["link.latency"].value
+        return Link(num_ranks, constants["link"].value, latency_s, gather, scatter, call_s, tree_s)
     beside = min(stride, ranks_per_node)
     rate = constants["network"].value / beside
     if "link" in constants and ranks_per_node > stride:
         rate = min(rate, constants["link"].value)
     between = constants["network.latency"].value
     within, num_within = constants.value("link.latency", between), max(1, ranks_per_node // stride)
-    return Link(num_ranks, rate, (between + (num_within - 1) * within) / num_within)
+    latency_s, tree_s = (between + (num_within - 1) * within) / num_within, _tree_s(constants, num_ranks, num_within)
+    return Link(num_ranks, rate, latency_s, call_s=call_s, tree_s=tree_s)
+
+
+def _tree_s(constants: Constants, num_ranks: int, num_within: int) -> float | None:
+    """Return the latencies of an all-reduce by a tree; None where its constants are unknown (gloo)."""
+    num_machines = -(-num_ranks // num_within)
+    if "link.tree" not in constants or (num_machines > 1 and "network.tree" not in constants):
+        return None
+    between = math.log2(num_machines) * constants["network.tree"].value if num_machines > 1 else 0.0
+    return 2 * ((num_within - 1) * constants["link.tree"].value + between)

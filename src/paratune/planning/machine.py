@@ -54,6 +54,11 @@ class Machine:
     by_threads: Mapping[int, Constants] = field(default_factory=dict, repr=False)
     """Measured constants by the threads of a process, for a CPU."""
 
+    @property
+    def has_links(self) -> bool:
+        """Whether all devices of a node have links of their own; a bridge connects two cards, if there is one."""
+        return self.device is not None and self.device.link_kind not in (None, "nvlink bridge")
+
     def constants_for(self, ranks_per_node: int) -> Constants | None:
         """Return the constants of a rank, or None if they are unknown; the ranks of a CPU share its cores.
 

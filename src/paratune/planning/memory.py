@@ -16,7 +16,22 @@ from paratune.planning.trace import CUDA_ROUNDING
 
 When = Literal["forward", "backward", "optimizer"]
 CONTEXT_BYTES = 500 * MIB
-"""CUDA's context with the kernels that a training loads, and NCCL's first communicator: assumed, not measured."""
+"""CUDA's context with the kernels that a training loads: assumed, not measured."""
+NCCL_CHANNEL_BYTES = 12 * MIB
+"""Of a channel to one neighbour: 10 MiB to receive (4 MiB of the protocol Simple, 4.7 of LL128, 0.5 of LL, rounded up)
+and 2 MiB to send.
+
+Source: NCCL, src/init.cc, DEFAULT_BUFFSIZE, DEFAULT_LL128_BUFFSIZE, DEFAULT_LL_BUFFSIZE; the sizes of its allocations
+in NVIDIA/nccl#1685.
+"""
+NCCL_CHANNELS = {True: 16, False: 4}
+"""Channels between devices with links of their own (NVLink), and over PCIe: NCCL has 2 to 32, "linearly tied" to its
+memory (NVIDIA/nccl#986)."""
+_NCCL_NEIGHBOURS = 2
+"""Connections of a channel: a ring has one; a tree, for all-reduces of few bytes or on many nodes, up to three more."""
+_NCCL_SPREAD = 4
+"""Factor from the value of the term `nccl` to both of its bounds: half the channels with rings only, and twice the
+channels with rings and trees. One communicator took 1.6 GB in NVIDIA/nccl#864, with the context."""
 WORKSPACE_BYTES = 2 * 32 * MIB
 """Workspace of cuBLAS for the threads of the forward and of the backward pass: on Hopper and newer PyTorch reserves
 4096 x 8 KiB for each thread, on other devices a quarter of it.
@@ -26,13 +41,13 @@ Source: aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize`.
 FRAGMENTED_SHARE = 0.05
 """Share of the transient memory that the allocator reserves and cannot use: assumed, not measured."""
 _MIN_CONTEXT, _MAX_CONTEXT = 300 * MIB, 900 * MIB
-"""Bounds of the context: a driver with few kernels loaded, and one with NCCL's buffers for several communicators."""
+"""Bounds of the context: a driver with few kernels loaded, and one that loads all kernels at its start."""
 PROCESS_BYTES = 550 * MIB
 """Resident memory of a process of a training on a CPU, besides what the plan counts: Python, torch, transformers, the
 loader, and memory that the allocator keeps. Measured: benchmarks/plan_memory_cpu_202611.md."""
 _MIN_PROCESS, _MAX_PROCESS = 450 * MIB, 1400 * MIB
 """Its bounds; the upper one is assumed."""
-_MAX_FRAGMENTED = 0.12
+MAX_FRAGMENTED = 0.12
 """Upper bound of the fragmented share; the lower one is 0."""
 LAMB_PART_NUMBERS = 2**22
 """The same constant as in `engine.lamb`."""
@@ -47,8 +62,8 @@ class Memory:
 
     terms: Mapping[str, int]
     """On the device: weights, gradients, optimizer, buffers (of the model), batch, activations, cast_weights (by
-    autocast), gathered_weights, communication, update; on CUDA context, workspaces, fragmentation; in predictions for a
-    CPU process (`with_process`)."""
+    autocast), gathered_weights, communication, update; on CUDA context, workspaces, fragmentation, with several ranks
+    nccl (`with_nccl`); in predictions for a CPU process (`with_process`)."""
     host_terms: Mapping[str, int]
     """On the host, states that are offloaded."""
     at: When
@@ -60,15 +75,25 @@ class Memory:
 
     @property
     def low(self) -> int:
-        """Lower bound of the total, from the lower bounds of context, fragmentation and process."""
-        less = self._if("context", CONTEXT_BYTES - _MIN_CONTEXT) + self._if("process", PROCESS_BYTES - _MIN_PROCESS)
+        """Lower bound of the total, from the lower bounds of context, NCCL, fragmentation and process."""
+        nccl = self.terms.get("nccl", 0)
+        less = (
+            nccl
+            - nccl // _NCCL_SPREAD
+            + self._if("context", CONTEXT_BYTES - _MIN_CONTEXT)
+            + self._if("process", PROCESS_BYTES - _MIN_PROCESS)
+        )
         return self.total - less - self.terms.get("fragmentation", 0)
 
     @property
     def high(self) -> int:
-        """Upper bound of the total, from the upper bounds of context, fragmentation and process."""
-        more = self._if("context", _MAX_CONTEXT - CONTEXT_BYTES) + self._if("process", _MAX_PROCESS - PROCESS_BYTES)
-        fragmented = (_MAX_FRAGMENTED / FRAGMENTED_SHARE - 1) * self.terms.get("fragmentation", 0)
+        """Upper bound of the total, from the upper bounds of context, NCCL, fragmentation and process."""
+        more = (
+            (_NCCL_SPREAD - 1) * self.terms.get("nccl", 0)
+            + self._if("context", _MAX_CONTEXT - CONTEXT_BYTES)
+            + self._if("process", _MAX_PROCESS - PROCESS_BYTES)
+        )
+        fragmented = (MAX_FRAGMENTED / FRAGMENTED_SHARE - 1) * self.terms.get("fragmentation", 0)
         return self.total + more + round(fragmented)
 
     def _if(self, term: str, num_bytes: int) -> int:
@@ -96,6 +121,17 @@ def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memo
         states = {rank: states_of_rank(profile, setup, rank) for rank in ranks}
         ranks = [max(states, key=lambda rank: (states[rank].device, states[rank].host))]
     return max((peak_of_rank(profile, setup, rank, on_cuda) for rank in ranks), key=lambda memory: memory.total)
+
+
+def with_nccl(memory: Memory, *, has_links: bool) -> Memory:
+    """Return the memory of a rank with the buffers of one NCCL communicator, which PyTorch does not allocate.
+
+    Args:
+        memory: Of one of several ranks on CUDA devices.
+        has_links: Whether the devices of a node have links of their own (NVLink), or PCIe only.
+    """
+    num_bytes = NCCL_CHANNELS[has_links] * _NCCL_NEIGHBOURS * NCCL_CHANNEL_BYTES
+    return replace(memory, terms={**memory.terms, "nccl": num_bytes})
 
 
 def with_process(memory: Memory) -> Memory:

@@ -13,7 +13,7 @@ from paratune.planning.job import PlannedJob
 from paratune.planning.job_time import job_time
 from paratune.planning.kinds import kind_of
 from paratune.planning.machine import Machine
-from paratune.planning.memory import STATES, Memory, peak, with_process
+from paratune.planning.memory import STATES, Memory, peak, with_nccl, with_process
 from paratune.planning.profile import Profile, Shape
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.time import StepCase, StepTime, TimeInputs, step_case, step_time, why_no_time
@@ -268,7 +268,10 @@ class JobPredictor:
         setup = self.job.passes(option.setup, option.layout)
         profile = self._profile_of(self.job.largest_shape(option.setup, option.layout), setup)
         memory = peak(profile, setup, self.machine.is_cuda)
-        memory = memory if self.machine.is_cuda else with_process(memory)
+        if not self.machine.is_cuda:
+            memory = with_process(memory)
+        elif setup.num_ranks > 1:
+            memory = with_nccl(memory, has_links=self.machine.has_links)
         if self._memory_factor == 1:
             return memory
         states = sum(memory.terms.get(name, 0) for name in STATES)

@@ -47,7 +47,7 @@ def kernel_figures(target: MeasuredDevice, arithmetics: Sequence[str]) -> Iterat
     yield "norm", _rate_of(_norm, target)
     yield "dropout", _rate_of(_dropout, target)
     yield "random", _rate_of(_random, target)
-    yield "gather", _gather(target)
+    yield from _embeddings(target)
     yield from _adamw(target)
     yield "loader", _loader(target if not target.is_cuda else cpu_target())
     if target.is_cuda:
@@ -56,6 +56,7 @@ def kernel_figures(target: MeasuredDevice, arithmetics: Sequence[str]) -> Iterat
         updated, num_bytes = _updates(host.sizes.weights, host)
         yield "adamw.host", constant_at_one_size(ADAMW_PASSES * num_bytes / updated.fastest_s, updated, is_rate=True)
     else:
+        yield "operands", _operands(target)
         yield from _scores(target)
 
 
@@ -199,22 +200,48 @@ def _random(x: Tensor) -> tuple[Callable[[], object], int]:
     return lambda: x.bernoulli_(0.9), 2
 
 
-def _gather(target: MeasuredDevice) -> BoundedConstant:
-    """Return the rate of an embedding, forward and backward, for tables of three widths."""
-    points, device = [], target.device
+def _operands(target: MeasuredDevice) -> BoundedConstant:
+    """Return the rate at which products read weights, and write their gradients, that no cache contains.
+
+    Passes of many layers, one after the other, compared with as many passes of one layer. Each reads its weight twice
+    and writes its gradient once.
+    """
+    tokens, wide, out, count = target.sizes.cold
+    layers = [nn.Sequential(nn.Linear(wide, out, bias=False)) for _ in range(count)]
+    for layer in layers:
+        use_onednn(layer)
+    x, grad = torch.randn(tokens, wide, requires_grad=True), torch.randn(tokens, out)
+
+    def passes(used: Sequence[nn.Module]) -> None:
+        for layer in used:
+            _forward_and_backward(layer, x, grad)
+
+    warm = measure(lambda: passes([layers[0]] * count), target.clock)
+    cold = measure(lambda: passes(layers), target.clock)
+    num_bytes = 3.0 * count * wide * out * x.element_size()
+    return constant_at_one_size(num_bytes / cold.without(warm).fastest_s, cold, is_rate=True)
+
+
+def _embeddings(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
+    """Yield the rates of an embedding, forward and backward, for tables of several widths."""
+    forward, backward, device = [], [], target.device
     for width in target.sizes.widths:
         layer = nn.Embedding(_VOCABULARY, width, device=device)
         ids = torch.randint(0, _VOCABULARY, (target.sizes.num_ids,), device=device)
         grad = torch.randn(target.sizes.num_ids, width, device=device)
 
-        def call(layer: nn.Embedding = layer, ids: Tensor = ids, grad: Tensor = grad) -> None:
+        def both(layer: nn.Embedding = layer, ids: Tensor = ids, grad: Tensor = grad) -> None:
             layer.weight.grad = None
             torch.autograd.backward(layer(ids), grad)
 
-        # As a trace counts them: the whole table is an input of the forward and the output of the backward pass.
-        num_bytes = float(layer.weight.nbytes + grad.nbytes + ids.nbytes)
-        points.append((num_bytes, 2 * num_bytes, measure(call, target.clock)))
-    return constant_with_curve(points)
+        there = measure(lambda: layer(ids), target.clock)  # noqa: B023
+        back = measure(both, target.clock).without(there)
+        # As a trace counts them: rows are read and written, and the backward pass writes the whole table.
+        rows, table = float(2 * grad.nbytes + ids.nbytes), float(layer.weight.nbytes + grad.nbytes + ids.nbytes)
+        forward.append((rows, rows, there))
+        backward.append((table, table, back))
+    yield "gather", constant_with_curve(forward)
+    yield "scatter", constant_with_curve(backward)
 
 
 def _adamw(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:

@@ -16,7 +16,7 @@ from typing import Any
 from paratune import records
 from paratune.config.traits import Traits
 from paratune.planning.calibration import node_kind, this_node
-from paratune.planning.constants import BoundedConstant, Constants
+from paratune.planning.constants import BoundedConstant, Constants, communication_factor
 from paratune.planning.machine import Machine
 from paratune.planning.time import TERMS, StepTime
 
@@ -26,6 +26,12 @@ _MIN_SPREAD = 0.05
 """Smallest standard deviation of runs, in logarithms: two equal runs do not prove that all are equal."""
 _MIN_SHARE = 0.05
 """Share of a step below which a term is too small to be determined."""
+_BETWEEN_RANKS = (
+    ("communication_exposed", "factor.communication"),
+    ("communication_exposed", "factor.sharding"),
+    ("bubble", "factor.pipeline"),
+)
+"""Terms that wait for other ranks, and their factors."""
 _LOCAL = ("forward", "backward", "optimizer")
 
 
@@ -41,6 +47,8 @@ class Observation:
     """Median seconds of a step."""
     own_phases: tuple[str, ...]
     """Phases in which a rank does not wait for others (`Traits.own_phases`)."""
+    communication_factor: str = "factor.communication"
+    """The factor of its collectives (`constants.communication_factor`)."""
 
 
 def read_recorded_run(run: Mapping[str, Any], summary: Mapping[str, Any], machine: Machine) -> tuple[int, Observation]:
@@ -74,21 +82,24 @@ def read_recorded_run(run: Mapping[str, Any], summary: Mapping[str, Any], machin
     constants = machine.constants if machine.is_cuda else machine.by_threads.get(threads)
     if constants is None:
         raise ValueError(f"its processes had {threads} threads, with which this machine was not measured")
-    own = tuple(run["strategy"]["traits"].get("own_phases", ()))
-    return threads, _observation(summary, _with_current_factors(terms, factors, constants), own)
+    traits = run["strategy"]["traits"]
+    own, factor = tuple(traits.get("own_phases", ())), communication_factor(traits.get("shards", ()))
+    return threads, _observation(summary, _with_current_factors(terms, factors, constants, factor), own, factor)
 
 
 _FACTOR_OF = {
     **{phase: f"factor.{phase}" for phase in _LOCAL},
-    "communication_exposed": "factor.communication",
     "bubble": "factor.pipeline",
 }
 
 
-def _with_current_factors(terms: Mapping[str, float], then: Mapping[str, float], now: Constants) -> dict[str, float]:
+def _with_current_factors(
+    terms: Mapping[str, float], then: Mapping[str, float], now: Constants, communication: str
+) -> dict[str, float]:
     """Return predicted terms with the current factors instead of those at the time of the run."""
+    factors = {**_FACTOR_OF, "communication_exposed": communication}
     run = now.value("factor.run", 1.0) / then.get("factor.run", 1.0)
-    changes = {term: now.value(name, 1.0) / then.get(name, 1.0) for term, name in _FACTOR_OF.items()}
+    changes = {term: now.value(name, 1.0) / then.get(name, 1.0) for term, name in factors.items()}
     return {term: seconds * run * changes.get(term, 1.0) for term, seconds in terms.items()}
 
 
@@ -105,25 +116,28 @@ def observation(folder: Path, predicted: StepTime, traits: Traits) -> Observatio
         ValueError: The run has no measured step.
     """
     summary = records.read_json(folder / records.SUMMARY_FILE)
-    return _observation(summary, predicted.terms, traits.own_phases)
+    return _observation(summary, predicted.terms, traits.own_phases, communication_factor(traits.shards))
 
 
-def _observation(summary: Mapping[str, Any], terms: Mapping[str, float], own_phases: tuple[str, ...]) -> Observation:
+def _observation(
+    summary: Mapping[str, Any], terms: Mapping[str, float], own_phases: tuple[str, ...], communication: str
+) -> Observation:
     phases: Mapping[str, Any] = summary.get("phases") or {}
     measured = {name: (phases.get(name) or {}).get("median_ms") for name in records.ALL_PHASES}
     total = (summary.get("step_ms") or {}).get("median")
     if total is None or any(median_ms is None for median_ms in measured.values()):
         raise ValueError("it has no measured step after the warm-up")
     seconds = {name: median_ms / 1000 for name, median_ms in measured.items() if median_ms is not None}
-    return Observation(terms, seconds, total / 1000, own_phases)
+    return Observation(terms, seconds, total / 1000, own_phases, communication)
 
 
 def refine(constants: Constants, runs: Sequence[Observation]) -> Constants:
     """Return the constants with factors that are refined by runs.
 
     Phases in which a rank does not wait for others determine `factor.forward`, `factor.backward` and
-    `factor.optimizer`. The rest of a step determines `factor.communication` or, for a pipeline, `factor.pipeline`. The
-    remaining errors of whole steps determine the bounds of `factor.run`.
+    `factor.optimizer`. The rest of a step determines `factor.communication`, `factor.sharding` or, for a pipeline,
+    `factor.pipeline`: one factor for all would be a mean that no strategy has. The remaining errors of whole steps
+    determine the bounds of `factor.run`.
 
     Args:
         constants: Those with which the runs were predicted.
@@ -137,11 +151,11 @@ def refine(constants: Constants, runs: Sequence[Observation]) -> Constants:
             if phase in run.own_phases and run.predicted[phase] > 0 and run.measured[phase] > 0
         ]
         _add_factor(refined, constants, f"factor.{phase}", ratios)
-    for term, name in (("communication_exposed", "factor.communication"), ("bubble", "factor.pipeline")):
+    for term, name in _BETWEEN_RANKS:
         ratios = [
             _communication_s(run, refined, constants) / run.predicted[term]
             for run in runs
-            if _determines_factor(run, term)
+            if _determines_factor(run, term) and name in (run.communication_factor, "factor.pipeline")
         ]
         _add_factor(refined, constants, name, ratios)
     ratios = [run.total_s / _total(run, refined, constants) for run in runs]
@@ -212,6 +226,6 @@ def _determines_factor(run: Observation, term: str) -> bool:
 
 
 def _total(run: Observation, refined: Mapping[str, BoundedConstant], constants: Constants) -> float:
-    exposed = run.predicted["communication_exposed"] * _factor_change("factor.communication", refined, constants)
+    exposed = run.predicted["communication_exposed"] * _factor_change(run.communication_factor, refined, constants)
     bubble = run.predicted["bubble"] * _factor_change("factor.pipeline", refined, constants)
     return _local_s(run, refined, constants) + exposed + bubble

@@ -29,7 +29,7 @@ _COLUMN_TERMS = {
     "states": ("weights", "gradients", "optimizer", "update", "buffers"),
     "activations": ("activations", "cast_weights", "batch", "measured_difference"),
     "gathered, sent": ("gathered_weights", "communication"),
-    "CUDA": ("context", "workspaces", "fragmentation"),
+    "CUDA": ("context", "nccl", "workspaces", "fragmentation"),
     "process": ("process",),
 }
 """The terms of memory that each column sums up."""

@@ -29,6 +29,8 @@ class Sizes:
     """Tokens that an embedding looks up."""
     widths: tuple[int, ...]
     """Widths of embeddings."""
+    cold: tuple[int, int, int, int]
+    """Tokens, input and output features of linear layers, and their number: together they exceed the caches."""
     weights: tuple[int, ...]
     """Elements of the updated weights; one is as large as an embedding."""
 
@@ -46,7 +48,10 @@ ON_CPU = Sizes(
     lengths=(32, 64, 128, 256, 384),
     numbers=(1 << 14, 1 << 16, 1 << 18, 1 << 21, 1 << 23),
     num_ids=1024,
-    widths=(64, 256, 768),
+    # glibc takes memory of 32 MiB and more from the system for each call, which costs a page fault per 4 KiB: the
+    # gradient of a table 256 wide has 30 MiB, of one 288 wide 34 MiB.
+    widths=(64, 256, 288, 768),
+    cold=(64, 768, 3072, 16),
     weights=(1 << 23, *(1 << 18,) * 16),
 )
 _L2_MULTIPLE = 8
@@ -82,6 +87,7 @@ def sizes_on_gpu(*, num_multiprocessors: int, l2_bytes: int, memory_bytes: int) 
         numbers=tuple(largest >> bits for bits in (10, 8, 6, 4, 2, 0)),
         num_ids=8192,
         widths=(256, 768, 2048),
+        cold=(64, 768, 3072, 16),
         weights=(largest // 2, *(largest // 64,) * 16),
     )
 

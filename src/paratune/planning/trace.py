@@ -153,6 +153,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.hold(tensor)
         packet = func._overloadpacket
         inputs = [tensor for tensor in tree_iter((args, kwargs)) if isinstance(tensor, Tensor)]
+        if packet.__name__ == "embedding":
+            inputs[0] = tensors[0]  # of its table it reads as many rows as it writes
         # Operators on lists, such as _foreach_copy_, return nothing: they change their inputs.
         touches = tensors or (inputs and func._schema.is_mutable)
         if touches and not func.is_view and packet.__name__ not in _NO_KERNEL:

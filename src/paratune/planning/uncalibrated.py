@@ -11,6 +11,7 @@ from paratune.hardware.devices import ARITHMETICS, Device
 from paratune.planning.constants import BoundedConstant, Constants
 
 _PUBLISHED = "published (benchmarks/published.yaml)"
+_NCCL = "published (NVIDIA/nccl, src/graph/tuning.cc, baseLat and hwLat)"
 
 _PRODUCT = {
     # Arithmetic units of GPUs without matrix units need much smaller matrices to be busy.
@@ -62,8 +63,12 @@ _SECONDS = {
     # instead of 235). This is 0.43 and 1.2 ms for each parameter; versions after 2021 are taken to need somewhat less.
     "wait.reduce": (0.35e-3, 0.15e-3, 0.5e-3, f"{_PUBLISHED}: DeepSpeed's autotuning of BERT-base, stage 2"),
     "wait.gather": (0.9e-3, 0.4e-3, 1.3e-3, f"{_PUBLISHED}: DeepSpeed's autotuning of BERT-base, stage 3"),
-    "link.latency": (5e-6, 2e-6, 15e-6, "assumed: a step of a ring of NCCL within a machine"),
-    "network.latency": (15e-6, 5e-6, 60e-6, "assumed: a step of a ring of NCCL between machines"),
+    # With these NCCL itself chooses between rings and trees: its protocol Simple; the lower bounds are those of LL128.
+    "link.latency": (3.4e-6, 1.9e-6, 15e-6, f"{_NCCL}: ring, NVLink; 5.7 us over PCIe"),
+    "link.tree": (28e-6, 1.2e-6, 40e-6, f"{_NCCL}: tree, NVLink and PCIe"),
+    "link.call": (8.4e-6, 3.6e-6, 30e-6, f"{_NCCL}: base of a ring; high: the host that launches it"),
+    "network.latency": (9.6e-6, 4e-6, 60e-6, f"{_NCCL}: ring, network"),
+    "network.tree": (50e-6, 8.5e-6, 100e-6, f"{_NCCL}: tree, network"),
     "loader.hiding": (1e-6, 0.1e-6, 3.5e-6, "assumed: 16,384 tokens in 17 to 53 ms (benchmarks/loader_cpu_202611.md)"),
     "loader": (15e-6, 5e-6, 60e-6, "assumed: 32 reviews of mapped tokens in 0.4 ms (benchmarks/loader_cpu_202611.md)"),
 }
@@ -118,7 +123,7 @@ def common_constants() -> dict[str, BoundedConstant]:
     """Return the constants that are assumed for every machine until runs on it determine them."""
     constants = {name: BoundedConstant(*_SECONDS[name]) for name in ("step", "loader", "loader.hiding")}
     constants["factor.run"] = BoundedConstant(*_RUN, source="assumed: differences between runs, equal in all phases")
-    for phase in ("forward", "backward", "optimizer", "communication", "pipeline"):
+    for phase in ("forward", "backward", "optimizer", "communication", "sharding", "pipeline"):
         constants[f"factor.{phase}"] = BoundedConstant(*_LEFT_OUT, source="assumed: what the prediction leaves out")
     return constants
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from paratune.planning.constants import Constants
+from paratune.planning.constants import Constants, communication_factor
 from paratune.planning.profile import Profile, Weights
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.traffic import unit_gradients, unit_weights
@@ -106,8 +106,8 @@ def accumulated_s(work: Work) -> float:
 
 
 def scaled_communication_s(work: Work, seconds: float) -> float:
-    """Return the exposed seconds of collectives times `factor.communication`, which runs on the machine refine."""
-    return seconds * work.constants.value("factor.communication", 1.0)
+    """Return the exposed seconds of collectives times their factor, which runs on the machine refine."""
+    return seconds * work.constants.value(communication_factor(work.setup.traits.shards), 1.0)
 
 
 def engine_python_s(work: Work, name: str, number: int) -> tuple[float, float]:

@@ -34,7 +34,7 @@ SYSTEM_MEASURES: dict[str, tuple[str, Mapping[str, float]]] = {
     "utilisation": ("utilisation", _SHARE),
 }
 """Measures of a run other than scores: title, and units with their size in s, bytes or 1."""
-NOT_ALLOCATED = ("context", "fragmentation")
+NOT_ALLOCATED = ("context", "fragmentation", "nccl")
 """Terms of a planned peak that `torch.cuda.max_memory_allocated` does not count."""
 METRIC_NAMES = tuple(dict.fromkeys(name for names in METRICS.values() for name in names))
 

@@ -25,6 +25,7 @@ SMALL = replace(
     numbers=(1 << 10, 1 << 12),
     weights=(64, 64),
     widths=(8, 16),
+    cold=(8, 16, 16, 2),
 )
 QUICK = MeasuredDevice(CPU, HostCallClock(min_repeat_s=1e-4), SMALL, is_cuda=False)
 
@@ -103,7 +104,8 @@ def test_every_kernel_is_measured() -> None:
     constants = dict(probes.kernel_figures(QUICK, ["fp32"]))
     assert set(constants) == {
         *("product.fp32", "batched.fp32", "elementwise", "activation", "softmax", "norm", "dropout", "random"),
-        *("gather", "adamw", "adamw.tensor", "loader", "scores", "scores_backward", "rows", "rows_backward"),
+        *("gather", "scatter", "operands", "adamw", "adamw.tensor", "loader"),
+        *("scores", "scores_backward", "rows", "rows_backward"),
     }
     # They are read back: none is out of its bounds.
     assert Constants.from_json(json.loads(json.dumps(Constants(constants).as_json()))) == Constants(constants)
@@ -119,7 +121,7 @@ def test_anchors_give_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     names = (*rates, "gather", "scores", "scores_backward", "rows", "rows_backward")
     known = {name: BoundedConstant(1e10, 1e10, 1e10, "test") for name in names}
     launches = dict(anchors.launch_figures(QUICK))
-    assert set(launches) == {"launch.forward", "launch.backward"}
+    assert set(launches) == {"launch.forward", "launch.backward", "launch.evicted"}
     constants = dict(anchors.factor_figures(QUICK, Constants({**known, **launches})))
     assert set(constants) == {"factor.forward", "factor.backward"}
     for factor in constants.values():

@@ -30,6 +30,7 @@ SMALL = Sizes(
     numbers=(1 << 10, 1 << 12),
     num_ids=8,
     widths=(8, 16),
+    cold=(8, 16, 16, 2),
     weights=(64, 64),
 )
 SMALL_ANCHORS = (anchors.Anchor(64, 1, (8, 3)), anchors.Anchor(64, 1, (8, 3), "padded"))
@@ -106,8 +107,8 @@ def test_the_whole_calibration_runs_on_one_device(monkeypatch: pytest.MonkeyPatc
     measured = {name for name in constants if constants[name].source.startswith("measured")}
     kernels = {f"{family}.{arithmetic}" for family in ("product", "batched") for arithmetic in ("fp32", "bf16")}
     assert measured == kernels | {
-        *("elementwise", "activation", "softmax", "norm", "dropout", "random", "gather", "adamw", "adamw.tensor"),
-        *("loader", "host_link", "adamw.host", "launch.forward", "launch.backward", "kernel"),
+        *("elementwise", "activation", "softmax", "norm", "dropout", "random", "gather", "scatter", "adamw"),
+        *("adamw.tensor", "loader", "host_link", "adamw.host", "launch.forward", "launch.backward", "kernel"),
         *("factor.forward", "factor.backward"),
     }
     assert all(given.num_read.values())

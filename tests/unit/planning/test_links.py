@@ -33,6 +33,21 @@ def test_seconds_of_a_ring() -> None:
     )
 
 
+def test_an_all_reduce_over_many_ranks_uses_a_tree() -> None:
+    # NCCL, src/graph/tuning.cc: 32 machines of 8 ranks. Ring: 2 x 255 steps of (9.6 + 7 x 3.4) / 8 us, and 8.4 us.
+    # Tree: 2 x (7 x 28 + 5 x 50) us, with 0.9 of the bandwidth.
+    latencies = figures(link__latency=3.4e-6, network__latency=9.6e-6, link__call=8.4e-6)
+    trees = figures(link__tree=28e-6, network__tree=50e-6)
+    known = latencies.replaced({**figures(link=2e11, network=1e11).by_name, **trees.by_name})
+    link = link_between(known, 256, 8)
+    ring_s = 2 * 255 * (9.6 + 7 * 3.4) / 8 * 1e-6
+    assert link.all_reduce_s(8) == pytest.approx(2 * (7 * 28e-6 + 5 * 50e-6) + 8.4e-6, rel=1e-3)
+    assert link.all_reduce_s(1e10) == pytest.approx(2 * 255 / 256 * 1e10 / 1e11 + ring_s + 8.4e-6)
+    assert link.all_gather_s(8) == pytest.approx(ring_s / 2 + 8.4e-6, rel=1e-3)
+    # Two devices of one machine: 2 steps of a ring are fewer than those of a tree.
+    assert link_between(known, 2, 8).all_reduce_s(0) == pytest.approx(2 * 3.4e-6 + 8.4e-6)
+
+
 def figures(**values: float) -> Constants:
     names = {name.replace("__", "."): BoundedConstant(value, value, value, "test") for name, value in values.items()}
     return Constants(names)

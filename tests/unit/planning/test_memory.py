@@ -9,6 +9,7 @@ import transformers
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import BertConfig
 
+from paratune.base.units import MIB
 from paratune.config.strategy_sections import PipelineOptions, SingleOptions, Zero3Options
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
@@ -16,7 +17,7 @@ from paratune.engine import lamb
 from paratune.engine.lamb import Lamb
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.planning.memory import CONTEXT_BYTES, LAMB_PART_NUMBERS, peak
+from paratune.planning.memory import CONTEXT_BYTES, LAMB_PART_NUMBERS, Memory, peak, with_nccl
 from paratune.planning.profile import Shape, profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.shims import Kernels
@@ -136,6 +137,15 @@ def test_cuda_takes_more_and_rounds_up() -> None:
     on_cuda = peak(profile(config(), TASK, shape, POLICIES["bf16"]), setup)
     assert on_cuda.terms["context"] == CONTEXT_BYTES
     assert {"gathered_weights", "cast_weights", "fragmentation", "workspaces"} <= set(on_cuda.terms)
+
+
+def test_several_gpus_need_buffers_of_nccl() -> None:
+    # 16 channels of NVLink, each with 12 MiB to the neighbour in a ring and as many in a tree; PCIe has 4 channels.
+    memory = Memory({"weights": 1000}, {}, "forward")
+    by_nvlink, by_pcie = (with_nccl(memory, has_links=has_links) for has_links in (True, False))
+    assert by_nvlink.terms["nccl"] == 16 * 2 * 12 * MIB
+    assert by_pcie.terms["nccl"] == 4 * 2 * 12 * MIB
+    assert (by_pcie.low, by_pcie.high) == (1000 + 24 * MIB, 1000 + 384 * MIB)
 
 
 def test_offload_moves_states_to_the_host() -> None:

@@ -8,27 +8,27 @@ import pytest
 from raised import raises_code
 
 from paratune.config.traits import TRAITS
-from paratune.planning.constants import BoundedConstant, Constants
+from paratune.planning.constants import BoundedConstant, Constants, communication_factor
 from paratune.planning.refinement import Observation, observation, posterior, refine
 from paratune.planning.time import TERMS, StepTime
 
 SURE = 1.645
 PRIOR = BoundedConstant(1.0, math.exp(-0.2 * SURE), math.exp(0.2 * SURE), "assumed")
 """A standard deviation of 0.2 in logarithms."""
-FACTORS = Constants(
-    {f"factor.{name}": PRIOR for name in ("run", "forward", "backward", "optimizer", "communication", "pipeline")}
-)
+NAMES = ("run", "forward", "backward", "optimizer", "communication", "sharding", "pipeline")
+FACTORS = Constants({f"factor.{name}": PRIOR for name in NAMES})
 
 
 def run(kind: str = "single", total_s: float | None = None, **measured: float) -> Observation:
     """Return a run of which each local phase was predicted to take 1 s, and what lies between ranks 1 s."""
     predicted = dict.fromkeys(TERMS, 0.0) | {"forward": 1.0, "backward": 1.0, "optimizer": 1.0}
-    if kind == "ddp":
+    if kind in ("ddp", "zero3"):
         predicted["communication_exposed"] = 1.0
     if kind == "pipeline":
         predicted["bubble"] = 1.0
     phases = {"get_batch": 0.0, "forward": 1.0, "backward": 1.0, "optimizer": 1.0, "other": 0.0} | measured
-    return Observation(predicted, phases, total_s or sum(phases.values()), TRAITS[kind].own_phases)
+    factor = communication_factor(TRAITS[kind].shards)
+    return Observation(predicted, phases, total_s or sum(phases.values()), TRAITS[kind].own_phases, factor)
 
 
 def test_posterior_is_the_weighted_mean() -> None:
@@ -69,6 +69,15 @@ def test_rest_of_a_step_refines_communication() -> None:
     waiting = refine(FACTORS, [run("pipeline", other=2.0)] * 8)
     assert waiting["factor.pipeline"].value == pytest.approx(2.0, rel=0.05)
     assert waiting["factor.communication"] == PRIOR
+
+
+def test_sharded_runs_do_not_share_their_factor_with_ddp() -> None:
+    # Of ZeRO-3 what lies between ranks took 2 s and of DDP 0.5 s, 1 s predicted: with one factor the mean stays at 1.
+    runs = [run("zero3", total_s=5.0)] * 4 + [run("ddp", total_s=3.5)] * 4
+    refined = refine(FACTORS, runs)
+    assert refined["factor.sharding"].value == pytest.approx(2.0, rel=0.05)
+    assert refined["factor.communication"].value == pytest.approx(0.5, rel=0.05)
+    assert refined["factor.run"].high < PRIOR.high
 
 
 def test_runs_that_differ_widen_the_bounds_of_a_run() -> None:

@@ -341,7 +341,9 @@ def test_the_noise_scale_of_a_configuration_is_looked_for_once(tmp_path: Path, m
     # Each that has none looks through all others: with 40 configurations and 1,000 runs this was a sixth of a report.
     pooled = []
     pool = module.pooled_noise
-    monkeypatch.setattr(module, "pooled_noise", lambda runs: (pooled.append(runs[0].name), pool(runs))[1])
+    monkeypatch.setattr(
+        module, "pooled_noise", lambda runs, kind: (pooled.append((runs[0].name, kind)), pool(runs, kind))[1]
+    )
     unknown = {"noise_scale": {"value": None, "reason": "sharded"}}
 
     def tell(values: Mapping[str, str]) -> Made:
@@ -351,7 +353,7 @@ def test_the_noise_scale_of_a_configuration_is_looked_for_once(tmp_path: Path, m
     make_matrix(tmp_path / "m", (STRATEGY, NPROC), tell)
     efficiency_table(systems_of(tmp_path / "m"))
     assert sorted(pooled) == sorted(set(pooled))
-    assert len(pooled) == 6
+    assert len(pooled) == 12  # 6 configurations, two noise scales
 
 
 def test_what_no_axis_says_is_no_comparison(tmp_path: Path):
