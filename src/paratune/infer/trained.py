@@ -95,6 +95,18 @@ class TrainedModel:
         """Class names in the order of their ids; empty for regression."""
         return self.recipe.names
 
+    def tokenize_options(self, cache_dir: str | Path | None, *, is_cached: bool = True) -> TokenizeOptions:
+        """Return the options with which the model's texts are tokenized; arguments as for `read`."""
+        return TokenizeOptions(
+            self.tokenizer,
+            self.max_length,
+            truncation=self.truncation,
+            head_tokens=self.head_tokens,
+            need_token_type_ids=takes_token_types(self.tokenizer),
+            cache_dir=cache_dir,
+            is_cached=is_cached,
+        )
+
     def read(
         self,
         source: str,
@@ -116,15 +128,7 @@ class TrainedModel:
         Raises:
             DataError: The file or a column is invalid.
         """
-        options = TokenizeOptions(
-            self.tokenizer,
-            self.max_length,
-            truncation=self.truncation,
-            head_tokens=self.head_tokens,
-            need_token_type_ids=takes_token_types(self.tokenizer),
-            cache_dir=cache_dir,
-            is_cached=is_cached,
-        )
+        options = self.tokenize_options(cache_dir, is_cached=is_cached)
         name = self.columns.id  # not required: predictions are in the order of the rows
         columns = self.columns.model_copy(update={"id": name if name in table.column_names else None})
         if self.task.kind == "qa" and is_squad_table(table):
