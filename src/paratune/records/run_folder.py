@@ -193,12 +193,14 @@ def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> 
     """Check that code outside paratune has not changed since the run in `folder` was started.
 
     Args:
-        folder: The run; one without a record of the code is accepted.
+        folder: The run; a folder without a run, or a run without a record of the code, is accepted.
         own_code: The present code by option, as `paratune.config.own_code.own_code_record` returns it.
 
     Raises:
         CheckpointError: A file has changed.
     """
+    if not (folder / RUN_FILE).exists():
+        return
     recorded = read_run(folder).get("own_code") or {}
     for option, code in own_code.items():
         before = (recorded.get(option) or {}).get("sha256")

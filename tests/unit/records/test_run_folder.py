@@ -151,6 +151,7 @@ def test_a_run_is_not_resumed_with_a_changed_file_of_own_code(tmp_path: Path):
     folder = begun(tmp_path / "run")
     code = {"task.loss": {"function": "my:loss", "options": {}, "sha256": "ab" * 32}}
     check_same_code(folder, code)  # an older record has none
+    check_same_code(tmp_path / "absent", code)  # --resume also starts a run
     (folder / RUN_FILE).write_text(json.dumps(json.loads((folder / RUN_FILE).read_text()) | {"own_code": code}))
     check_same_code(folder, code)
     check_same_code(folder, {})
