@@ -1,5 +1,7 @@
 """The noise scale under every strategy: the sums are those of one process with the same micro-batches.
 
+The preconditioned estimate is that of P after one step: v / (1 - beta2) = g^2, so P = 1 / (|g| + eps).
+
 Tolerance: that of the contract, for the same reasons (see test_contract).
 """
 
@@ -29,10 +31,12 @@ from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
-from paratune.strategies import strategy_class
+from paratune.strategies import adam_preconditioner, strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 
 RTOL = 1e-9
+EPS = 1e-6
+SHARDED = ("zero1", "zero2", "zero3", "hsdp", "gathered one by one", *(f"deepspeed-{stage}" for stage in (1, 2, 3)))
 PARTS = ((0, 3), (3, 4), (4, 6), (6, 8))
 """The micro-batches of a step of 8 samples, of unequal sizes; rank r of w takes every w-th."""
 
@@ -80,12 +84,13 @@ def _batches(variant: str, rank: int, world_size: int, *, equal_shapes: bool = F
 
 
 def _measured(name: str, variant: str, rank: int, world_size: int) -> dict[str, Any]:
-    """Return the two sums of a second step, so that hooks of a first one are known to be gone."""
+    """Return the sums of a second step, so that hooks of a first one are known to be gone."""
+    adam_preconditioner.MIN_STEPS = 1
     kind, options, _ = STRATEGIES.get(name, ("single", {}, 1))
     precision = replace(POLICIES["fp64"], scales_loss=variant == "scaled")
     strategy = strategy_class(kind)(device=CPU, precision=precision, rank=rank, world_size=world_size, **options)
     model = _model(variant)
-    strategy.prepare(model, find_blocks(model), OptimizerFactory(Train(learning_rate=1e-12), 4))
+    strategy.prepare(model, find_blocks(model), OptimizerFactory(Train(learning_rate=1e-12, eps=EPS), 4))
     meter = NoiseMeter(strategy, 1)
     if meter.reason is not None:
         strategy.close()
@@ -100,7 +105,8 @@ def _measured(name: str, variant: str, rank: int, world_size: int) -> dict[str, 
     sample = meter.take()
     parts = strategy.reduce(torch.tensor(sample.parts(), dtype=torch.float64), "sum").tolist()
     strategy.close()
-    return {"parts": parts, "norm": norm, "event": noise_event(parts, norm)}
+    code = None if meter.why_not_preconditioned is None else meter.why_not_preconditioned.code
+    return {"parts": parts, "norm": norm, "event": noise_event(parts, norm), "code": code}
 
 
 def _one_rank(rank: int, folder: str) -> None:
@@ -126,43 +132,60 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _gradients(variant: str) -> list[torch.Tensor]:
-    """Return the gradient of each micro-batch's part of the loss, flat, by autograd alone."""
+def _gradients(variant: str) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Return the gradient of each micro-batch's part of the loss, flat, by autograd alone, and 0 where P is 0."""
     model = _model(variant).train()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    tied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Linear)}
+    looked_up = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)} - tied
+    is_counted = torch.cat([torch.full((p.numel(),), float(id(p) not in looked_up)) for p in parameters])
     gradients = []
     for batch in _batches(variant, 0, 1):
         loss = model.loss_sum(model(batch), batch) / batch.loss_denominator
         gradients.append(torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, parameters)]))
-    return gradients
+    return gradients, is_counted
 
 
 def _expected(variant: str) -> Sequence[float]:
-    """Return |g|^2, sum |g_i|^2, sum w_i^2 and B."""
-    parts = _gradients(variant)
+    """Return |g|^2, sum |g_i|^2, sum w_i^2, B, sum |P g_i|^2 and |P g|^2."""
+    parts, is_counted = _gradients(variant)
     counts = [batch.loss_count for batch in _batches(variant, 0, 1)]
     weights = sum((count / sum(counts)) ** 2 for count in counts)
-    return float(sum(parts).square().sum()), float(sum(part.square().sum() for part in parts)), weights, 8.0
+    whole = sum(parts)
+    p = is_counted / (whole.abs() + EPS)
+    squares = [float(sum((factor * part).square().sum() for part in parts)) for factor in (1.0, p)]
+    return float(whole.square().sum()), squares[0], weights, 8.0, squares[1], float((p * whole).square().sum())
+
+
+def _check(measured: dict[str, Any], expected: Sequence[float], *, is_sharded: bool) -> None:
+    squared, *parts = expected
+    np.testing.assert_allclose(measured["parts"][:3], parts[:3], rtol=RTOL)
+    assert measured["norm"] ** 2 == pytest.approx(squared, rel=RTOL)
+    event = noise_event(parts, squared**0.5)
+    preconditioned, own = event.pop("preconditioned"), measured["event"].pop("preconditioned")
+    assert measured["event"] == pytest.approx(event, rel=1e-7)
+    assert measured["code"] == ("sharded_states" if is_sharded else None)
+    if is_sharded:
+        assert own is None
+        return
+    np.testing.assert_allclose(measured["parts"][3:], parts[3:], rtol=1e-6)
+    assert own == pytest.approx(preconditioned, rel=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_one_process_measures_each_micro_batch(variant: str):
     measured = _measured("single", variant, 0, 1)
-    squared, *parts = _expected(variant)
-    np.testing.assert_allclose(measured["parts"], parts, rtol=RTOL)
-    assert measured["norm"] ** 2 == pytest.approx(squared, rel=RTOL)
+    _check(measured, _expected(variant), is_sharded=False)
     assert measured["event"]["trace"] != 0
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if HAS_DEEPSPEED or not name.startswith(("d", "g"))])
 def test_every_strategy_measures_the_same_as_one_process(folder: Path, name: str, variant: str):
-    squared, *parts = _expected(variant)
+    expected = _expected(variant)
     for rank in range(STRATEGIES[name][2]):
         measured = json.loads((folder / f"{name}.rank{rank}.json").read_text())[variant]
         if name in ("pipeline", "interleaved", "pipeline x2") and variant == "mlm":
             assert "1 of the weights" in measured["reason"]
             continue
-        np.testing.assert_allclose(measured["parts"], parts, rtol=RTOL)
-        assert measured["norm"] ** 2 == pytest.approx(squared, rel=RTOL)
-        assert measured["event"] == pytest.approx(noise_event(parts, squared**0.5), rel=1e-7)
+        _check(measured, expected, is_sharded=name in SHARDED)

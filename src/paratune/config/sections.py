@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paratune.config.baseline_sections import TfidfOptions
+from paratune.config.distil_section import Distil
 from paratune.config.section import (
     LONGEST_S,
     CodeName,
@@ -376,8 +377,10 @@ class MeasureOptions(Section):
     """First steps, also after a resume, that are marked as warm-up and left out of medians and rates."""
     log_every: Positive = 10
     """Steps between two writes of the event log, and between two updates of the progress line."""
-    noise_scale_every: Positive | None = 20
+    noise_scale_every: Positive | Literal["auto"] | None = "auto"
     """Steps between two samples of the gradient noise scale, which reads the gradients of each micro-batch of a step.
+    auto: a twentieth of the measured steps, at least 5 and at most 20, so that runs of 100 measured steps have the 20
+    samples that the noise scale needs.
     In a sampled step the rows of a bucketed layout are not sorted, and a single micro-batch is cut into two. null: no
     samples."""
     reference_batch: Positive | None = None
@@ -429,6 +432,8 @@ class Config(Section):
     baseline: TfidfOptions | None = None
     """Fit a baseline on the same rows in place of the model, in one process on the CPU. Then the options of model
     (except its tokenizer), train, batch, checkpoint, measure, precision and device have no effect."""
+    distil: Distil | None = None
+    """Distillation: learn from the outputs of trained models, too."""
 
 
 def run_path(config: Config) -> Path:

@@ -7,12 +7,16 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.records.efficiency import GradientSums, noise_estimates
-from paratune.strategies.protocol import Strategy, WatchesGradients
+from paratune.strategies.protocol import Strategy, UnavailableEstimate, WatchesGradients
+
+NUM_PARTS = 5
+"""Values of a rank in a sampled step."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,16 @@ class NoiseSample:
     """sum (b_i / B)^2, divided by the number of ranks of a replica."""
     num_samples: float
     """Samples of this rank, divided by the number of ranks of a replica."""
+    preconditioned: tuple[Tensor, Tensor] | None = None
+    """sum |P g_i|^2 over the weights of this rank, and its part of |P g|^2, float64 scalars on the device; None where
+    P is unknown."""
 
     def parts(self) -> list[float]:
-        """Return the values that are summed over ranks; waits for the device."""
+        """Return the `NUM_PARTS` values that are summed over ranks; waits for the device."""
         norm = 0.0 if self.parts_squared_norm is None else float(self.parts_squared_norm)
-        return [norm, self.weights_squared, self.num_samples]
+        # NaN of one rank makes the sum unknown.
+        preconditioned = [math.nan, math.nan] if self.preconditioned is None else [*map(float, self.preconditioned)]
+        return [norm, self.weights_squared, self.num_samples, *preconditioned]
 
 
 class NoiseMeter:
@@ -48,6 +57,8 @@ class NoiseMeter:
         self._taken: NoiseSample | None = None
         self.reason = "measure.noise_scale_every is null" if every is None else reason or self._why_not()
         """Why no step is measured; None if some are."""
+        self.why_not_preconditioned = self._why_not_preconditioned()
+        """Why no measured step has the preconditioned estimate; None if some have it."""
 
     @contextmanager
     def watching(self, step: int, micro_batches: Sequence[Batch]) -> Iterator[None]:
@@ -60,12 +71,14 @@ class NoiseMeter:
         with self._strategy.watch_gradients() as watch:
             yield
             squared_norm = watch.squared_norm()
+            preconditioned = watch.preconditioned_squared_norms()
         layout = self._strategy.layout
         ranks_per_replica = layout.world_size / layout.data_world_size
         self._taken = NoiseSample(
             squared_norm,
             sum((batch.loss_count / batch.loss_denominator) ** 2 for batch in micro_batches) / ranks_per_replica,
             sum(batch.num_samples for batch in micro_batches) / ranks_per_replica,
+            preconditioned,
         )
 
     def take(self) -> NoiseSample | None:
@@ -83,8 +96,13 @@ class NoiseMeter:
             return str(error)
         return None
 
+    def _why_not_preconditioned(self) -> UnavailableEstimate | None:
+        if self.reason is not None or not isinstance(self._strategy, WatchesGradients):
+            return None
+        return self._strategy.watch_gradients().why_not_preconditioned
 
-def noise_event(parts: Sequence[float], grad_norm: float) -> dict[str, float] | None:
+
+def noise_event(parts: Sequence[float], grad_norm: float) -> dict[str, Any] | None:
     """Return `noise_scale` of a step's event; None if the step gives no estimate, such as a skipped step.
 
     Args:
@@ -93,5 +111,15 @@ def noise_event(parts: Sequence[float], grad_norm: float) -> dict[str, float] | 
     """
     if not math.isfinite(grad_norm):
         return None
-    estimates = noise_estimates(GradientSums(grad_norm**2, *parts))
+    parts_squared_norm, weights_squared, num_samples, *preconditioned = parts
+    estimates = _estimates(GradientSums(grad_norm**2, parts_squared_norm, weights_squared, num_samples))
+    if estimates is None:
+        return None
+    parts_squared_norm, squared_norm = preconditioned
+    sums = GradientSums(squared_norm, parts_squared_norm, weights_squared, num_samples)
+    return {**estimates, "preconditioned": _estimates(sums)}
+
+
+def _estimates(sums: GradientSums) -> dict[str, float] | None:
+    estimates = noise_estimates(sums)
     return None if estimates is None else {"trace": estimates[0], "squared_norm": estimates[1]}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from paratune.batch import Batch
-from paratune.engine.noise import NoiseSample, noise_event
+from paratune.engine.noise import NUM_PARTS, NoiseSample, noise_event
 from paratune.engine.phases import PhaseClock, StepTimes
 from paratune.engine.sampler import Sampler
 from paratune.errors import NotFiniteError
@@ -207,7 +207,7 @@ class Recorder:
 
 
 def _noise_parts(entry: _Step) -> list[float]:
-    return [0.0] * 3 if entry.noise is None else entry.noise.parts()
+    return [0.0] * NUM_PARTS if entry.noise is None else entry.noise.parts()
 
 
 def time_values(times: StepTimes) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from paratune.metrics.throughput import rates, wall_s
 from paratune.metrics.utilisation import utilisation
 from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
 from paratune.records.efficiency import noise_summary
+from paratune.strategies.protocol import UnavailableEstimate
 
 
 def summarise(
@@ -31,6 +32,7 @@ def summarise(
     global_batch_size: int,
     traits: Traits,
     noise_reason: str | None = None,
+    why_not_preconditioned: UnavailableEstimate | None = None,
     profile_reason: str | None = None,
     communication_reason: str | None = None,
 ) -> dict[str, Any]:
@@ -50,6 +52,7 @@ def summarise(
         global_batch_size: Samples of an optimizer step.
         traits: Traits of the strategy of the last session.
         noise_reason: Why the noise scale was not measured.
+        why_not_preconditioned: Why its preconditioned estimate was not measured.
         profile_reason: Why no step was profiled.
         communication_reason: Why no communication was measured.
     """
@@ -59,6 +62,7 @@ def summarise(
     last = [_last_session(events[rank]) for rank in range(world_size)]
     counted = [event for event in steps[0] if not event["warmup"]]
     profiles = [event for own in last for event in own if event["event"] == "profile"]
+    why = why_not_preconditioned
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
@@ -77,7 +81,12 @@ def summarise(
         "kept_step": kept_step,
         "evaluations": [_evaluation(event) for event in events[0] if event["event"] == "evaluation"],
         "recorder": recorder,
-        "noise_scale": noise_summary(counted, global_batch_size=global_batch_size, reason=noise_reason),
+        "noise_scale": noise_summary(
+            counted,
+            global_batch_size=global_batch_size,
+            reason=noise_reason,
+            why_not_preconditioned=None if why is None else (why.code, why.reason),
+        ),
         "communication": communication(profiles, communication_reason),
         "profile": profile_summary(profiles, profile_reason),
         "stragglers": stragglers(last, traits.own_phases, traits.kind),

@@ -8,10 +8,20 @@ samples.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 MIN_SAMPLES = 20
 """Sampled steps below which a noise scale is unknown: with 5 to 10 it was 14 to 345 in runs of one experiment."""
+
+NoiseKind = Literal["plain", "preconditioned"]
+"""The noise scale of gradients, or of gradients that are divided as AdamW divides them."""
+NOISE_KINDS: tuple[NoiseKind, ...] = ("plain", "preconditioned")
+
+
+def noise_field(kind: NoiseKind, name: str) -> str:
+    """Return the path of a field of a noise scale in the records of a run."""
+    part = "summary.noise_scale" if kind == "plain" else f"summary.noise_scale.{kind}"
+    return f"{part}.{name}"
 
 
 @dataclass(frozen=True)
@@ -68,41 +78,60 @@ def statistical_efficiency(noise_scale: float, batch_size: float, reference_batc
     return (noise_scale + reference_batch_size) / (noise_scale + batch_size)
 
 
-def noise_summary(events: Sequence[Mapping[str, Any]], *, global_batch_size: int, reason: str | None) -> dict[str, Any]:
-    """Return `noise_scale` of a summary (see docs/reference/records.md): a ratio of means, never a mean of ratios.
+def noise_summary(
+    events: Sequence[Mapping[str, Any]],
+    *,
+    global_batch_size: int,
+    reason: str | None,
+    why_not_preconditioned: tuple[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return `noise_scale` of a summary (see docs/reference/records.md): ratios of means, never means of ratios.
 
     Args:
         events: Measured steps of one rank; sampled steps have `noise_scale`.
         global_batch_size: Samples of an optimizer step.
         reason: Why no step was sampled, if that is known.
+        why_not_preconditioned: Code and reason, if no sampled step has the preconditioned estimate.
     """
     samples = [event["noise_scale"] for event in events if event.get("noise_scale") is not None]
+    known = [sample["preconditioned"] for sample in samples if sample.get("preconditioned") is not None]
+    why = ("not_sampled", reason) if reason is not None else why_not_preconditioned
+    preconditioned = _estimate(known, len(events), None if known else why)
+    return {
+        **_estimate(samples, len(events), None if reason is None else ("not_sampled", reason)),
+        "global_batch_size": global_batch_size,
+        "preconditioned": preconditioned,
+    }
+
+
+def _estimate(samples: Sequence[Mapping[str, float]], num_measured: int, why: tuple[str, str] | None) -> dict[str, Any]:
     traces, norms = ([sample[name] for sample in samples] for name in ("trace", "squared_norm"))
     trace, squared_norm = (_mean(values) for values in (traces, norms))
     value = _ratio(trace, squared_norm) if len(samples) >= MIN_SAMPLES else None
+    code, reason = (None, None) if value is not None else _why_unknown(len(samples), num_measured, why)
     return {
         "value": value,
         "standard_error": None if value is None else _jackknife(traces, norms),
         "trace": trace,
         "squared_norm": squared_norm,
         "num_steps": len(samples),
-        "global_batch_size": global_batch_size,
-        "reason": None if value is not None else _why_unknown(samples, reason),
+        "code": code,
+        "reason": reason,
     }
 
 
-def _why_unknown(samples: Sequence[Any], reason: str | None) -> str:
-    if 0 < len(samples) < MIN_SAMPLES:
-        return (
-            f"only {len(samples)} steps were sampled and {MIN_SAMPLES} are needed; train longer, or set a smaller "
-            "measure.noise_scale_every"
-        )
-    if samples:
-        return (
-            f"the {len(samples)} sampled steps do not separate the noise from the gradient: an estimate of tr(Sigma) "
+def _why_unknown(num_samples: int, num_measured: int, why: tuple[str, str] | None) -> tuple[str, str]:
+    """Return code and reason of an unknown noise scale."""
+    every = num_measured // MIN_SAMPLES
+    advice = f"set measure.noise_scale_every: {every}" if every else f"train at least {MIN_SAMPLES} measured steps"
+    if num_samples >= MIN_SAMPLES:
+        return "not_separated", (
+            f"the {num_samples} sampled steps do not separate the noise from the gradient: an estimate of tr(Sigma) "
             "or |G|^2 is not above 0; sample more steps (measure.noise_scale_every)"
         )
-    return reason or "no step was sampled after the warm-up; set a smaller measure.noise_scale_every"
+    if num_samples:
+        return "few_samples", f"only {num_samples} steps were sampled and {MIN_SAMPLES} are needed; {advice}"
+    return why or ("not_sampled", f"no step was sampled after the warm-up; {advice}")
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -16,6 +16,7 @@ from paratune.errors import ConfigError
 from paratune.precision import Precision
 from paratune.precision.working_weights import WorkingWeights, make_working_weights
 from paratune.strategies import whole
+from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
@@ -84,8 +85,16 @@ class DDPStrategy:
                 key="strategy.find_unused_parameters",
             ) from error
 
-    def watch_gradients(self) -> GradientWatch:
-        return GradientWatch(self._model.parameters(), scale=self.layout.world_size * scale_of(self.scaler))
+    def watch_gradients(self, *, has_whole_states: bool = True) -> GradientWatch:
+        """See `protocol.WatchesGradients`.
+
+        Args:
+            has_whole_states: Whether this rank has the optimizer states of all weights.
+        """
+        scale, size = scale_of(self.scaler), self.layout.world_size
+        optimizer = self._optimizer if has_whole_states else None
+        preconditioner = make_preconditioner(optimizer, self._model, self._parameters, scale=scale, num_copies=size)
+        return GradientWatch(self._parameters, scale=size * scale, preconditioner=preconditioner)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         return whole.clip_and_step(self._optimizer, self._parameters, max_grad_norm, self.scaler, working=self._working)

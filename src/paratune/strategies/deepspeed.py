@@ -18,6 +18,7 @@ from paratune.config.traits import TRAITS, Traits
 from paratune.precision import Precision
 from paratune.strategies import deepspeed_setup as setup
 from paratune.strategies import whole
+from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.deepspeed_build import make_cpu_adam
 from paratune.strategies.deepspeed_scale import EngineScale
 from paratune.strategies.deepspeed_state import ShardedState
@@ -110,7 +111,10 @@ class DeepSpeedStrategy:
 
     def watch_gradients(self) -> GradientWatch:
         scale = scale_of(self._scaler) if self._engine_scale is None else self._engine_scale.scale
-        return GradientWatch(self._model.parameters(), scale=self.layout.world_size * scale)
+        parameters, size = list(self._model.parameters()), self.layout.world_size
+        optimizer = self._engine.optimizer if self._options.stage == 0 else None  # else it has shards
+        preconditioner = make_preconditioner(optimizer, self._model, parameters, scale=scale, num_copies=size)
+        return GradientWatch(parameters, scale=size * scale, preconditioner=preconditioner)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         if self._options.stage == 0:  # here the engine's optimizer is the plain torch one

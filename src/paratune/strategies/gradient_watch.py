@@ -6,11 +6,15 @@ parameters and pipeline stages, so all squares are simply added, in any order.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+
+from paratune.strategies.adam_preconditioner import SHARDED, AdamPreconditioner
+from paratune.strategies.protocol import UnavailableEstimate
 
 
 class GradientWatch:
@@ -22,6 +26,7 @@ class GradientWatch:
         *,
         scale: float | Tensor = 1.0,
         gathering: Iterable[Any] = (),
+        preconditioner: AdamPreconditioner | UnavailableEstimate | None = None,
     ) -> None:
         """Create a watch of trained parameters; it measures within its `with` block.
 
@@ -29,22 +34,42 @@ class GradientWatch:
             parameters: Leaves of autograd.
             scale: The factor by which gradients are multiplied.
             gathering: FSDP2 modules, whose parameters are leaves only while they are gathered.
+            preconditioner: That of `make_preconditioner`. None: this rank has only shards of the optimizer's states.
         """
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._scale = scale
         self._gathering = list(gathering)
         self._gathered: dict[int, nn.Parameter] = {}
         self._norms: list[Tensor] = []
+        self._preconditioner = SHARDED if preconditioner is None else preconditioner
+        self._preconditioned_norms: list[Tensor | None] = []
         self._handles: list[Any] = []
 
     def squared_norm(self) -> Tensor | None:
         """Return the sum of squares without the scale, a float64 scalar on the device; None without a gradient."""
-        if not self._norms:
+        return _squared_sum(self._norms, self._scale) if self._norms else None
+
+    @property
+    def why_not_preconditioned(self) -> UnavailableEstimate | None:
+        """The reason why `preconditioned_squared_norms` is always None; None if there is no such reason."""
+        return self._preconditioner if isinstance(self._preconditioner, UnavailableEstimate) else None
+
+    def preconditioned_squared_norms(self) -> tuple[Tensor, Tensor] | None:
+        """Return the sum of |P g_i|^2, and this rank's part of |P g|^2, without the scales; None where P is unknown.
+
+        Call it after the gradients of the step are reduced and before the optimizer's step. Both are float64 scalars on
+        the device.
+        """
+        if isinstance(self._preconditioner, UnavailableEstimate):
             return None
-        return (torch.stack(self._norms).double() / self._scale).square().sum()
+        whole = self._preconditioner.whole_squared_norm()
+        norms = [norm for norm in self._preconditioned_norms if norm is not None]
+        if whole is None or len(norms) < len(self._preconditioned_norms):
+            return None
+        return _squared_sum(norms, self._scale) if norms else torch.zeros_like(whole), whole
 
     def __enter__(self) -> "GradientWatch":
-        self._handles += [_hooked(parameter, self._add_norm) for parameter in self._parameters]
+        self._handles += [_hooked(parameter, partial(self._add, parameter)) for parameter in self._parameters]
         # FSDP2 registers its pre-forward hook, which gathers the weights, with `prepend`: it runs before this hook.
         self._handles += [module.register_forward_pre_hook(self._hook_gathered) for module in self._gathering]
         return self
@@ -59,11 +84,18 @@ class GradientWatch:
             is_gathered = parameter.requires_grad and not isinstance(parameter, DTensor)
             if is_gathered and id(parameter) not in self._gathered:
                 self._gathered[id(parameter)] = parameter
-                self._handles.append(_hooked(parameter, self._add_norm))
+                self._handles.append(_hooked(parameter, partial(self._add, parameter)))
 
-    def _add_norm(self, gradient: Tensor) -> None:
+    def _add(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         wide = torch.promote_types(gradient.dtype, torch.float32)  # a 16-bit norm is rounded or infinite
         self._norms.append(torch.linalg.vector_norm(gradient.detach(), dtype=wide))
+        preconditioner = self._preconditioner
+        if isinstance(preconditioner, AdamPreconditioner) and preconditioner.includes(parameter):
+            self._preconditioned_norms.append(preconditioner.norm(parameter, gradient))
+
+
+def _squared_sum(norms: list[Tensor], scale: float | Tensor) -> Tensor:
+    return (torch.stack(norms).double() / scale).square().sum()
 
 
 def _hooked(parameter: nn.Parameter, hook: Callable[[Tensor], None]) -> Any:

@@ -133,8 +133,21 @@ class ScalesLoss(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class UnavailableEstimate:
+    """Why a measurement is not available."""
+
+    code: str
+    reason: str
+
+
 class Watch(Protocol):
     """Adds up the squared norms of gradients in a block; `gradient_watch.GradientWatch` is one."""
+
+    @property
+    def why_not_preconditioned(self) -> UnavailableEstimate | None:
+        """The reason why `preconditioned_squared_norms` is always None; None if there is no such reason."""
+        ...
 
     def __enter__(self) -> Self: ...
 
@@ -142,6 +155,14 @@ class Watch(Protocol):
 
     def squared_norm(self) -> Tensor | None:
         """Return sum |g_i|^2 over micro-batches, a float64 scalar on the device; None without a gradient."""
+        ...
+
+    def preconditioned_squared_norms(self) -> tuple[Tensor, Tensor] | None:
+        """Return sum |P g_i|^2, and this rank's part of |P g|^2, with AdamW's P; None where P is unknown.
+
+        Called after `forward_backward` and before `optimizer_step`. Both are float64 scalars on the device; sums over
+        ranks are those of the whole model.
+        """
         ...
 
 

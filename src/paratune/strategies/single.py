@@ -12,6 +12,7 @@ from paratune.config.traits import TRAITS, Traits
 from paratune.precision import Precision
 from paratune.precision.working_weights import WorkingWeights, make_working_weights
 from paratune.strategies import whole
+from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
@@ -59,7 +60,9 @@ class SingleStrategy:
         return whole.total(parts)
 
     def watch_gradients(self) -> GradientWatch:
-        return GradientWatch(self._model.parameters(), scale=scale_of(self._scaler))
+        scale = scale_of(self._scaler)
+        preconditioner = make_preconditioner(self._optimizer, self._model, self._parameters, scale=scale)
+        return GradientWatch(self._parameters, scale=scale, preconditioner=preconditioner)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         return whole.clip_and_step(

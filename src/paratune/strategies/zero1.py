@@ -66,7 +66,7 @@ class Zero1Strategy:
         return self._ddp.forward_backward(micro_batches, phases)
 
     def watch_gradients(self) -> GradientWatch:
-        return self._ddp.watch_gradients()
+        return self._ddp.watch_gradients(has_whole_states=False)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         return self._ddp.optimizer_step(max_grad_norm)

@@ -165,6 +165,7 @@ def _summary(
         memory_kind="cuda_allocated" if prepared.device.type == "cuda" else "rss",
         recorder={"cost_ms_per_step": cost_ms},
         noise_reason=trained.loop.noise.reason,
+        why_not_preconditioned=trained.loop.noise.why_not_preconditioned,
         profile_reason=profile_unavailable_reason(config.measure),
         communication_reason=communication_unavailable_reason(config.measure, layout),
         traits=prepared.traits,

@@ -2,6 +2,7 @@
 
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.sections import MeasureOptions
+from paratune.records.efficiency import MIN_SAMPLES
 from paratune.strategies.protocol import Layout
 
 
@@ -24,6 +25,20 @@ def noise_unavailable_reason(batch: ResolvedBatch, layout: Layout, *, compiles: 
         "one micro-batch a step: two are needed to compare their gradients, and train.compile does not divide it; set "
         f"batch.micro_batch_size: {half.micro_batch_size}, or with batch.per_device batch.grad_accum_steps: 2"
     )
+
+
+def noise_interval(measure: MeasureOptions, num_steps: int) -> int | None:
+    """Return the steps between two samples of the noise scale; None for no samples.
+
+    With `auto` at most every 5th step is sampled, because a sampled step takes longer and may have more padding.
+
+    Args:
+        measure: The options.
+        num_steps: Optimizer steps of the run.
+    """
+    if measure.noise_scale_every != "auto":
+        return measure.noise_scale_every
+    return min(20, max(5, (num_steps - measure.warmup_steps) // MIN_SAMPLES))
 
 
 def profile_unavailable_reason(measure: MeasureOptions) -> str | None:

@@ -54,7 +54,7 @@ from paratune.training.callbacks import CallbackSession, make_callbacks
 from paratune.training.evaluations import SplitEvaluations
 from paratune.training.finish import write_results
 from paratune.training.flops import WorkCount
-from paratune.training.measured import noise_unavailable_reason
+from paratune.training.measured import noise_interval, noise_unavailable_reason
 from paratune.training.memory import Activity, MemoryGuard, StepBatches, device_facts, reports_out_of_memory
 from paratune.training.micro_batch import choose_micro_batch
 from paratune.training.prepare import (
@@ -182,6 +182,7 @@ def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
         session.prepared.loaded.values,
         global_batch_size=batch.global_batch_size,
         fingerprints={name: split.fingerprint for name, split in session.prepared.splits.items()},
+        teachers={about["name"]: about["weights_sha256"] for about in session.prepared.teachers},
     )
 
 
@@ -277,10 +278,11 @@ def _train(run: PlacedRun, activity: Activity, progress: Progress, events: recor
     config, prepared, strategy = session.config, session.prepared, sized.strategy
     clock = WatchedClock(make_clock(prepared.device), session.rank_progress)
     reason = noise_unavailable_reason(sized.batch, strategy.layout, compiles=config.train.compile)
-    noise = NoiseMeter(strategy, config.measure.noise_scale_every, reason)
+    interval = noise_interval(config.measure, sized.num_steps)
+    noise = NoiseMeter(strategy, interval, reason)
 
     def make_batches(sizes: ResolvedBatch) -> TrainBatches:
-        every = None if noise.reason is not None else config.measure.noise_scale_every
+        every = None if noise.reason is not None else interval
         return train_batches(prepared, strategy.layout, sizes, run.batch_layout, compare_every=every)
 
     sampler = _start_sampler(prepared, progress)

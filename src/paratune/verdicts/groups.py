@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.records.efficiency import NoiseKind
 from paratune.verdicts.rows import ComparedRun
 
 
@@ -14,8 +15,8 @@ class Group:
 
     label: str
     runs: tuple[ComparedRun, ...]
-    noise_scale: float | None = None
-    """Noise scale of other runs that trained the same, in samples, for runs without a figure of their own."""
+    noise_kind: NoiseKind = "plain"
+    """The noise scale that goodput uses, the same in all groups."""
 
     @property
     def by_seed(self) -> dict[Any, list[ComparedRun]]:

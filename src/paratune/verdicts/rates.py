@@ -2,12 +2,12 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from paratune.base.text import plain
 from paratune.base.units import counted
-from paratune.records.efficiency import statistical_efficiency
+from paratune.records.efficiency import NoiseKind, noise_field, statistical_efficiency
 from paratune.verdicts.margins import SPEED
 from paratune.verdicts.rows import ComparedRun
 
@@ -15,8 +15,6 @@ GOODPUT = "goodput"
 _BATCH = "run.batch.global_batch_size"
 _RATE = "summary.throughput.samples_per_s"
 _REFERENCE = "run.config.measure.reference_batch"
-_SAMPLED = "summary.noise_scale"
-_NOISE = f"{_SAMPLED}.value"
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Rates:
 
 def rates_of(
     baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, is_same_batch: bool,
-    borrowed: tuple[float | None, float | None] = (None, None),
+    kind: NoiseKind = "plain",
 ) -> Rates:  # fmt: skip
     """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ.
 
@@ -41,29 +39,28 @@ def rates_of(
         baseline: Runs of the baseline.
         others: Runs beside it.
         is_same_batch: Whether all have the same global batch size.
-        borrowed: Noise scale of runs that trained the same as the runs of each side, if these have none.
+        kind: The noise scale of `noise_kind`.
     """
     first, second = (tuple(run.number(_RATE) for run in side) for side in (baseline, others))
     if is_same_batch:
         return Rates(SPEED, first, second)
     reference = reference_batch_of(baseline[0])
     goodputs, reasons, notes = [], [], []
-    for side, other_noise in zip((baseline, others), borrowed, strict=True):
-        own = pooled_noise(side)
-        stand_in = other_noise if own is None else own
-        goodputs.append(tuple(goodput_of(run, stand_in, reference) for run in side))
+    for side in (baseline, others):
+        stand_in = pooled_noise(side, kind)
+        goodputs.append(tuple(goodput_of(run, stand_in, reference, kind) for run in side))
         # At the reference batch the efficiency is 1, whatever the noise is.
-        lacking = [run for run in side if run.number(_NOISE) is None and run.number(_BATCH) != reference]
+        figure = noise_field(kind, "value")
+        lacking = [run for run in side if run.number(figure) is None and run.number(_BATCH) != reference]
         if stand_in is None and lacking:
-            why = lacking[0].get(f"{_SAMPLED}.reason")
+            why = lacking[0].get(noise_field(kind, "reason"))
             reasons.append(
                 "global batches differ, so a sample is not worth the same in both, and the noise scale that goodput "
                 f"needs is n/a for runs like {plain(lacking[0].name)}{f' ({plain(why)})' if why else ''}"
             )
         elif lacking:
             whose = plain(lacking[0].name) if len(lacking) == 1 else counted(len(lacking), "run")
-            source = "all runs together" if own is not None else "runs that trained the same"
-            notes.append(f"the noise scale of {source} is used for {whose}, whose own cannot be estimated")
+            notes.append(f"the noise scale of all runs together is used for {whose}, whose own cannot be estimated")
     if reasons:
         return Rates(GOODPUT, first, second, "; ".join(reasons))
     return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
@@ -78,40 +75,60 @@ def reference_batch_of(baseline: ComparedRun) -> float | None:
     return baseline.number(_BATCH) if own is None else own
 
 
-def pooled_noise(runs: Sequence[ComparedRun]) -> float | None:
+def noise_kind(runs: Iterable[ComparedRun]) -> NoiseKind:
+    """Return the noise scale that goodput uses in a comparison: the preconditioned one if all runs have it.
+
+    One kind for all runs, because the two kinds of one run differ. For adaptive optimizers such as Adam the
+    preconditioned one is that of the efficiency of Pollux.
+
+    Source: Qiao et al., Pollux, OSDI 2021, section 3.1; AdaptDL uses it for Adam and AdamW since version 0.2.8.
+    """
+    field = noise_field("preconditioned", "value")
+    values = [run.number(field) for run in runs]
+    return "preconditioned" if values and None not in values else "plain"
+
+
+def pooled_noise(runs: Sequence[ComparedRun], kind: NoiseKind = "plain") -> float | None:
     """Return the noise scale of runs of one configuration together: their traces over their squared norms.
 
     Each counts by its sampled steps, also one that has no figure of its own: to leave out what came out negative would
     make the others' too large. None where nothing is known.
     """
-    sums = [[run.number(f"{_SAMPLED}.{key}") for key in ("trace", "squared_norm", "num_steps")] for run in runs]
+    fields = [noise_field(kind, key) for key in ("trace", "squared_norm", "num_steps")]
+    sums = [[run.number(field) for field in fields] for run in runs]
     complete = [(trace, norm, steps) for trace, norm, steps in sums if None not in (trace, norm, steps)]
-    values = [value for run in runs if (value := run.number(_NOISE)) is not None]
+    figure = noise_field(kind, "value")
+    values = [value for run in runs if (value := run.number(figure)) is not None]
     if len(complete) < len(values):  # records that say no more than the figure
         return statistics.fmean(values)
     trace, norm = (math.fsum((run_sums[at] or 0.0) * (run_sums[2] or 0.0) for run_sums in complete) for at in (0, 1))
     return trace / norm if norm > 0 and trace >= 0 else None
 
 
-def efficiency_of(run: ComparedRun, stand_in: float | None, reference: float | None) -> float | None:
+def efficiency_of(
+    run: ComparedRun, stand_in: float | None, reference: float | None, kind: NoiseKind = "plain"
+) -> float | None:
     """Return the statistical efficiency of a run: by its own noise scale, else by `stand_in`; 1 at the reference batch.
 
     Args:
         run: The run.
-        stand_in: The noise scale of runs that trained the same; None where there is none.
+        stand_in: The noise scale of all runs of its configuration together; None where there is none.
         reference: m0, samples of an optimizer step.
+        kind: The noise scale of `noise_kind`.
     """
     batch = run.number(_BATCH)
     if batch is None or reference is None:
         return None
     if batch == reference:
         return 1.0
-    own = run.number(_NOISE)
+    own = run.number(noise_field(kind, "value"))
     noise = stand_in if own is None else own
     return None if noise is None else statistical_efficiency(noise, batch, reference)
 
 
-def goodput_of(run: ComparedRun, stand_in: float | None, reference: float | None) -> float | None:
+def goodput_of(
+    run: ComparedRun, stand_in: float | None, reference: float | None, kind: NoiseKind = "plain"
+) -> float | None:
     """Return samples/s times statistical efficiency, with `efficiency_of`'s arguments; None where one is unknown."""
-    rate, share = run.number(_RATE), efficiency_of(run, stand_in, reference)
+    rate, share = run.number(_RATE), efficiency_of(run, stand_in, reference, kind)
     return None if rate is None or share is None else rate * share

@@ -15,6 +15,7 @@ from paratune.config.sections import Train
 from paratune.engine.noise import NoiseMeter, noise_event
 from paratune.engine.optim import OptimizerFactory
 from paratune.records.efficiency import noise_summary
+from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.single import SingleStrategy
 
 
@@ -55,7 +56,49 @@ def test_an_event_has_the_estimates_of_its_step(tmp_path: Path):
     bench = Bench(tmp_path, num_steps=1, batches=steps(1), noise_scale_every=1)
     bench.run()
     (step,) = bench.steps()
+    assert step["noise_scale"].pop("preconditioned") is None  # AdamW has no second moments yet
     assert step["noise_scale"] == pytest.approx(by_hand(steps(1)[0]), rel=1e-4)
+
+
+def preconditioned_by_hand(batches: list[list[Batch]]) -> dict[str, float]:
+    """Return the estimates of the last step from the gradients of single samples, with Adam's recursion written out.
+
+    For micro-batches of one sample the trace is the sample covariance: sum |P (x_j - mean)|^2 / (B - 1).
+    """
+    model, train = RowModel(), Train(learning_rate=0.01, schedule="constant")
+    factory = OptimizerFactory(train, len(batches))
+    optimizer = factory(model.named_parameters())
+    parameters = list(model.parameters())
+    is_embedding = torch.cat([torch.full((p.numel(),), p is model.embed.weight) for p in parameters])
+    moments = torch.zeros(len(is_embedding), dtype=torch.float64)
+    for at, step in enumerate(batches):
+        samples = []
+        for batch in step:
+            gradients = torch.autograd.grad(model.loss_sum(model(batch), batch), parameters)
+            samples.append(torch.cat([gradient.flatten() for gradient in gradients]).double())
+        mean = sum(samples) / len(samples)
+        if at == len(batches) - 1:
+            p = 1 / ((moments / (1 - train.betas[1] ** at)).sqrt() + train.eps)
+            p[is_embedding | (moments == 0)] = 0
+            trace = float(sum((p * (sample - mean)).square().sum() for sample in samples)) / (len(samples) - 1)
+            return {"trace": trace, "squared_norm": float((p * mean).square().sum()) - trace / len(samples)}
+        mean /= max(1.0, float(mean.norm()) + 1e-6)  # the loop clips gradients to 1
+        moments = train.betas[1] * moments + (1 - train.betas[1]) * mean.square()
+        for parameter, gradient in zip(parameters, mean.split([p.numel() for p in parameters]), strict=True):
+            parameter.grad = gradient.view_as(parameter).float()
+        factory.set_learning_rate(at)
+        optimizer.step()
+    raise AssertionError("no steps")
+
+
+def test_the_preconditioned_estimate_is_that_of_the_gradients_of_single_samples(tmp_path: Path):
+    batches = [[row_batch([4 * at + row], 4) for row in range(4)] for at in range(6)]
+    bench = Bench(tmp_path, num_steps=6, batches=batches, noise_scale_every=1)
+    bench.train = Train(learning_rate=0.01, schedule="constant")
+    bench.run()
+    events = [step["noise_scale"]["preconditioned"] for step in bench.steps()]
+    assert events[:5] == [None] * 5  # fewer than 5 updates
+    assert events[5] == pytest.approx(preconditioned_by_hand(batches), rel=1e-3)
 
 
 def test_a_step_with_one_micro_batch_gives_no_estimate(tmp_path: Path):
@@ -121,7 +164,7 @@ def test_ranks_of_one_replica_count_their_samples_once():
     meter = NoiseMeter(strategy, 1)
     with meter.watching(1, steps(1)[0]):
         strategy.forward_backward(steps(1)[0], no_clock)
-    _, weights, samples = meter.take().parts()
+    _, weights, samples, *_ = meter.take().parts()
     assert (weights, samples) == (0.625 / 2, 4 / 2)
 
 
@@ -148,12 +191,24 @@ def test_reasons_why_the_noise_scale_is_not_measured():
 
 
 def test_a_skipped_step_gives_no_estimate():
-    assert noise_event([3.5, 0.5, 4.0], math.inf) is None
-    assert noise_event([math.inf, 0.5, 4.0], 2.0) is None
-    assert noise_event([3.5, 0.5, 4.0], math.sqrt(5)) == pytest.approx({"trace": 8.0, "squared_norm": 3.0})
+    unknown = [math.nan, math.nan]
+    assert noise_event([3.5, 0.5, 4.0, *unknown], math.inf) is None
+    assert noise_event([math.inf, 0.5, 4.0, *unknown], 2.0) is None
+    estimates = pytest.approx({"trace": 8.0, "squared_norm": 3.0})
+    event = noise_event([3.5, 0.5, 4.0, *unknown], math.sqrt(5))
+    assert event.pop("preconditioned") is None
+    assert event == estimates
+    # The same arithmetic for P g as for g: sum |P g_i|^2 and |P g|^2.
+    assert noise_event([1.0, 0.5, 4.0, 3.5, 5.0], 1.0)["preconditioned"] == estimates
 
 
-def prepared() -> SingleStrategy:
+def test_why_a_run_has_no_preconditioned_estimate():
+    assert NoiseMeter(prepared(), 5).why_not_preconditioned is None
+    assert NoiseMeter(prepared("lamb"), 5).why_not_preconditioned.code == "other_optimizer"
+    assert GradientWatch([]).why_not_preconditioned.code == "sharded_states"
+
+
+def prepared(optimizer: str = "adamw") -> SingleStrategy:
     strategy = single()
-    strategy.prepare(RowModel(), [], OptimizerFactory(Train(), 4))
+    strategy.prepare(RowModel(), [], OptimizerFactory(Train(optimizer=optimizer), 4))
     return strategy

@@ -96,6 +96,7 @@ def test_a_summary_is_a_ratio_of_means():
 def test_nineteen_samples_are_too_few():
     summary = noise_summary(_events(*[(3, 3)] * 19), global_batch_size=8, reason=None)
     assert (summary["value"], summary["standard_error"], summary["num_steps"]) == (None, None, 19)
+    assert summary["code"] == "few_samples"
     assert "19" in summary["reason"]
     assert noise_summary(_events(*[(3, 3)] * 20), global_batch_size=8, reason=None)["value"] == 1.0
 
@@ -111,7 +112,24 @@ def test_without_samples_the_reason_is_given():
     summary = noise_summary([{"loss": 1.0}], global_batch_size=8, reason="one micro-batch a step")
     assert (summary["value"], summary["trace"], summary["num_steps"]) == (None, None, 0)
     assert summary["reason"] == "one micro-batch a step"
-    assert "measure.noise_scale_every" in noise_summary([], global_batch_size=8, reason=None)["reason"]
+    # 40 measured steps: 40 / 20.
+    summary = noise_summary([{"loss": 1.0}] * 40, global_batch_size=8, reason=None)
+    assert "measure.noise_scale_every: 2" in summary["reason"]
+    assert summary["code"] == "not_sampled"
+
+
+def test_the_preconditioned_estimate_has_its_own_samples_and_reason():
+    events = _events(*[(3, 3)] * 25)
+    for event in events[:20]:
+        event["noise_scale"]["preconditioned"] = {"trace": 8.0, "squared_norm": 2.0}
+    summary = noise_summary(events, global_batch_size=8, reason=None)
+    assert (summary["value"], summary["num_steps"]) == (1.0, 25)
+    preconditioned = summary["preconditioned"]
+    assert (preconditioned["value"], preconditioned["num_steps"], preconditioned["code"]) == (4.0, 20, None)
+    why = ("sharded_states", "zero1 shards them")
+    sharded = noise_summary(_events(*[(3, 3)] * 25), global_batch_size=8, reason=None, why_not_preconditioned=why)
+    assert sharded["value"] == 1.0
+    assert (sharded["preconditioned"]["code"], sharded["preconditioned"]["reason"]) == why
 
 
 def test_statistical_efficiency_is_that_of_pollux():

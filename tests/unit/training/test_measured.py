@@ -7,6 +7,7 @@ from paratune.config.sections import MeasureOptions
 from paratune.strategies.protocol import Layout
 from paratune.training.measured import (
     communication_unavailable_reason,
+    noise_interval,
     noise_unavailable_reason,
     profile_unavailable_reason,
 )
@@ -35,6 +36,14 @@ def test_one_micro_batch_is_divided_unless_it_is_compiled():
         assert noise_unavailable_reason(ResolvedBatch(1, 1, 1), ALONE, compiles=compiles).startswith(
             "one sample a step"
         )
+
+
+@pytest.mark.parametrize(("num_steps", "interval"), [(30, 5), (105, 5), (205, 10), (405, 20), (5000, 20)])
+def test_short_runs_sample_the_noise_scale_more_often(num_steps: int, interval: int):
+    # (num_steps - 5 steps of warm-up) / 20, from 5 to 20.
+    assert noise_interval(MeasureOptions(), num_steps) == interval
+    assert noise_interval(MeasureOptions(noise_scale_every=3), num_steps) == 3
+    assert noise_interval(MeasureOptions(noise_scale_every=None), num_steps) is None
 
 
 def test_reasons_why_nothing_is_profiled():

@@ -31,7 +31,12 @@ def write(settings: Settings, out: Conversion) -> None:
     out.put("train.max_grad_norm", settings.number("max_grad_norm") or None, settings.origin("max_grad_norm"))
     optimizer = settings.word("optim") or "adamw_torch_fused"
     if optimizer not in _ADAMW:
-        out.to_decide("optim", optimizer, "the optimizers here are adamw and lamb", changes=True)
+        out.to_decide(
+            "optim",
+            optimizer,
+            "the optimizers here are adamw, lamb and your own, such as train.optimizer.function: torch.optim:Adafactor",
+            changes=True,
+        )
     _schedule(settings, out)
     _activations(settings, out)
     for option, key in (

@@ -5,14 +5,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from paratune.base.text import plain
+from paratune.records.efficiency import NoiseKind
 from paratune.reports.comparison.arrange import BaselineFamily, arrange
 from paratune.reports.comparison.figures import FigureRow, figure_rows
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.differing import differs_of
-from paratune.reports.runs.noise import noise_scales
 from paratune.reports.runs.read import RunRecord, Unfinished
 from paratune.verdicts import Group, LookHistory, Margin, Verdict, judge
 from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
+from paratune.verdicts.rates import noise_kind
 
 GENERATOR = "paratune compare"
 SCHEMA_VERSION = 1
@@ -99,7 +100,10 @@ def make_comparison(
     certificates, of_others = find_certificates(arrangement.runs, arrangement.certificates)
     allowed = allowed | arrangement.allowed
     by_name = {run.name: run for run in arrangement.runs}
-    families = tuple(_compared(family, by_name, margins or {}, allowed, history) for family in arrangement.families)
+    kind = noise_kind(arrangement.runs)
+    families = tuple(
+        _compared(family, by_name, margins or {}, allowed, history, kind) for family in arrangement.families
+    )
     return Comparison(
         families, arrangement.unfinished, certificates, (*arrangement.notes, *of_others, *_notes(families))
     )
@@ -107,13 +111,12 @@ def make_comparison(
 
 def _compared(
     family: BaselineFamily, by_name: Mapping[str, RunRecord], margins: Mapping[str, Margin], allowed: frozenset[str],
-    history: LookHistory,
+    history: LookHistory, kind: NoiseKind,
 ) -> Compared:  # fmt: skip
     members = {group.label: [by_name[run.name] for run in group.runs] for group in family.groups}
     base = members[family.baseline]
     differs = {label: differs_of(base, runs, allowed) for label, runs in members.items() if label != family.baseline}
-    noise = noise_scales(members)
-    groups = [replace(group, noise_scale=noise[group.label]) for group in family.groups]
+    groups = [replace(group, noise_kind=kind) for group in family.groups]
     verdicts = judge(groups, family.baseline, margins, differs=differs, history=history)
     rows = tuple(figure_rows(family.groups, family.baseline, verdicts))
     return Compared(family, tuple(verdicts), rows, _effects(family, verdicts, margins, history))

@@ -13,10 +13,11 @@ import numpy as np
 
 from paratune import records
 from paratune.errors import CheckpointError
-from paratune.records.efficiency import statistical_efficiency
+from paratune.records.efficiency import NoiseKind, statistical_efficiency
 from paratune.reports.figures.canvas import Drawing, Hovers, Key
 from paratune.reports.figures.runs import run_style
 from paratune.reports.runs.read import RunRecord, number_in
+from paratune.verdicts.rates import noise_kind
 
 HEADING = "Speed and efficiency over the steps"
 MAX_LINES = 8
@@ -76,10 +77,11 @@ def step_drawings(
     size = sum(_size(run) for _, runs in groups for run in runs)
     if size > _MAX_BYTES:
         return
-    lines = [_line(label, runs, reference_batch) for label, runs in groups[:MAX_LINES]]
+    kind = noise_kind(run for _, runs in groups for run in runs)
+    lines = [_line(label, runs, reference_batch, kind) for label, runs in groups[:MAX_LINES]]
     panels = [panel for panel in PANELS if any(line.knows(panel) for line in lines)]
     if panels:
-        yield _drawing(lines, panels, reference_batch, selection or _some(len(groups)))
+        yield _drawing(lines, panels, reference_batch, kind, selection or _some(len(groups)))
 
 
 def _some(num_groups: int) -> str:
@@ -91,13 +93,13 @@ def _size(run: RunRecord) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _line(label: str, runs: Sequence[RunRecord], reference_batch: float | None) -> StepLine:
+def _line(label: str, runs: Sequence[RunRecord], reference_batch: float | None, kind: NoiseKind = "plain") -> StepLine:
     events = [_events(run) for run in runs]
     last = max((int(event["step"]) for run_events in events for event in run_events), default=0)
     width = max(1, -(-last // NUM_BINS))
     num_bins = -(-last // width)
     values_by_run = [
-        _run_values(run, run_events, width, num_bins, reference_batch)
+        _run_values(run, _noise_samples(run_events, kind), width, num_bins, reference_batch)
         for run, run_events in zip(runs, events, strict=True)
     ]
     steps = tuple(float(min(last, (at + 1) * width)) for at in range(num_bins))
@@ -118,6 +120,18 @@ def _events(run: RunRecord) -> list[dict[str, Any]]:
         ]
     except (CheckpointError, TypeError):
         return []
+
+
+def _noise_samples(events: Sequence[dict[str, Any]], kind: NoiseKind) -> list[dict[str, Any]]:
+    """Return events whose `noise_scale` is of this kind."""
+    if kind == "plain":
+        return list(events)
+    return [
+        {**event, "noise_scale": event["noise_scale"].get(kind)}
+        if isinstance(event.get("noise_scale"), Mapping)
+        else event
+        for event in events
+    ]
 
 
 def _run_values(
@@ -177,7 +191,7 @@ def _goodput(
 
 
 def _drawing(
-    lines: Sequence[StepLine], panels: Sequence[str], reference_batch: float | None, selection: str
+    lines: Sequence[StepLine], panels: Sequence[str], reference_batch: float | None, kind: NoiseKind, selection: str
 ) -> Drawing:
     by_samples = len({line.batch for line in lines}) > 1 and all(line.batch for line in lines)
     num_rows = -(-len(panels) // 2)
@@ -196,7 +210,9 @@ def _drawing(
     parts = [
         "Lines: means over bins of steps, without warm-up.",
         "Bands: smallest to largest value of the runs of a configuration." if several else "",
-        f"Noise scale: over the last {NOISE_WINDOW} sampled steps." if "noise" in panels else "",
+        f"Noise scale{' under AdamW' if kind == 'preconditioned' else ''}: over the last {NOISE_WINDOW} sampled steps."
+        if "noise" in panels
+        else "",
         f"Goodput: throughput times statistical efficiency, which is 100% at {reference_batch:,.0f} samples a step."
         if "goodput" in panels
         else "",

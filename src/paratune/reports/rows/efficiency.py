@@ -4,16 +4,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paratune.base.units import NOT_AVAILABLE, format_share
-from paratune.records.efficiency import MIN_SAMPLES, statistical_efficiency
+from paratune.records.efficiency import MIN_SAMPLES, NoiseKind, noise_field, statistical_efficiency
 from paratune.reports.rows.row import ReportRow, RowBuilder, decimals, formatted, numbers, percentages
 from paratune.reports.runs.read import RunRecord
-from paratune.verdicts.rates import reference_batch_of
+from paratune.verdicts.rates import noise_kind, reference_batch_of
 
 GROUP = "Efficiency"
-_NOISE, _NOISE_ERROR = "summary.noise_scale.value", "summary.noise_scale.standard_error"
-_FIGURES = {"noise_scale": "value", "communication": "share", "stragglers": "slowdown"}
+_FIGURES = {
+    "noise_scale": "value", "noise_scale.preconditioned": "value", "communication": "share", "stragglers": "slowdown",
+}  # fmt: skip
 """Parts of a summary with a reason for unknown values, and the figure that is null then."""
-_NAMES = {"noise_scale": "noise scale", "communication": "communication", "stragglers": "slowest rank"}
+_NAMES = {
+    "noise_scale": "noise scale", "noise_scale.preconditioned": "noise scale under AdamW",
+    "communication": "communication", "stragglers": "slowest rank",
+}  # fmt: skip
+_KINDS: dict[str, NoiseKind] = {"noise_scale": "plain", "noise_scale.preconditioned": "preconditioned"}
+_ROWS: dict[NoiseKind, tuple[str, str]] = {
+    "plain": ("noise_scale", "Noise scale (samples)"),
+    "preconditioned": ("noise_scale_preconditioned", "Noise scale under AdamW (samples)"),
+}
 
 
 @dataclass(frozen=True)
@@ -35,16 +44,18 @@ def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator
         reference: Run whose reference batch is that of the statistical efficiency.
     """
     builder = RowBuilder(runs, GROUP)
-    noises = [run_noise(run) for run in runs]
-    yield _noise_row(runs, noises)
-    efficiencies = [_efficiency(run, noise, reference) for run, noise in zip(runs, noises, strict=True)]
+    for kind in _ROWS:
+        yield _noise_row(runs, kind)
+    kind = noise_kind(runs)
     batch, base = "run.batch.global_batch_size", reference_batch_of(reference)
+    efficiencies = [_efficiency(run, run_noise(run, kind), reference) for run in runs]
     # When all batches are the reference batch, efficiency is 100% and goodput equals samples/s.
     differ = {run.number(batch) for run in runs} != {base}
     yield builder.row(
         "statistical_efficiency",
         f"Statistical efficiency (against {_batch_text(base)})",
-        f"(phi + m0) / (phi + m): phi {_NOISE}, m {batch}, m0 {_base_source(reference)} of {reference.name}",
+        f"(phi + m0) / (phi + m): phi {noise_field(kind, 'value')}, m {batch}, "
+        f"m0 {_base_source(reference)} of {reference.name}",
         efficiencies,
         [format_share(value) for value in efficiencies],
         shown=differ,
@@ -62,12 +73,19 @@ def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator
     yield from _stragglers(runs)
 
 
-def run_noise(run: RunRecord) -> RunNoise:
+def run_noise(run: RunRecord, kind: NoiseKind = "plain") -> RunNoise:
     """Return the noise scale of a run, from its own samples alone."""
-    count = run.number("summary.noise_scale.num_steps")
+    count = run.number(noise_field(kind, "num_steps"))
     if count is None or count < MIN_SAMPLES:
         return RunNoise(None, None, count)
-    return RunNoise(run.number(_NOISE), run.number(_NOISE_ERROR), count)
+    value, error = (run.number(noise_field(kind, name)) for name in ("value", "standard_error"))
+    return RunNoise(value, error, count)
+
+
+def noise_words(kind: NoiseKind) -> str:
+    """Return what phi is, in words."""
+    name = "the gradient noise scale"
+    return name if kind == "plain" else f"{name} of gradients divided as AdamW divides them"
 
 
 def why_unknown(runs: Sequence[RunRecord]) -> list[list[str]]:
@@ -85,10 +103,11 @@ def why_unknown(runs: Sequence[RunRecord]) -> list[list[str]]:
 
 
 def _figure(run: RunRecord, part: str) -> float | None:
-    return run_noise(run).value if part == "noise_scale" else run.number(f"summary.{part}.{_FIGURES[part]}")
+    return run_noise(run, _KINDS[part]).value if part in _KINDS else run.number(f"summary.{part}.{_FIGURES[part]}")
 
 
-def _noise_row(runs: Sequence[RunRecord], noises: Sequence[RunNoise]) -> ReportRow:
+def _noise_row(runs: Sequence[RunRecord], kind: NoiseKind) -> ReportRow:
+    noises = [run_noise(run, kind) for run in runs]
     places = decimals([noise.value for noise in noises])
     texts = []
     for noise in noises:
@@ -97,7 +116,8 @@ def _noise_row(runs: Sequence[RunRecord], noises: Sequence[RunNoise]) -> ReportR
         texts.append(text if noise.num_samples is None else f"{text} (n = {noise.num_samples:,.0f})")
     values = [noise.value for noise in noises]
     is_known = any(value is not None for value in values)
-    return RowBuilder(runs, GROUP).row("noise_scale", "Noise scale (samples)", _NOISE, values, texts, shown=is_known)
+    key, label = _ROWS[kind]
+    return RowBuilder(runs, GROUP).row(key, label, noise_field(kind, "value"), values, texts, shown=is_known)
 
 
 def _efficiency(run: RunRecord, noise: RunNoise, reference: RunRecord) -> float | None:

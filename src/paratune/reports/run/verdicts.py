@@ -9,11 +9,11 @@ from paratune.reports.comparison.arrange import baseline_of, by_configuration
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.run.model import Report
 from paratune.reports.runs.differing import differs_of
-from paratune.reports.runs.noise import noise_scales
 from paratune.reports.systems.effect_figures import effect_drawings
 from paratune.reports.systems.judging import MAX_JUDGED, MAX_RUNS, verdict_table
 from paratune.reports.tables.table import Table
 from paratune.verdicts import Margin, Verdict, judge
+from paratune.verdicts.rates import noise_kind
 
 
 def run_verdicts(
@@ -43,9 +43,9 @@ def run_verdicts(
     others = (group.label for group in groups if group.label != base)
     try:
         differs = {label: differs_of(members[base], members[label], frozenset()) for label in others}
-        noise = noise_scales(members)
-        lent = [replace(group, noise_scale=noise[group.label]) for group in groups]
-        return tuple(judge(lent, base, margins, differs=differs)), ()
+        kind = noise_kind(report.runs)
+        groups = [replace(group, noise_kind=kind) for group in groups]
+        return tuple(judge(groups, base, margins, differs=differs)), ()
     except CheckpointError as error:
         return (), (f"No verdict against {base}: {error}",)
 

@@ -229,7 +229,7 @@ def _left_out(
 
 def _reasons_text(members: Sequence[Configuration], measure: ReportMeasure) -> str:
     """Return the reasons for unknown values from the records, those of runs with several ranks first."""
-    part = re.match(r"summary\.\w+", measure.source)
+    part = re.match(r"summary\.\w+(\.preconditioned)?", measure.source)
     if part is None:
         return ""
     runs = sorted((run for member in members for run in member.runs), key=lambda run: run.get("run.world_size") == 1)

@@ -9,16 +9,26 @@ number and over their time.
 import statistics
 from dataclasses import dataclass
 
-from paratune.reports.runs.sameness import experiment_key
+from paratune.records.efficiency import NoiseKind, noise_field
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure, measured_samples
 from paratune.reports.systems.model import Systems
-from paratune.verdicts.rates import efficiency_of, pooled_noise, reference_batch_of
+from paratune.verdicts.rates import efficiency_of, noise_kind, pooled_noise, reference_batch_of
 
-NOISE_SCALE = ReportMeasure(
-    "noise_scale", "Noise scale (samples)", "count", 0, "summary.noise_scale: all traces over all squared norms",
-    lambda run: run.number("summary.noise_scale.value"),
-)  # fmt: skip
+
+def _noise_measure(kind: NoiseKind, key: str, label: str) -> ReportMeasure:
+    field = noise_field(kind, "value")
+    source = f"{field.removesuffix('.value')}: all traces over all squared norms"
+    return ReportMeasure(key, label, "count", 0, source, lambda run: run.number(field))
+
+
+NOISE_SCALES: dict[NoiseKind, ReportMeasure] = {
+    "plain": _noise_measure("plain", "noise_scale", "Noise scale (samples)"),
+    "preconditioned": _noise_measure(
+        "preconditioned", "noise_scale_preconditioned", "Noise scale under AdamW (samples)"
+    ),
+}
+"""The noise scale by its kind."""
 EFFICIENCY = ReportMeasure(
     "statistical_efficiency", "Statistical efficiency", "share", 1, "(phi + m0) / (phi + m)", lambda run: None
 )
@@ -40,26 +50,34 @@ class ConfigurationNoise:
     runs: tuple[str, ...]
     """Runs that the noise scale was measured in."""
     remark: str
-    """Configuration that it was measured in, or the reason why it is unknown."""
+    """The reason why it is unknown; empty if it is known."""
 
 
-def configuration_noise(systems: Systems, configuration: Configuration) -> ConfigurationNoise:
-    """Return the noise scale of a configuration; that of another one with the same experiment if it has none."""
-    return systems.once("noise", configuration, lambda: _find_noise(systems, configuration))
+def noise_kind_of(systems: Systems) -> NoiseKind:
+    """Return the noise scale that the goodput of all configurations uses."""
+    first = systems.measured[0]
+    return systems.once("kind of noise", first, lambda: noise_kind(run for one in systems.measured for run in one.runs))
 
 
-def _find_noise(systems: Systems, configuration: Configuration) -> ConfigurationNoise:
-    noise = _pooled(systems, configuration)
+def configuration_noise(
+    systems: Systems, configuration: Configuration, kind: NoiseKind | None = None
+) -> ConfigurationNoise:
+    """Return the noise scale of a configuration: of its own runs together, never of other runs.
+
+    Args:
+        systems: All configurations.
+        configuration: One of them.
+        kind: None: that of `noise_kind_of`.
+    """
+    kind = kind or noise_kind_of(systems)
+    return systems.once(f"{kind} noise", configuration, lambda: _own_noise(configuration, kind))
+
+
+def _own_noise(configuration: Configuration, kind: NoiseKind) -> ConfigurationNoise:
+    noise = pooled_noise(configuration.runs, kind)
     if noise is not None:
-        return ConfigurationNoise(noise, _measured_in(configuration), "")
-    trained = {experiment_key(run) for run in configuration.runs} - {None}
-    for other in systems.measured:
-        value = _pooled(systems, other)
-        if value is not None and not trained.isdisjoint(experiment_key(run) for run in other.runs):
-            return ConfigurationNoise(
-                value, _measured_in(other), f"noise scale taken from {other.label}, which trained the same"
-            )
-    reasons = [run.get("summary.noise_scale.reason") for run in configuration.runs]
+        return ConfigurationNoise(noise, _measured_in(configuration, kind), "")
+    reasons = [run.get(noise_field(kind, "reason")) for run in configuration.runs]
     reason_text = next((str(reason) for reason in reasons if reason), "it was not measured")
     return ConfigurationNoise(None, (), f"noise scale unknown: {reason_text}")
 
@@ -81,11 +99,13 @@ def efficiency(systems: Systems, configuration: Configuration) -> Amount:
         runs = dict.fromkeys((run.name for run in configuration.runs), 1.0)
         remark = f"1 by definition: the batch is {reference_words(systems, configuration)}"
         return Amount(EFFICIENCY, runs, 1.0, len(runs), remark, is_of_all=True)
-    by_run = {run.name: efficiency_of(run, noise.value, base) for run in configuration.runs}
+    kind = noise_kind_of(systems)
+    by_run = {run.name: efficiency_of(run, noise.value, base, kind) for run in configuration.runs}
     values = {name: value for name, value in by_run.items() if value is not None}
     if not values:
         return Amount(EFFICIENCY, {}, None, len(configuration.runs), noise.remark)
-    if not any(NOISE_SCALE.read(run) for run in configuration.runs):  # all by the same one, so that there is no spread
+    if not any(NOISE_SCALES[kind].read(run) for run in configuration.runs):
+        # All by the same one, so that there is no spread.
         center = statistics.fmean(values.values())
         runs = dict.fromkeys(noise.runs, center)
         return Amount(EFFICIENCY, runs, center, len(runs), noise.remark, is_of_all=True)
@@ -105,14 +125,7 @@ def goodput(systems: Systems, configuration: Configuration) -> Amount:
     return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
 
 
-def _measured_in(configuration: Configuration) -> tuple[str, ...]:
+def _measured_in(configuration: Configuration, kind: NoiseKind) -> tuple[str, ...]:
     """Return the runs whose gradient samples are in the noise scale of a configuration."""
-    source = "summary.noise_scale"
-    return tuple(
-        run.name for run in configuration.runs if run.number(f"{source}.num_steps") or run.number(f"{source}.value")
-    )
-
-
-def _pooled(systems: Systems, configuration: Configuration) -> float | None:
-    """Return the noise scale of the runs together."""
-    return systems.once("pooled noise", configuration, lambda: pooled_noise(configuration.runs))
+    fields = [noise_field(kind, name) for name in ("num_steps", "value")]
+    return tuple(run.name for run in configuration.runs if any(run.number(field) for field in fields))

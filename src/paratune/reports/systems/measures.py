@@ -12,6 +12,7 @@ from typing import Literal
 
 from paratune.config.metric_names import direction
 from paratune.records import ALL_PHASES
+from paratune.records.efficiency import NOISE_KINDS, noise_field
 from paratune.reports.rows.devices import device_hours
 from paratune.reports.rows.scores import metric_name
 from paratune.reports.rows.speed import EPOCH_SOURCE, EPOCH_SOURCES, PHASE_NAMES, epoch_s, step_part_ms, step_parts_ms
@@ -138,7 +139,7 @@ _SOURCES = (
     *EPOCH_SOURCES,
     *(f"summary.phases.{phase}.total_s" for phase in ALL_PHASES),
     "run.world_size", "run.batch.global_batch_size", "summary.throughput.num_steps_measured",
-    *(f"summary.noise_scale.{key}" for key in ("value", "trace", "squared_norm", "num_steps")),
+    *(noise_field(kind, key) for kind in NOISE_KINDS for key in ("value", "trace", "squared_norm", "num_steps")),
 )  # fmt: skip
 """Fields of the record that measures are computed from."""
 

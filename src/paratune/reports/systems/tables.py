@@ -1,17 +1,21 @@
 """The tables of a matrix, selected by the subjects of its axes."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
+from paratune.records.efficiency import NoiseKind
+from paratune.reports.rows.efficiency import noise_words
 from paratune.reports.systems import measures, subjects
 from paratune.reports.systems.building import FigureColumn, LabelColumn, build, measure_column, memory_notes, names
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import (
     EFFICIENCY,
     GOODPUT,
-    NOISE_SCALE,
+    NOISE_SCALES,
     configuration_noise,
     efficiency,
     goodput,
+    noise_kind_of,
     reference_words,
 )
 from paratune.reports.systems.judging import speed_ratio
@@ -180,7 +184,7 @@ def efficiency_table(systems: Systems) -> Table:
         measure_column(systems, measures.SAMPLES_PER_S, is_always_shown=True),
         measure_column(systems, measures.score("validation", "loss"), is_always_shown=True),
         measure_column(systems, measures.UTILISATION, is_always_shown=True),
-        FigureColumn(NOISE_SCALE, lambda member: _noise(systems, member)),
+        *(FigureColumn(measure, partial(_noise, systems, kind)) for kind, measure in NOISE_SCALES.items()),
         FigureColumn(EFFICIENCY, lambda member: efficiency(systems, member), is_always_shown=True),
         FigureColumn(GOODPUT, lambda member: goodput(systems, member), is_always_shown=True),
     ]
@@ -191,8 +195,8 @@ def efficiency_table(systems: Systems) -> Table:
         f"In brackets: the change {against}. Arrows after a value show its direction, arrows in a heading the better "
         "one. Coloured: a change that is shown, for samples/s and goodput by the verdict, else by its 95% interval. "
         "Grey: it cannot be told.",
-        "Statistical efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch, m0 "
-        f"{' or '.join(references)}. Goodput is samples/s times statistical efficiency.",
+        f"Statistical efficiency is (phi + m0) / (phi + m): phi {noise_words(noise_kind_of(systems))}, m the global "
+        f"batch, m0 {' or '.join(references)}. Goodput is samples/s times statistical efficiency.",
         *_utilisation_kind(members),
     ]
     return build(systems, "efficiency", "Efficiency and goodput", labels, members, figures, notes, compares=True)
@@ -266,10 +270,10 @@ def _sizes(members: Sequence[Configuration]) -> list[LabelColumn]:
     ]
 
 
-def _noise(systems: Systems, configuration: Configuration) -> Amount:
-    noise = configuration_noise(systems, configuration)
+def _noise(systems: Systems, kind: NoiseKind, configuration: Configuration) -> Amount:
+    noise = configuration_noise(systems, configuration, kind)
     values = {} if noise.value is None else dict.fromkeys(noise.runs, noise.value)
-    return Amount(NOISE_SCALE, values, noise.value, len(values) or len(configuration.runs), is_of_all=True)
+    return Amount(NOISE_SCALES[kind], values, noise.value, len(values) or len(configuration.runs), is_of_all=True)
 
 
 def _utilisation_kind(members: Sequence[Configuration]) -> list[str]:

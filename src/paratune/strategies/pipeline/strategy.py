@@ -27,6 +27,7 @@ from paratune.precision import Precision
 from paratune.stages.balance import balance_blocks, spans_of_sizes
 from paratune.stages.cut import BlockSpan, CutModel, probe_batch
 from paratune.strategies import whole
+from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import LossScaler, make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
@@ -153,7 +154,9 @@ class PipelineStrategy:
             raise NotImplementedError(
                 f"{self._num_split} of the weights are shared by several stages, which have parts of their gradients"
             )
-        return GradientWatch(self._own.values(), scale=scale_of(self._scaler))
+        scale, own, copies = scale_of(self._scaler), list(self._own.values()), self.layout.data_world_size
+        preconditioner = make_preconditioner(self._optimizer, self._model, own, scale=scale, num_copies=copies)
+        return GradientWatch(own, scale=scale, preconditioner=preconditioner)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
         # A weight of several stages counts once.

@@ -40,6 +40,12 @@ def test_a_point_is_of_totals_without_warm_up(tmp_path):
     assert line.values["goodput"][0][2] == pytest.approx(32 / 0.3 * 36 / 52)
 
 
+def test_the_noise_scale_under_adamw_is_drawn_from_its_own_samples(tmp_path):
+    noise = {"trace": 60.0, "squared_norm": 2.0, "preconditioned": {"trace": 90.0, "squared_norm": 1.0}}
+    line = _line("a", [run_with(tmp_path / "a", [step(1, 100.0, noise)])], 16, "preconditioned")
+    assert line.values["noise"] == ((90.0,),)
+
+
 def test_goodput_at_the_reference_batch_is_throughput(tmp_path):
     line = _line("a", [run_with(tmp_path / "a", [step(1, 100.0)])], 32)
     assert line.values["goodput"] == ((320.0,),)

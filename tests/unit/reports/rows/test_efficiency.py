@@ -40,6 +40,22 @@ def test_efficiency_is_held_against_the_first_run(tmp_path: Path):
     assert "Statistical efficiency (against 32 samples)" in [row.label for row in report.shown_rows]
 
 
+def test_efficiency_uses_the_noise_scale_under_adamw_if_all_runs_have_it(tmp_path: Path):
+    both = {**NOISE, "preconditioned": {**NOISE, "value": 192.0}}
+    small, large = of(tmp_path / "small", noise_scale=both), of(tmp_path / "large", noise_scale=both, batch=64)
+    report = make([small, large], None)
+    assert values(report, "noise_scale") == [96.0, 96.0]
+    assert texts(report, "noise_scale_preconditioned") == ["192 ± 12 (n = 20)"] * 2
+    # (192 + 32) / (192 + 64).
+    assert values(report, "statistical_efficiency")[1] == pytest.approx(224 / 256)
+    # With a run without it, all use the plain one: (96 + 32) / (96 + 64).
+    sharded = {**NOISE, "preconditioned": {**UNKNOWN, "reason": "zero1 shards v", "code": "sharded_states"}}
+    other = of(tmp_path / "other", noise_scale=sharded, batch=64)
+    report = make([small, other], None)
+    assert values(report, "statistical_efficiency")[1] == pytest.approx(128 / 160)
+    assert "other: noise scale under AdamW n/a: zero1 shards v." in report.notes
+
+
 def test_efficiency_is_held_against_the_baseline_that_is_named(tmp_path: Path):
     small = of(tmp_path / "small", noise_scale=NOISE)
     large = of(tmp_path / "large", noise_scale=NOISE, batch=64)
