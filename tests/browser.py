@@ -1,7 +1,7 @@
 """A headless Chromium driven through its debugging pipe (Chrome DevTools Protocol), with the standard library alone.
 
 The pipe is JSON with a zero byte behind each message, on the descriptors 3 (to the browser) and 4 (from it). No port is
-opened; names of hosts lead nowhere; the profile is a folder of its own.
+opened; names of hosts lead nowhere, this machine excepted; the profile is a folder of its own.
 """
 
 import base64
@@ -22,7 +22,7 @@ _LIMIT_S = 300.0
 _COMMAND = (
     "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
     "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--mute-audio", "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--disable-sync", "--mute-audio", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
 
 

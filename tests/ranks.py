@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.multiprocessing
 from safetensors.torch import load_file, save_file
@@ -21,6 +22,7 @@ from transformers import BertForTokenClassification
 
 from paratune import checkpoint
 from paratune.batch import Batch
+from paratune.config.distil_section import Distil
 from paratune.config.sections import LoraOptions, Train
 from paratune.config.traits import strategy_traits
 from paratune.data.loader import Collate, PackedCollator, TrainBatches, eval_batches
@@ -30,6 +32,8 @@ from paratune.engine.stop import StopRequest
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.adapters import add_adapter
 from paratune.models.compile import compile_blocks
+from paratune.models.distillation import distilled, teacher_targets
+from paratune.models.objectives import OBJECTIVES
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
 from paratune.models.trained_weights import layer_rate_factors
@@ -43,6 +47,7 @@ SPAWN_LIMIT_S = 1100
 Task = Literal["classification", "regression", "mlm", "qa", "token_classification"]
 NUM_CLASSES = {"classification": 3, "regression": 0, "mlm": 0}
 """As `tiny_collator` wants it."""
+DISTIL = Distil(teacher="none", weight=0.5)
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class Job:
     task: Task = "classification"
     optimizer: Literal["adamw", "lamb"] = "adamw"
     whole_words: bool = False
+    distils: bool = False
+    """Whether a classification also learns from the outputs of a teacher."""
     strategy: str = "single"
     options: dict[str, Any] = field(default_factory=dict)
     accumulation: int = 1
@@ -165,7 +172,8 @@ def _model(job: Job) -> Any:
         config = tiny_config(3, dropout=job.dropout, num_layers=4)
         return TaskModel(BertForTokenClassification(config), "token_classification")
     model = tiny_model(num_labels=max(1, NUM_CLASSES[job.task]), dropout=job.dropout, num_layers=4)
-    return TaskModel(model, job.task)
+    objective = distilled(OBJECTIVES[job.task], DISTIL, job.task) if job.distils else None
+    return TaskModel(model, job.task, objective=objective)
 
 
 def _batches(job: Job, strategy: Any) -> TrainBatches:
@@ -199,7 +207,11 @@ def _padded(job: Job, num_samples: int, *, seed: int) -> Collate:
         return tiny_windows(num_samples, seed=seed)
     if job.task == "token_classification":
         return tiny_tags(num_samples, seed=seed)
-    return tiny_collator(num_samples, num_classes=NUM_CLASSES[job.task], seed=seed)
+    collator = tiny_collator(num_samples, num_classes=NUM_CLASSES[job.task], seed=seed)
+    if not job.distils:
+        return collator
+    logits = np.random.default_rng(seed).normal(size=(num_samples, NUM_CLASSES[job.task]))
+    return replace(collator, teacher=teacher_targets([logits], DISTIL, job.task))
 
 
 def _spoil(job: Job, batches: list[Batch], world_size: int) -> list[Batch]:

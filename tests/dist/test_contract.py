@@ -32,9 +32,9 @@ WORLD_SIZE = 2
 
 CASES = {
     "classification": Job("classification"),
-    # The last step of an epoch has one sample: the second rank has nothing but filler.
+    # The last step of an epoch has one sample: the second rank has nothing but filler. Also a distillation.
     "a rank without samples": Job(
-        "a rank without samples", num_samples=25, accumulation=4, num_evaluated=3, packed=True
+        "a rank without samples", num_samples=25, accumulation=4, num_evaluated=3, packed=True, distils=True
     ),
     "regression, 4 micro-batches": Job("regression, 4 micro-batches", task="regression", accumulation=4, packed=True),
     "masked LM": Job("masked LM", task="mlm", packed=True),

@@ -6,34 +6,73 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
+from browser import CHROMIUM, Browser, browser
 from explained import save_tiny
 from patience import PATIENCE_S
 
 from paratune.errors import EXIT_STOPPED
 
 
-@pytest.mark.slow
-def test_a_server_answers_two_clients_and_stops_after_sigterm(tmp_path: Path):
-    folder = save_tiny(tmp_path / "model", "classification").folder
+@contextmanager
+def serving(folder: Path, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """Yield a server of a tiny model and its address."""
     command = [sys.executable, "-m", "paratune", "serve", str(folder), "--port", "0", "--device", "cpu"]
     with (tmp_path / "stderr").open("w") as errors:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
-        address = _address(server, tmp_path / "stderr")
+        yield server, _address(server, tmp_path / "stderr")
+    finally:
+        server.kill()
+        server.wait()
+        assert server.stdout is not None
+        server.stdout.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: `make chromium` as root")
+def test_the_page_shows_prediction_and_explanation_of_texts_as_text(tmp_path: Path):
+    folder = save_tiny(tmp_path / "model", "classification", is_pair=True).folder
+    text = "the film 😀 was <img src=x onerror=alert(1)> good"
+    with serving(folder, tmp_path) as (_, address), browser(tmp_path) as page:
+        page.call("Page.navigate", url=f"{address}/")
+        _wait(page, "document.getElementById('column-1') !== null && !byId('form').hidden")
+        page.js(f"byId('column-0').value = {json.dumps(text)}; byId('column-1').value = 'bad'")
+        page.js(
+            "byId('column-0').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true, bubbles: true}))"
+        )
+        _wait(page, "byId('explanation').querySelectorAll('p.marked').length === 2 || !byId('error').hidden")
+        assert page.js("byId('error').textContent") == ""
+        shown = page.js("byId('explanation').querySelector('p.marked').textContent")
+        assert shown.replace("+", "").replace("\u2212", "") == text
+        assert page.js("byId('prediction').querySelector('.answer').textContent") in ("low", "middle", "high")
+        assert page.js("document.images.length") == 0
+        assert [line for line in page.complaints() if not line.startswith(f"request: {address}/")] == []
+
+
+def _wait(page: Browser, expression: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not page.js(expression):
+        assert time.monotonic() < deadline, page.complaints()
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_server_answers_two_clients_and_stops_after_sigterm(tmp_path: Path):
+    folder = save_tiny(tmp_path / "model", "classification").folder
+    with serving(folder, tmp_path) as (server, address):
         with ThreadPoolExecutor(2) as clients:
             answers = list(clients.map(lambda text: _ask(address, text), ["the film was good", "bad"] * 5))
         scores = [answer["predictions"][0]["score_low"] for answer in answers]
         assert scores == pytest.approx(scores[:2] * 5, abs=1e-6)
         server.send_signal(signal.SIGTERM)
         output, _ = server.communicate(timeout=PATIENCE_S)
-    finally:
-        server.kill()
-        server.wait()
     assert server.returncode == EXIT_STOPPED
     assert "SIGTERM" in (tmp_path / "stderr").read_text()
     lines = [json.loads(line) for line in output.splitlines()]

@@ -253,3 +253,12 @@ def test_table_of_smaller_models_has_medians_and_ranges(bench):
     assert "0.900 (0.826 to 0.945)" in original
     assert smaller.startswith("| int8 | 1.0 |")
     assert smaller.endswith("| 97.5% | 0.25 |")
+
+
+def test_table_of_the_server_has_nearest_ranks_and_medians_of_rounds(bench):
+    module = bench("serve")
+    assert [module.percentile([4.0, 1.0, 3.0, 2.0], share) for share in (0.5, 0.75, 0.99)] == [2.0, 3.0, 4.0]
+    rounds = [{"cpu_ms": cpu, "per_s": 8.0, "short_ms": [1.0, 2.0, 9.0], "long_ms": [30.0]} for cpu in (5.0, 7.0, 6.0)]
+    *_, line = module.table({"packed": rounds})
+    assert line == ("| packed | 6 (5 to 7) | 8 (8 to 8) | 2 (2 to 2) | 9 (9 to 9) | 30 (30 to 30) | 30 (30 to 30) |")
+    assert module.spread({"a": [0.5, 0.25], "b": [0.5, 0.75]}) == 0.5

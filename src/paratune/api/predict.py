@@ -10,6 +10,7 @@ from paratune.api.evaluate import Device, Model, check_batch_size, model_name
 from paratune.api.process import process_as_before
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
+from paratune.base.text import plain
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.errors import DataError
 
@@ -91,6 +92,7 @@ def predict_rows(
     """
     import pyarrow as pa
 
+    from paratune.config.sections import named_columns
     from paratune.data.read import read_table
 
     check_batch_size(batch_size)
@@ -105,8 +107,11 @@ def predict_rows(
 
         trained = load_trained(model, NamedColumns(**named), device)
     if not isinstance(table, pa.Table):
-        table = pa.table({trained.columns.text: pa.array(table, pa.string())})
-    split = trained.read(source, table, require_labels=False)
+        # Where the model reads several columns, `read` names those that a list of texts lacks.
+        first = next(iter(named_columns(trained.columns.text)), "text")
+        table = text_table(table, first)
+    # Tokens of typed texts are not worth caching, and stay off the disk.
+    split = trained.read(source, table, require_labels=False, is_cached=source != TEXTS)
     # Only now: for a model of another program, the data decides whether questions may have no answer.
     clashing = sorted(set(trained.recipe.prediction_names()) & set(table.column_names))
     if clashing:
@@ -120,3 +125,35 @@ def predict_rows(
         check(trained, split)
     warn_about_unknown_tokens(split)
     return PredictedRows(table, trained, split, apply(trained, split, batch_size))
+
+
+def text_table(texts: "Sequence[str]", column: str) -> "pyarrow.Table":
+    """Return texts as a table of one column; None is a row without a text.
+
+    Raises:
+        DataError: They are a mapping or a DataFrame, or one of them is not a text.
+    """
+    import pyarrow as pa
+
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # iterating gives the names of its columns
+        raise DataError(
+            f"a {type(texts).__name__} is neither a file, an Arrow table, nor a list of texts; make a table of it: "
+            "pyarrow.table(data)",
+            code="data.not_text",
+            found=type(texts).__name__,
+        )
+    values = list(texts)
+    try:
+        return pa.table({column: pa.array(values, pa.string())})
+    except (pa.ArrowException, UnicodeEncodeError) as error:
+        row = next((row for row, value in enumerate(values) if not _is_text(value)), None)
+        found = "" if row is None else f" (text {row} is {plain(repr(values[row]))[:100]})"
+        raise DataError(
+            f"{TEXTS}: each must be a text, or None{found}; for pairs and questions, give an Arrow table",
+            code="data.not_text",
+            row=row,
+        ) from error
+
+
+def _is_text(value: object) -> bool:
+    return value is None or (isinstance(value, str) and value.encode(errors="replace") == value.encode(errors="ignore"))

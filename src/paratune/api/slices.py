@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from paratune.api.split_rows import file_changed, rows_by_file
 from paratune.errors import CheckpointError, ConfigError
 from paratune.records import RUN_FILE, SUMMARY_FILE, predictions_file, read_json, read_run
 from paratune.records.slices import BUILT_IN, LABEL, LENGTH
@@ -104,50 +105,31 @@ def _saved_values(
     """Return the values of the columns for each row of a prediction file, from the data files of the run."""
     from pyarrow import parquet
 
-    from paratune.data.read import read_table
     from paratune.data.slices import column_texts, num_tokens, refuse_many
     from paratune.infer.trained import NamedColumns, load_trained
 
     names = [name for name in by if name != LABEL]
     if not names:
         return {}
-    data = run["config"]["data"]
-    option = (data.get("extra") or {}).get(split) or data.get(split) or data["train"]
-    files = [option] if isinstance(option, str) else list(option)
-    predictions = parquet.read_table(folder / predictions_file(split))
-    index = predictions.column("index").to_numpy()
-    row_files = np.asarray(
-        predictions.column("source").to_pylist() if len(files) > 1 else files * len(index), dtype=object
-    )
-    values = {name: np.empty(len(index), dtype=np.int64 if name == LENGTH else object) for name in names}
+    num_rows = parquet.read_metadata(folder / predictions_file(split)).num_rows
+    values = {name: np.empty(num_rows, dtype=np.int64 if name == LENGTH else object) for name in names}
     trained = load_trained(str(folder), NamedColumns(**named), device) if LENGTH in names else None
-    for file in files:
-        table = read_table(file, revision=data.get("hub_revision") if file.startswith("hub:") else None)
-        places = np.flatnonzero(row_files == file)
-        rows = index[places]
-        if len(rows) and rows.max() >= table.num_rows:
-            raise _changed(file, split)
+    files = []
+    for part in rows_by_file(folder, run, split):
+        file, table, places, rows = part.file, part.table, part.places, part.rows
+        files.append(file)
         for name in names:
             if name == LENGTH:
                 file_split = trained.read(file, table, require_labels=True)  # type: ignore[union-attr]
                 lengths = dict(zip(file_split.samples.rows.tolist(), num_tokens(file_split).tolist(), strict=True))
                 if not set(rows.tolist()) <= lengths.keys():
-                    raise _changed(file, split)
+                    raise file_changed(file, split)
                 values[name][places] = [lengths[row] for row in rows.tolist()]
             else:
                 values[name][places] = column_texts(table, name, rows.tolist(), source=file)
     for name in set(names) - set(BUILT_IN):
         refuse_many(name, values[name], source=" + ".join(files))
     return values
-
-
-def _changed(file: str, split: str) -> CheckpointError:
-    return CheckpointError(
-        f"{file} does not have the rows of predictions.{split}.parquet: it changed after the run; add --data FILE",
-        code="run.damaged",
-        source=file,
-        split=split,
-    )
 
 
 def _cannot(target: str, error: Exception) -> CheckpointError:

@@ -10,6 +10,7 @@ from paratune.api.process import process_as_before, run_command
 from paratune.api.run import Run
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
+from paratune.config.distil_section import teacher_names
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import run_path
 from paratune.console import set_up_logging, stdout_for_results
@@ -118,7 +119,7 @@ def check_start(loaded: LoadedConfig, mode: Mode, *, num_ranks: int, num_nodes: 
 
 def _check_files(loaded: LoadedConfig) -> None:
     """Raise an error for a missing data file or model folder."""
-    from paratune.models.locate import locate
+    from paratune.models.locate import locate, teacher_folder
     from paratune.sweeps.cells import missing_files
 
     if problems := [message for _, message in missing_files(loaded)]:
@@ -127,6 +128,8 @@ def _check_files(loaded: LoadedConfig) -> None:
     for name in (model.name, model.tokenizer) if loaded.config.baseline is None else ():
         if name is not None:
             locate(name)
+    for teacher in teacher_names(loaded.config.distil) if loaded.config.distil is not None else ():
+        teacher_folder(teacher)
 
 
 def train_here(loaded: LoadedConfig, mode: Mode, *, began: float, rank: int = 0) -> dict[str, Any]:

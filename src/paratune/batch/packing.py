@@ -112,6 +112,7 @@ def _with_filler(batch: Batch, more: int) -> Batch:
         row_weight=_longer(batch.row_weight, F, 0),
         index=_longer(batch.index, F, -1),
         row_bounds=None if bounds is None else torch.cat([bounds, bounds.new_tensor([0, 0, 1]).expand(F, 3)]),
+        teacher=None if batch.teacher is None else _longer(batch.teacher, F, 0),
         num_padded_tokens=batch.num_padded_tokens + more,
         labels=labels,
         label_places=places,

@@ -34,7 +34,14 @@ def bundle(
         out: file to write, such as bundle.tar
         tokens: tokenize the data here, and add the tokens
     """
-    from paratune.commands.bundle_contents import BundleContents, add_data, add_model, add_tokens, print_contents
+    from paratune.commands.bundle_contents import (
+        BundleContents,
+        add_data,
+        add_model,
+        add_teachers,
+        add_tokens,
+        print_contents,
+    )
     from paratune.config.load import load_config
 
     loaded = load_config(config, set_)
@@ -54,6 +61,7 @@ def bundle(
     with stdout_for_results(), scratch_folder() as scratch:
         contents = BundleContents()
         add_model(contents, loaded)
+        add_teachers(contents, loaded)
         add_data(contents, loaded, scratch)
         if tokens:
             add_tokens(contents, loaded, scratch)

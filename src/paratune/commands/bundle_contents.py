@@ -14,6 +14,7 @@ from paratune.api.tokenizing import tokenizing_of
 from paratune.base.text import plain
 from paratune.base.units import format_bytes
 from paratune.bundle.manifest import Manifest, name_problem
+from paratune.config.distil_section import teacher_names
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.console import print_json
@@ -76,6 +77,25 @@ def add_model(contents: BundleContents, loaded: LoadedConfig) -> None:
         contents.sources["model.tokenizer"] = f"{model.tokenizer} ({tokenizer_folder})"
 
 
+def add_teachers(contents: BundleContents, loaded: LoadedConfig) -> None:
+    """Add the models of the teachers of a distillation, all files, whose hashes are checked when they are used."""
+    from paratune.models.locate import teacher_folder
+
+    distil = loaded.config.distil
+    if distil is None:
+        return
+    names = teacher_names(distil)
+    tops = [f"teacher_{number}" for number in range(len(names))]
+    for name, top in zip(names, tops, strict=True):
+        folder = teacher_folder(name)
+        _require_safe_weights(folder, from_scratch=False, key="distil.teacher")
+        for path in sorted(folder.iterdir()):
+            if path.is_file() and path.suffix in (*MODEL_SUFFIXES, ".md"):
+                contents.add(f"{top}/{path.name}", path)
+    contents.paths["distil.teacher"] = tops if isinstance(distil.teacher, list) else tops[0]
+    contents.sources["distil.teacher"] = ", ".join(names)
+
+
 def _model_folder(key: str, name: str, revision: str | None) -> Path:
     """Return the folder of a model: a local one, or one in the cache of the hub, after a download if necessary."""
     from paratune.models.locate import locate
@@ -105,23 +125,23 @@ def _model_folder(key: str, name: str, revision: str | None) -> Path:
         ) from error
 
 
-def _require_safe_weights(folder: Path, *, from_scratch: bool) -> None:
+def _require_safe_weights(folder: Path, *, from_scratch: bool, key: str = "model.name") -> None:
     if from_scratch or any(folder.glob("*.safetensors")):
         return
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
     if not pickles:
         raise ConfigError(
-            f"model.name: {folder} has no weights in safetensors, the only format of a bundle; name a model that has "
+            f"{key}: {folder} has no weights in safetensors, the only format of a bundle; name a model that has "
             "them, or set model.from_scratch: true",
             code="bundle.unsafe_weights",
-            key="model.name",
+            key=key,
             value=folder,
         )
     raise ConfigError(
-        f"model.name: {folder} has its weights in {', '.join(pickles)}, which a bundle does not contain. If you "
+        f"{key}: {folder} has its weights in {', '.join(pickles)}, which a bundle does not contain. If you "
         f"trust these pickles, also save them as safetensors: {safetensors_line(folder / pickles[0])}",
         code="bundle.unsafe_weights",
-        key="model.name",
+        key=key,
         value=folder,
         files=pickles,
     )

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from paratune.api.apply import check_model
+from paratune.api.split_rows import rows_without_splits, split_table
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import BatchSize, Device, Json, require_at_least
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ParatuneError, coded, option_error
+from paratune.errors import EXIT_OK, ConfigError, ParatuneError, coded, option_error
 
 log = logging.getLogger(__name__)
 _MAX_LISTED = 20
@@ -21,7 +22,8 @@ _MAX_LISTED = 20
 def feedback(
     run: Annotated[str, Parameter(help="run for regression or ordered labels, with validation and test predictions")],
     *,
-    input: str,
+    input: str | None = None,
+    split: str | None = None,
     out: Path,
     reference: str | None = None,
     coverage: float = 0.9,
@@ -34,8 +36,9 @@ def feedback(
 
     Args:
         input: file with the essays, in the columns of the run
+        split: the essays of this split of the run, such as test, in place of --input
         out: folder for the pages (overview, one page for each essay), figures and report.json
-        reference: labelled essays, for usual lengths and similar essays; default the training file of the run
+        reference: labelled essays, for usual lengths and similar essays; default the training rows of the run
         coverage: share of essays whose score should be inside its interval
         agreement: quadratic weighted kappa to reach by sending essays to a person; without it none is marked
     """
@@ -48,12 +51,19 @@ def feedback(
         raise option_error("--coverage", coverage, "a share between 0 and 1, such as 0.9", code="cli.out_of_range")
     if agreement is not None and not 0 < agreement <= 1:
         raise option_error("--agreement", agreement, "it is above 0 and at most 1", code="cli.out_of_range")
+    if (input is None) == (split is None):
+        raise ConfigError(
+            "name the essays with one of --input FILE and --split NAME, such as --split test",
+            code="cli.option_missing" if input is None else "cli.conflict",
+            option="--input",
+            options=("--input", "--split"),
+        )
     set_up_logging(speaks=True)
     respect_quota()
     check_folder(out, [PAGE, MARKER])
     with stdout_for_results():
-        table = read_table(input)
         check_model(run)
+        source, table = (input, read_table(input)) if input is not None else split_table(Path(run), str(split))
         with collector_off_for_imports():
             from paratune.feedback.feedback import FeedbackOptions, calibrate, give_feedback, require_scores
             from paratune.feedback.page import ClassFeedback, as_dict, write_feedback
@@ -65,12 +75,12 @@ def feedback(
     assert trained.run is not None
     calibration = calibrate(trained.run, trained, options)
     compared = _reference(trained, reference, calibration)
-    split = trained.read(input, table, require_labels=False)
+    rows = trained.read(source, table, require_labels=False)
     with Display(speaks=True).bar("score essays with parts removed", 1) as bar:
         essays = give_feedback(
-            trained, split, calibration, compared, options, lambda done, total: bar.update(done, total=total)
+            trained, rows, calibration, compared, options, lambda done, total: bar.update(done, total=total)
         )
-    result = ClassFeedback(run, input, calibration, tuple(essays), compared)
+    result = ClassFeedback(run, source, calibration, tuple(essays), compared)
     files = write_feedback(out, result)
     if json:
         print_json(as_dict(result) | {"files": [str(file) for file in files]}, indent=1)
@@ -81,7 +91,10 @@ def feedback(
 
 
 def _reference(trained: Any, source: str | None, calibration: Any) -> Any:
-    """Return the labelled essays to compare with; None, with a warning, where the training file cannot be read."""
+    """Return the labelled essays to compare with, by default those that the run was trained on.
+
+    None, with a warning, where the training file cannot be read.
+    """
     from paratune.data.read import read_table
     from paratune.feedback.feedback import make_reference
     from paratune.records import read_run
@@ -91,7 +104,8 @@ def _reference(trained: Any, source: str | None, calibration: Any) -> Any:
     train = read_run(trained.run)["config"]["data"]["train"]
     file = train if isinstance(train, str) else train[0]
     try:
-        return make_reference(trained, file, read_table(file), calibration)
+        table = rows_without_splits(trained.run, file, read_table(file))
+        return make_reference(trained, file, table, calibration)
     except ParatuneError as error:
         log.warning(
             "no similar essays and no usual lengths: the training file cannot be used (%s); name labelled essays with "

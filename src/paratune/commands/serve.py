@@ -24,6 +24,8 @@ def serve(
     max_chars: int = 20_000,
     max_body_kib: int = 1024,
     max_queue: int = 256,
+    max_explain_queue: int = 4,
+    max_explain_s: int = 60,
     rate: int = 50,
     grace_s: int = 30,
     text: TextColumn = None,
@@ -44,6 +46,8 @@ def serve(
         max_chars: most characters of a text
         max_body_kib: largest request in KiB
         max_queue: most rows in the queue
+        max_explain_queue: most explanations that wait or are computed; 0 gives none
+        max_explain_s: seconds after which an explanation is given up
         rate: requests per second of a client, with a burst of twice as many
         grace_s: seconds for accepted requests after a signal
     """
@@ -52,9 +56,13 @@ def serve(
 
     if not 0 <= port <= 65535:
         raise option_error("--port", port, "use 0 to 65535", code="cli.out_of_range")
-    least = {"--max-wait-ms": (max_wait_ms, 0), "--grace-s": (grace_s, 0)}
+    least = {
+        "--max-wait-ms": (max_wait_ms, 0),
+        "--grace-s": (grace_s, 0),
+        "--max-explain-queue": (max_explain_queue, 0),
+    }
     counts = {"--max-tokens": max_tokens, "--max-rows": max_rows, "--max-chars": max_chars, "--rate": rate}
-    counts |= {"--max-body-kib": max_body_kib, "--max-queue": max_queue}
+    counts |= {"--max-explain-s": max_explain_s, "--max-body-kib": max_body_kib, "--max-queue": max_queue}
     for option, (value, lowest) in {**least, **{name: (value, 1) for name, value in counts.items()}}.items():
         require_at_least(option, value, lowest)
     limits = ServingLimits(
@@ -64,6 +72,8 @@ def serve(
         max_chars=max_chars,
         max_body_bytes=max_body_kib << 10,
         max_queue=max_queue,
+        max_explain_queue=max_explain_queue,
+        max_explain_s=max_explain_s,
         rate_per_s=rate,
     )
     token = read_token(token_file)

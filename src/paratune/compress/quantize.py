@@ -154,7 +154,8 @@ def _writable(out: Path) -> Iterator[Path]:
         if isinstance(error, ParatuneError):
             raise
         raise CheckpointError(
-            f"{plain(out)} could not be written: {error}; free space there, or choose another --out",
+            f"{plain(out)} could not be written: {error}; free space there and in the folder of temporary "
+            "files ($TMPDIR), or choose another --out",
             code="quantize.not_writable",
             folder=out,
         ) from error

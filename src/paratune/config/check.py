@@ -122,7 +122,12 @@ def _baseline(config: Config) -> Iterator[Problem]:
     if traits is None or traits.max_world_size != 1:
         wanted = f"with baseline: {baseline.kind}, which is fitted in one process; set strategy: single"
         yield no_effect("strategy.kind", config.strategy.kind, wanted, ("baseline",))
-    given = {**frozen(config), "measure.probe": config.measure.probe}
+    distil = config.distil
+    given = {
+        **frozen(config),
+        "measure.probe": config.measure.probe,
+        "distil.teacher": None if distil is None else distil.teacher,
+    }
     for key, value in given.items():
         if value:
             yield no_effect(

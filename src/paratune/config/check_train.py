@@ -1,10 +1,13 @@
 """Checks the section `train`: the length, the schedule and the weights that are trained."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from paratune.config.contradictions import conflict, no_effect
+from paratune.config.distil_section import distance_of, teacher_names
 from paratune.config.problems import Problem
 from paratune.config.sections import Config, FreezeOptions
+from paratune.config.task_sections import ClassificationTask, ClassTask, RegressionTask
 
 
 def _length(config: Config) -> Iterator[Problem]:
@@ -94,6 +97,38 @@ def _kept_layers(config: Config) -> Iterator[Problem]:
         yield Problem(message, ("model.keep_layers",), code="config.invalid_value")
 
 
+def _distil(config: Config) -> Iterator[Problem]:
+    """Check for tasks and settings that a distillation does not support."""
+    distil, task = config.distil, config.task
+    if distil is None:
+        return
+    if not isinstance(task, ClassTask | RegressionTask):
+        message = (
+            f"distil is for tasks with one answer for each text, and task.kind is {task.kind}; leave distil out, or "
+            "use classification, multi_label, ordinal or regression"
+        )
+        yield Problem(message, ("distil", "task.kind"), code="task.unsupported")
+        return
+    kind = distance_of(distil, task.kind)
+    if kind == "kl" and not isinstance(task, ClassificationTask):
+        wanted = "which compares the probabilities of one class among several; use mse"
+        message = f"distil.distance: kl does not fit task.kind: {task.kind}, {wanted}"
+        yield Problem(message, ("distil.distance", "task.kind"), code="config.conflict")
+    if distil.temperature is not None and kind != "kl":
+        yield no_effect("distil.temperature", distil.temperature, "without distil.distance: kl", ("distil.distance",))
+    loss_options = {
+        "task.loss": task.loss,
+        **{f"task.{key}": getattr(task, key, None) for key in ("class_weights", "label_smoothing", "focal_gamma")},
+    }
+    for key, value in loss_options.items() if distil.weight == 1 else ():
+        if value:
+            yield no_effect(key, value, "with distil.weight: 1, which leaves out the labels", ("distil.weight",))
+    names = teacher_names(distil)
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        message = f"distil.teacher: {repeated[0]} is named twice; an ensemble needs different models"
+        yield Problem(message, ("distil.teacher",), code="config.invalid_value")
+
+
 TRAIN_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _length,
     _warmup,
@@ -101,5 +136,6 @@ TRAIN_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _freeze,
     _adapter,
     _kept_layers,
+    _distil,
 )
 """Checks of the section, for `config.check`."""

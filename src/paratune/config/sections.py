@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paratune.config.baseline_sections import TfidfOptions
+from paratune.config.distil_section import Distil
 from paratune.config.section import (
     LONGEST_S,
     CodeName,
@@ -431,6 +432,8 @@ class Config(Section):
     baseline: TfidfOptions | None = None
     """Fit a baseline on the same rows in place of the model, in one process on the CPU. Then the options of model
     (except its tokenizer), train, batch, checkpoint, measure, precision and device have no effect."""
+    distil: Distil | None = None
+    """Distillation: learn from the outputs of trained models, too."""
 
 
 def run_path(config: Config) -> Path:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from paratune.base.units import format_share
 from paratune.config.sections import Data
@@ -46,6 +47,8 @@ class Split:
     """Tokens."""
     fingerprint: str
     """SHA-256 over texts and labels, in order."""
+    teacher: npt.NDArray[np.float32] | None = None
+    """(num_rows, C), for the training split of a distillation: what the student learns from the teachers."""
 
     @property
     def labels(self) -> LabelArray | None:

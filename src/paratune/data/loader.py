@@ -69,6 +69,8 @@ class Collator:
     """(N,), int64 class ids or float32 targets, or (N, C) float32 sets of classes; None without labels."""
     pad_token_id: int
     """Token after the last one of a row, where the attention mask is 0."""
+    teacher: npt.NDArray[np.float32] | None = None
+    """(N, C), outputs of the teachers in a distillation; see `Split.teacher`."""
 
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         return float(len(indices))
@@ -134,6 +136,7 @@ class Collator:
             "num_samples": num_samples,
             "num_tokens": int(lengths[:num_samples].sum()),
             "labels": None if self.labels is None else torch.from_numpy(self.labels[rows]),
+            "teacher": None if self.teacher is None else torch.from_numpy(self.teacher[rows]),
         }
 
     @staticmethod

@@ -220,7 +220,7 @@ def _read_or_write(
         return store
     with explain_disk_errors(cache_dir):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(fingerprint + ".lock"), options):
+        with locked(folder.with_name(fingerprint + ".lock"), options.stop, options.waits):
             # Another process may have written the tokens while this one waited for the lock.
             if (store := _open_cached(folder, warns=True)) is not None:
                 return store
@@ -278,16 +278,21 @@ def _open_cached(folder: Path, *, warns: bool = False) -> TokenStore | None:
 
 
 @contextmanager
-def _locked(path: Path, options: TokenizeOptions) -> Iterator[None]:
+def locked(path: Path, stop: Stop, waits: Callable[[], None]) -> Iterator[None]:
+    """Hold a file lock during the block; `waits` is called while another process has it.
+
+    Raises:
+        Stopped: `stop` returned true while another process had the lock.
+    """
     lock = filelock.FileLock(path)
     while True:
         try:
             lock.acquire(timeout=0.5, poll_interval=0.05)
             break
         except filelock.Timeout:
-            options.waits()
-            if options.stop():
-                raise Stopped("stopped while another process tokenizes the same data", code="stopped.signal") from None
+            waits()
+            if stop():
+                raise Stopped("stopped while another process prepares the same data", code="stopped.signal") from None
     try:
         yield
     finally:

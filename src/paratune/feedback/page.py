@@ -10,7 +10,7 @@ import numpy as np
 from paratune.base.units import counted
 from paratune.feedback.feedback import EssayFeedback, Reference, ScoreCalibration
 from paratune.feedback.human import SIGNALS, HumanRule, ShareSent
-from paratune.feedback.removal import RemovedPart
+from paratune.feedback.removal import ROUNDING, RemovedPart
 from paratune.reports.document import (
     MarkedText,
     MarkedWord,
@@ -112,8 +112,10 @@ def essay_document(feedback: ClassFeedback, essay: EssayFeedback) -> ReportDocum
 
 
 def _score_parts(calibration: ScoreCalibration, essay: EssayFeedback) -> Iterator[Part]:
+    is_rounded = bool(calibration.names) or calibration.scale.step is not None
+    before = f" ({essay.predicted:.2f} before rounding)" if is_rounded else ""
     yield (
-        f"The model gives {calibration.text(essay.predicted)} ({essay.predicted:.2f} before rounding). The interval is "
+        f"The model gives {calibration.text(essay.predicted)}{before}. The interval is "
         f"{interval_text(calibration, essay)}: it is made to contain the examiner's score of "
         f"{calibration.level:.0%} of all essays of this kind."
     )
@@ -144,8 +146,11 @@ def _removal_parts(calibration: ScoreCalibration, essay: EssayFeedback) -> Itera
         "sentence, so it raises the score. A dashed line: the score is higher without it."
     )
     yield MarkedText("The essay", tuple(_marked(essay.text, sentences)))
-    yield "Sentences with the largest effects on the score:"
-    yield _quoted(_strongest(sentences))
+    if strongest := _strongest(sentences):
+        yield "Sentences with the largest effects on the score:"
+        yield _quoted(strongest)
+    else:
+        yield "No sentence alone changes the score."
     paragraphs = [part for part in essay.parts if part.kind == "paragraph"]
     if paragraphs:
         yield "Paragraphs:"
@@ -165,8 +170,8 @@ def _marked(text: str, sentences: Sequence[RemovedPart]) -> Iterator[MarkedWord]
 def _strongest(parts: Sequence[RemovedPart]) -> list[RemovedPart]:
     """Return the parts that raise the score most, then those that lower it most."""
     ordered = sorted(parts, key=lambda part: -part.effect)
-    raising = [part for part in ordered if part.effect > 0][:_NUM_STRONGEST]
-    lowering = [part for part in ordered if part.effect < 0][-_NUM_STRONGEST:]
+    raising = [part for part in ordered if part.effect > ROUNDING][:_NUM_STRONGEST]
+    lowering = [part for part in ordered if part.effect < -ROUNDING][-_NUM_STRONGEST:]
     return [*raising, *lowering]
 
 

@@ -17,6 +17,9 @@ from paratune.infer.trained import TrainedModel
 from paratune.records.predictions import probabilities
 
 Floats = npt.NDArray[np.float64]
+ROUNDING = 1e-5
+"""Largest effect that may be rounding: a score in float32 also depends on the shape of its batch, in the sixth digit.
+A sentence that the model does not read has such an effect."""
 
 
 def numbers(trained: TrainedModel, outputs: npt.NDArray[Any]) -> Floats:

@@ -32,7 +32,7 @@ from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.squad import is_squad_table
 from paratune.data.tokens import TokenizeOptions
 from paratune.engine.evaluate import Evaluation, evaluate
-from paratune.errors import CheckpointError, ConfigError, did_you_mean
+from paratune.errors import CheckpointError, ConfigError, did_you_mean, option_error
 from paratune.models.attention import cuda
 from paratune.models.files import TASK_FILE, check_files
 from paratune.models.limits import max_positions
@@ -95,6 +95,18 @@ class TrainedModel:
         """Class names in the order of their ids; empty for regression."""
         return self.recipe.names
 
+    def tokenize_options(self, cache_dir: str | Path | None, *, is_cached: bool = True) -> TokenizeOptions:
+        """Return the options with which the model's texts are tokenized; arguments as for `read`."""
+        return TokenizeOptions(
+            self.tokenizer,
+            self.max_length,
+            truncation=self.truncation,
+            head_tokens=self.head_tokens,
+            need_token_type_ids=takes_token_types(self.tokenizer),
+            cache_dir=cache_dir,
+            is_cached=is_cached,
+        )
+
     def read(
         self,
         source: str,
@@ -116,15 +128,7 @@ class TrainedModel:
         Raises:
             DataError: The file or a column is invalid.
         """
-        options = TokenizeOptions(
-            self.tokenizer,
-            self.max_length,
-            truncation=self.truncation,
-            head_tokens=self.head_tokens,
-            need_token_type_ids=takes_token_types(self.tokenizer),
-            cache_dir=cache_dir,
-            is_cached=is_cached,
-        )
+        options = self.tokenize_options(cache_dir, is_cached=is_cached)
         name = self.columns.id  # not required: predictions are in the order of the rows
         columns = self.columns.model_copy(update={"id": name if name in table.column_names else None})
         if self.task.kind == "qa" and is_squad_table(table):
@@ -215,6 +219,8 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
             is no such device.
         MissingDependency: It is an ONNX file, and onnxruntime is not installed.
     """
+    if device not in ("auto", "cpu", "cuda"):
+        raise option_error("--device", device, "auto, cpu or cuda", code="cli.invalid_value")
     folder = _model_folder(target)
     torch_device = _onnx_device(device, target) if (Path(folder) / ONNX_FILE).is_file() else _device(device)
     model = ModelOptions(name=folder)

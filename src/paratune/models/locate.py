@@ -51,6 +51,25 @@ def locate(name: str) -> str:
     return name
 
 
+def teacher_folder(name: str) -> Path:
+    """Return the model folder of a teacher (`distil.teacher`), a run folder or a model folder.
+
+    Raises:
+        CheckpointError: It is a run without a model.
+        ConfigError: It is not a folder.
+    """
+    path = Path(name).expanduser()
+    if not path.is_dir():
+        raise ConfigError(
+            f"distil.teacher: {name} is not a folder; name the folder of a finished run, or a model folder; download a "
+            "model of the hub first",
+            code="distil.no_teacher",
+            key="distil.teacher",
+            value=name,
+        )
+    return run_model_folder(path)
+
+
 def run_model_folder(path: Path) -> Path:
     """Return the folder of a run's model; other folders as they are.
 

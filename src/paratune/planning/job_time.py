@@ -1,6 +1,9 @@
 """The time of a whole job: steps, start-up, tokenizing, evaluations and checkpoints. No torch."""
 
+from paratune.config.distil_section import teacher_names
 from paratune.config.sections import Config
+from paratune.errors import CheckpointError, ConfigError
+from paratune.models.locate import teacher_folder
 from paratune.planning.figure_range import FigureRange
 
 _START_S = (25.0, 8.0, 120.0)
@@ -18,6 +21,10 @@ assumed."""
 _FORWARD_SPREAD = 1.5
 """Factor between an evaluated row and the forward pass of a trained one, either way: assumed."""
 
+_TEACHER_SPREAD = 2.0
+"""Most factor between the forward passes of a teacher and a student whose weights have the same size: assumed, because
+embeddings are weights without arithmetic."""
+
 
 def job_time(
     config: Config,
@@ -30,6 +37,7 @@ def job_time(
     forward_share: float,
     weight_bytes: int,
     state_bytes: int,
+    data_world_size: int = 1,
 ) -> FigureRange:
     """Return the seconds from the start of a job to its end, with an interval for `sbatch --time`.
 
@@ -43,6 +51,7 @@ def job_time(
         forward_share: Part of a step that is its forward pass.
         weight_bytes: Of the whole model, as each rank reads it.
         state_bytes: Of a checkpoint: weights and optimizer states of the whole model.
+        data_world_size: Number of ranks that share the rows of a step.
     """
     num_epochs = num_steps / steps_per_epoch
     num_evaluations = _num_times(config.evaluate.every, config.evaluate.steps, num_epochs, num_steps)
@@ -51,12 +60,15 @@ def job_time(
     epoch_forward = FigureRange(
         run.value / num_epochs, run.low / num_epochs / _FORWARD_SPREAD, run.high / num_epochs * _FORWARD_SPREAD
     ).times(forward_share)
+    # One process applies the teachers of a distillation to all training rows.
+    teachers = epoch_forward.times(data_world_size * _teacher_bytes(config, weight_bytes) / weight_bytes)
     parts = (
         run,
         FigureRange(*_START_S),
         _duration(weight_bytes, _READ_BYTES_PER_S),
         _duration(num_tokens * (1 + share), _TOKENS_PER_S),
         epoch_forward.times(num_evaluations * share),
+        FigureRange(teachers.value, teachers.low, teachers.high * _TEACHER_SPREAD),
         _duration(num_saves * state_bytes + weight_bytes, _WRITE_BYTES_PER_S),
     )
     return FigureRange(*(sum(getattr(part, end) for part in parts) for end in ("value", "low", "high")))
@@ -67,6 +79,18 @@ def _num_times(every: str, steps: int | None, num_epochs: float, num_steps: int)
     if every == "epoch":
         return max(1, int(num_epochs))
     return max(1, num_steps // steps) if every == "steps" and steps else 1
+
+
+def _teacher_bytes(config: Config, student_bytes: int) -> int:
+    """Return the size of the weights of all teachers of a distillation; a missing one has that of the student."""
+    total = 0
+    for name in teacher_names(config.distil) if config.distil is not None else ():
+        try:
+            files = list(teacher_folder(name).glob("*.safetensors"))
+        except (CheckpointError, ConfigError):
+            files = []
+        total += sum(file.stat().st_size for file in files) or student_bytes
+    return total
 
 
 def _validation_share(config: Config, num_samples: int) -> float:

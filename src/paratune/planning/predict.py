@@ -254,6 +254,7 @@ class JobPredictor:
             forward_share=time.terms["forward"] / time.total_s,
             weight_bytes=whole.weight_bytes * numbers,
             state_bytes=3 * whole.weight_bytes * numbers,
+            data_world_size=option.setup.data_world_size,
         )
 
     def _per_epoch(self, global_batch_size: int) -> float | None:

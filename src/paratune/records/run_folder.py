@@ -144,6 +144,7 @@ def check_same_run(
     *,
     global_batch_size: int | None = None,
     fingerprints: Mapping[str, str] | None = None,
+    teachers: Mapping[str, Any] | None = None,
 ) -> None:
     """Check that a configuration trains the same as the run in `folder`; a folder without a run is accepted.
 
@@ -152,6 +153,7 @@ def check_same_run(
         values: The resolved configuration.
         global_batch_size: Samples per step with the present number of processes; None while it is unknown.
         fingerprints: Of the content of each split; None while the data has not been read.
+        teachers: Hashes of the weights of each teacher of a distillation by its name; None while they are unknown.
 
     Raises:
         CheckpointError: It does not; the message lists all differences.
@@ -175,6 +177,9 @@ def check_same_run(
     for split, about in data.items():
         if fingerprints is not None and about is not None and about["fingerprint"] != fingerprints.get(split):
             changed.append(f"  data.{split}: the content of {about['source']} has changed")
+    for about in record.get("teachers") or ():
+        if teachers is not None and about["weights_sha256"] != teachers.get(about["name"]):
+            changed.append(f"  distil.teacher: the weights of {about['name']} have changed")
     if changed:
         raise CheckpointError(
             f"{folder} was started with another configuration and cannot be resumed with this one:\n"
@@ -188,12 +193,14 @@ def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> 
     """Check that code outside paratune has not changed since the run in `folder` was started.
 
     Args:
-        folder: The run; one without a record of the code is accepted.
+        folder: The run; a folder without a run, or a run without a record of the code, is accepted.
         own_code: The present code by option, as `paratune.config.own_code.own_code_record` returns it.
 
     Raises:
         CheckpointError: A file has changed.
     """
+    if not (folder / RUN_FILE).exists():
+        return
     recorded = read_run(folder).get("own_code") or {}
     for option, code in own_code.items():
         before = (recorded.get(option) or {}).get("sha256")

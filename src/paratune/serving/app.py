@@ -1,26 +1,33 @@
-"""The paths of the server: `/predict`, `/health`, `/metrics`."""
+"""The paths of the server: `/predict`, `/explain`, `/health`, `/metrics`, and the page `/`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
-from paratune.errors import DataError, ParatuneError
+from paratune.errors import ConfigError, DataError, ParatuneError
+from paratune.explain.explain import METHODS
 from paratune.infer.trained import TrainedModel
+from paratune.records import finite
 from paratune.serving.access import ClientRateLimit
 from paratune.serving.batcher import Batcher
+from paratune.serving.explainer import Explainer, read_options
 from paratune.serving.gate import Gate, error_response
+from paratune.serving.intervals import describe, read_calibration
 from paratune.serving.metrics import Metrics
+from paratune.serving.page.response import page_response
 from paratune.serving.predictor import Predictor
-from paratune.serving.rows import column_names, read_rows
+from paratune.serving.rows import Row, column_names, read_rows
 from paratune.serving.settings import ServingLimits
 
-PATHS = frozenset({"/predict", "/health", "/metrics"})
+PATHS = frozenset({"/", "/predict", "/explain", "/health", "/metrics"})
 
 
 class Service:
@@ -29,14 +36,18 @@ class Service:
     def __init__(self, trained: TrainedModel, limits: ServingLimits) -> None:
         self.trained = trained
         self.limits = limits
-        self.predictor = Predictor(trained)
+        self.calibration = read_calibration(trained)
+        self.predictor = Predictor(trained, self.calibration)
         self.batcher = Batcher(self.predictor.predict, limits, lambda *counts: self.metrics.count_batch(*counts))
-        self.metrics = Metrics(lambda: self.batcher.num_queued)
+        self.explainer, self.why_unexplained = _make_explainer(trained, limits, lambda: self.batcher.is_busy)
+        self.metrics = Metrics(
+            lambda: self.batcher.num_queued, lambda: self.explainer.num_waiting if self.explainer else 0
+        )
         self.tokenizing = ThreadPoolExecutor(1, thread_name_prefix="paratune-tokenize")
         self.is_ready = False
         self.is_stopping = False
         self.num_active = 0
-        """Requests for predictions that were accepted and have no answer yet."""
+        """Requests for predictions and explanations that were accepted and have no answer yet."""
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
@@ -47,6 +58,8 @@ class Service:
             yield
         finally:
             self.is_ready = False
+            if self.explainer is not None:
+                self.explainer.close()
             await self.batcher.close()
             self.tokenizing.shutdown(wait=False)
 
@@ -58,33 +71,77 @@ class Service:
         """
         self.num_active += 1
         try:
-            body = await read_body(request, self.limits)
-            is_words = self.trained.task.kind == "token_classification"
-            rows = read_rows(body, self.trained.columns, is_words=is_words, limits=self.limits)
+            rows = await self._read_rows(request, self.limits)
             loop = asyncio.get_running_loop()
             tokenized = await loop.run_in_executor(self.tokenizing, self.predictor.tokenize, rows)
             num_tokens = [row.num_tokens for row in tokenized]
             request.state.num_rows, request.state.num_tokens = len(rows), sum(num_tokens)
             answers = await self.batcher.submit(tokenized, num_tokens)
-            return {"predictions": answers, "num_tokens": sum(num_tokens)}
+            answer = {"predictions": [answer.columns for answer in answers], "num_tokens": sum(num_tokens)}
+            return answer | ({"intervals": [answer.interval for answer in answers]} if self.calibration else {})
         finally:
             self.num_active -= 1
 
-    def health(self) -> dict[str, Any]:
-        """Return the answer to `/health`."""
+    async def explain(self, request: Request) -> dict[str, Any]:
+        """Return the answer to `/explain`.
+
+        Raises:
+            DataError: The request is refused.
+            ConfigError: The model cannot be explained.
+        """
+        if self.explainer is None:
+            assert self.why_unexplained is not None
+            raise self.why_unexplained
+        self.num_active += 1
+        try:
+            options = read_options(request.query_params.multi_items(), self.trained)
+            rows = await self._read_rows(request, replace(self.limits, max_rows=1))
+            request.state.num_rows = 1
+            return await self.explainer.explain(rows[0], options, request.is_disconnected)
+        finally:
+            self.num_active -= 1
+
+    async def _read_rows(self, request: Request, limits: ServingLimits) -> list[Row]:
+        body = await read_body(request, limits)
+        is_words = self.trained.task.kind == "token_classification"
+        return read_rows(body, self.trained.columns, is_words=is_words, limits=limits)
+
+    def health(self, *, needs_token: bool) -> dict[str, Any]:
+        """Return the answer to `/health`.
+
+        Args:
+            needs_token: Whether requests need a token.
+        """
         return {
             "is_live": True,
             "is_ready": self.is_ready and not self.is_stopping,
             "task": self.trained.task.kind,
             "columns": list(dict.fromkeys(column_names(self.trained.columns).values())),
+            "max_chars": self.limits.max_chars,
+            "needs_token": needs_token,
+            "can_explain": self.explainer is not None,
+            "methods": METHODS,
+            "interval": describe(self.calibration),
         }
+
+
+def _make_explainer(
+    trained: TrainedModel, limits: ServingLimits, is_busy: Callable[[], bool]
+) -> tuple[Explainer | None, ParatuneError | None]:
+    """Return what explains rows; where nothing does, the reason."""
+    if limits.max_explain_queue == 0:
+        return None, DataError("this server gives no explanations", code="serve.explain_off")
+    try:
+        return Explainer(trained, limits, is_busy), None
+    except ConfigError as error:
+        return None, error
 
 
 async def read_body(request: Request, limits: ServingLimits) -> bytes:
     """Return the JSON body of a request.
 
     Raises:
-        DataError: It is not declared as JSON, is too large, or does not arrive in time.
+        DataError: It is not declared as JSON, is too large, does not arrive in time, or the client leaves.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         # Pages of other sites can send other types without asking the server first.
@@ -104,6 +161,10 @@ async def read_body(request: Request, limits: ServingLimits) -> bytes:
                 body += part
                 if len(body) > limits.max_body_bytes:
                     raise too_large
+    except ClientDisconnect as error:
+        raise DataError(
+            "the client closed the connection before its body was complete", code="serve.client_gone"
+        ) from error
     except TimeoutError as error:
         raise DataError(
             f"the body did not arrive within {limits.body_timeout_s:g} s", code="serve.body_timeout"
@@ -137,11 +198,19 @@ def make_app(
 
     @app.post("/predict")
     async def predict(request: Request) -> JSONResponse:
-        return JSONResponse(await service.predict(request))
+        return JSONResponse(finite(await service.predict(request)))
+
+    @app.post("/explain")
+    async def explain(request: Request) -> JSONResponse:
+        return JSONResponse(finite(await service.explain(request)))
+
+    @app.get("/")
+    async def page() -> Response:
+        return page_response()
 
     @app.get("/health")
     async def health() -> JSONResponse:
-        answer = service.health()
+        answer = service.health(needs_token=token is not None)
         return JSONResponse(answer, 200 if answer["is_ready"] else 503)
 
     @app.get("/metrics")

@@ -20,7 +20,8 @@ from paratune.serving.settings import ServingLimits
 AGING_TOKENS_PER_S = 4000.0
 Row = Any
 """What the batcher's function takes: rows with their tokens."""
-Answer = dict[str, Any]
+Answer = Any
+"""What it returns for each row."""
 
 
 @dataclass(order=True)
@@ -62,11 +63,17 @@ class Batcher:
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="paratune-predict")
         self._task: asyncio.Task[None] | None = None
+        self._is_computing = False
 
     @property
     def num_queued(self) -> int:
         """Rows that wait; those of the current batch are not counted."""
         return len(self._queue)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether rows wait or are computed; may be read by other threads."""
+        return self._is_computing or bool(self._queue)
 
     def start(self) -> None:
         """Start the task; call it in the event loop."""
@@ -131,7 +138,11 @@ class Batcher:
             await self._wait_for_batch()
             batch = self.take()
             if batch:
-                await self._compute(batch)
+                self._is_computing = True
+                try:
+                    await self._compute(batch)
+                finally:
+                    self._is_computing = False
 
     async def _wait_for_batch(self) -> None:
         """Wait for rows, and then until they fill a batch or the oldest has waited `max_wait_s`."""

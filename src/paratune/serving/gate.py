@@ -16,8 +16,8 @@ from paratune.serving.settings import DEFAULT_STATUS, STATUS
 
 log = logging.getLogger(__name__)
 
-OPEN_PATHS = ("/health",)
-"""Paths that need no token and have no rate, so that a supervisor can ask."""
+OPEN_PATHS = ("/", "/health")
+"""Paths that need no token and have no rate: the page, which asks for the token, and the state for a supervisor."""
 
 
 def error_response(error: ParatuneError) -> Response:

@@ -12,7 +12,7 @@ _TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384)
 class Metrics:
     """Counters of one server, in a registry of their own."""
 
-    def __init__(self, num_queued: Callable[[], int]) -> None:
+    def __init__(self, num_queued: Callable[[], int], num_explanations: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
         to = self._registry
         self._requests = Counter(
@@ -25,6 +25,8 @@ class Metrics:
         self._batch_rows = Histogram("paratune_batch_rows", "Rows of a batch.", buckets=_ROWS, registry=to)
         self._batch_tokens = Histogram("paratune_batch_tokens", "Tokens of a batch.", buckets=_TOKENS, registry=to)
         Gauge("paratune_queued_rows", "Rows that wait for a batch.", registry=to).set_function(num_queued)
+        explanations = Gauge("paratune_explanations", "Explanations that wait or are computed.", registry=to)
+        explanations.set_function(num_explanations)
 
     def count_request(self, path: str, status: int, duration_s: float) -> None:
         self._requests.labels(path, str(status)).inc()

@@ -14,7 +14,10 @@ from paratune.data.memory_store import joined_store
 from paratune.data.sources import joined_samples
 from paratune.data.windows import EXAMPLE
 from paratune.errors import DataError
+from paratune.feedback.feedback import ScoreCalibration
+from paratune.feedback.removal import numbers
 from paratune.infer.trained import TrainedModel
+from paratune.serving.intervals import interval
 from paratune.serving.rows import Row, as_table
 
 _SOURCE = "the request"
@@ -34,14 +37,25 @@ class TokenizedRow:
     """Over all its windows."""
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a row."""
+
+    columns: dict[str, Any]
+    """The columns that `paratune predict` writes, by name."""
+    interval: list[float] | list[str] | None
+    """Bounds of the score; None where they are not known."""
+
+
 class Predictor:
     """A model for two threads: one tokenizes, the other one predicts.
 
     A tokenizer keeps its truncation while it works, so the first thread has its own.
     """
 
-    def __init__(self, trained: TrainedModel) -> None:
+    def __init__(self, trained: TrainedModel, calibration: ScoreCalibration | None = None) -> None:
         self.trained = trained
+        self._calibration = calibration
         self._reader = replace(
             trained, tokenizer=copy.deepcopy(trained.tokenizer), recipe=copy.deepcopy(trained.recipe)
         )
@@ -65,16 +79,23 @@ class Predictor:
         lengths = split.store.lengths
         return [TokenizedRow(split, number, at, int(lengths[at].sum())) for number, at in enumerate(places)]
 
-    def predict(self, rows: list[TokenizedRow]) -> list[dict[str, Any]]:
-        """Return the columns that `paratune predict` writes for each row, by name."""
-        split = _as_split(rows)
+    def predict(self, rows: list[TokenizedRow]) -> list[Answer]:
+        """Return the answer to each row."""
+        split = as_split(rows)
         outputs = self.trained.apply(split, len(rows), lambda done, total: None).outputs
         columns = self.trained.recipe.prediction_columns(split, outputs, self.trained.tokenizer)
         values = {name: pa.array(column).to_pylist() for name, column in columns.items()}
-        return [{name: column[number] for name, column in values.items()} for number in range(len(rows))]
+        scores = None if self._calibration is None else numbers(self.trained, outputs)
+        return [
+            Answer(
+                {name: column[number] for name, column in values.items()},
+                None if scores is None or self._calibration is None else interval(self._calibration, scores[number]),
+            )
+            for number in range(len(rows))
+        ]
 
 
-def _as_split(rows: list[TokenizedRow]) -> Split:
+def as_split(rows: list[TokenizedRow]) -> Split:
     """Return rows of several requests as one split."""
     store = joined_store([(row.request.store, row.places) for row in rows])
     if EXAMPLE in store.row_values:

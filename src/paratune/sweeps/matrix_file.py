@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.config.layers import EXTENDS, Layer, label, layers_within, read_text
+from paratune.config.other_files import refuse_other_file
 from paratune.config.problems import Problem, SourceLocation
 from paratune.config.section import LONGEST_S
 from paratune.config.validate import describe_value
@@ -19,6 +20,7 @@ class MatrixFile:
         self.path = path
         self.label = label(path, path.parent)
         """Its name in messages."""
+        refuse_other_file(path)
         tree = read_tree(read_text(path), self.label)
         self.value = tree.value
         """Its content."""

@@ -76,7 +76,7 @@ class SequenceRecipe(TaskRecipe):
             set_output_bias(model, float(train.labels.mean()))
 
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
-        return Collator(split.store, split.labels, tokenizer.pad_token_id)
+        return Collator(split.store, split.labels, tokenizer.pad_token_id, split.teacher)
 
     def warnings(self, splits: Mapping[str, Split]) -> list[str]:
         warnings: list[str] = []

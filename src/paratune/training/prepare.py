@@ -41,6 +41,7 @@ from paratune.models.adapters import base_model_name
 from paratune.models.attention import cuda
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.compile import compile_blocks
+from paratune.models.distillation import distilled
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.half_precision import overflow_warning
 from paratune.models.limits import token_limit
@@ -58,6 +59,7 @@ from paratune.strategies.protocol import Layout, Strategy, loss_scale_of
 from paratune.tasks import make_recipe
 from paratune.tasks.extra_splits import load_extra_splits
 from paratune.tasks.protocol import TaskRecipe
+from paratune.training.teacher import TeacherPass, with_teachers
 
 log = logging.getLogger(__name__)
 ALWAYS_ALLOWED = 1000
@@ -87,6 +89,8 @@ class Prepared:
     """Seconds of reading, cutting and tokenizing the data."""
     slices: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By scored split and name in `evaluate.slices`, without `label`: the value of each row, (N,)."""
+    teachers: list[dict[str, Any]] = field(default_factory=list)
+    """The record of each teacher of a distillation."""
 
     @property
     def config(self) -> Config:
@@ -165,6 +169,9 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
             unit,
             extra=coded("batch.above_rows", key="batch.global", value=size, num_samples=num_samples),
         )
+    teachers: list[dict[str, Any]] = []
+    if config.distil is not None:
+        splits["train"], teachers = with_teachers(TeacherPass(config, train, device, stop, display))
     if place.world_size == 1:  # several processes stop together after they are connected
         stop.raise_if_came("preparing")
     return Prepared(
@@ -180,6 +187,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         splits,
         tokenize_s,
         slices,
+        teachers,
     )
 
 
@@ -309,6 +317,8 @@ def initial_model(prepared: Prepared) -> TaskModel:
     with working(f"load the model {config.model.name}"):
         model = prepared.recipe.load_model(config.model, prepared.tokenizer, prepared.precision, config.run.seed)
     prepared.recipe.initialise(model, prepared.splits["train"])
+    if config.distil is not None:
+        model.objective = distilled(model.objective, config.distil, config.task.kind)
     if not config.train.compile:  # the compiler fuses only PyTorch's own dropout and linear layers
         use_cheap_dropout(model)
     if not prepared.traits.equal_shapes:  # a pipeline counts the FLOPs of PyTorch's own layers

@@ -118,6 +118,7 @@ def session_facts(
         "device": prepared.device.type,
         **process_facts(),
         "own_code": own_code_record(config),
+        "teachers": prepared.teachers,
         "strategy": {
             "kind": config.strategy.kind,
             "traits": prepared.traits.as_dict(),

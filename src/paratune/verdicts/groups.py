@@ -15,8 +15,6 @@ class Group:
 
     label: str
     runs: tuple[ComparedRun, ...]
-    noise_scale: float | None = None
-    """Noise scale of other runs that trained the same, in samples, for runs without a figure of their own."""
     noise_kind: NoiseKind = "plain"
     """The noise scale that goodput uses, the same in all groups."""
 

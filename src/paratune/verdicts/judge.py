@@ -131,11 +131,8 @@ class _Pair:
 
     @cached_property
     def rates(self) -> Rates:
-        borrowed = (self.base.noise_scale, self.other.noise_scale)
-        return rates_of(
-            self.base.runs, self.other.runs, is_same_batch=not self.differs.batch, borrowed=borrowed,
-            kind=self.base.noise_kind,
-        )  # fmt: skip
+        is_same_batch = not self.differs.batch
+        return rates_of(self.base.runs, self.other.runs, is_same_batch=is_same_batch, kind=self.base.noise_kind)
 
     def speed(self) -> UncorrectedComparison:
         rates = self.rates

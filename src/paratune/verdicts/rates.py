@@ -31,7 +31,7 @@ class Rates:
 
 def rates_of(
     baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, is_same_batch: bool,
-    borrowed: tuple[float | None, float | None] = (None, None), kind: NoiseKind = "plain",
+    kind: NoiseKind = "plain",
 ) -> Rates:  # fmt: skip
     """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ.
 
@@ -39,7 +39,6 @@ def rates_of(
         baseline: Runs of the baseline.
         others: Runs beside it.
         is_same_batch: Whether all have the same global batch size.
-        borrowed: Noise scale of runs that trained the same as the runs of each side, if these have none.
         kind: The noise scale of `noise_kind`.
     """
     first, second = (tuple(run.number(_RATE) for run in side) for side in (baseline, others))
@@ -47,9 +46,8 @@ def rates_of(
         return Rates(SPEED, first, second)
     reference = reference_batch_of(baseline[0])
     goodputs, reasons, notes = [], [], []
-    for side, other_noise in zip((baseline, others), borrowed, strict=True):
-        own = pooled_noise(side, kind)
-        stand_in = other_noise if own is None else own
+    for side in (baseline, others):
+        stand_in = pooled_noise(side, kind)
         goodputs.append(tuple(goodput_of(run, stand_in, reference, kind) for run in side))
         # At the reference batch the efficiency is 1, whatever the noise is.
         figure = noise_field(kind, "value")
@@ -62,8 +60,7 @@ def rates_of(
             )
         elif lacking:
             whose = plain(lacking[0].name) if len(lacking) == 1 else counted(len(lacking), "run")
-            source = "all runs together" if own is not None else "runs that trained the same"
-            notes.append(f"the noise scale of {source} is used for {whose}, whose own cannot be estimated")
+            notes.append(f"the noise scale of all runs together is used for {whose}, whose own cannot be estimated")
     if reasons:
         return Rates(GOODPUT, first, second, "; ".join(reasons))
     return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
@@ -115,7 +112,7 @@ def efficiency_of(
 
     Args:
         run: The run.
-        stand_in: The noise scale of runs that trained the same; None where there is none.
+        stand_in: The noise scale of all runs of its configuration together; None where there is none.
         reference: m0, samples of an optimizer step.
         kind: The noise scale of `noise_kind`.
     """

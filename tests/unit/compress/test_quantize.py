@@ -1,5 +1,6 @@
 """Holds smaller models to the outputs of PyTorch, and their folders to what loads them elsewhere."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,17 @@ def test_onnx_file_cannot_be_quantized_again_explained_or_moved_to_a_gpu(tmp_pat
     (tmp_path / "out" / "model.onnx").write_bytes(b"damaged")
     with raises_code("model.changed"):
         load(tmp_path / "out")
+
+
+def test_a_full_disk_during_the_export_is_not_a_problem_of_the_architecture(tmp_path: Path, monkeypatch: Any):
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch.onnx, "export", fail)
+    trained = save_case(tmp_path / "model", "classification")
+    with raises_code("quantize.not_writable", folder=tmp_path / "out"):
+        quantize_model(QuantizeJob(trained, "model", "onnx", rows_of(trained)), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_rows_are_evenly_spaced():

@@ -235,6 +235,16 @@ MASKED_LM = "task=mlm", "data.columns.label="
             "config.no_effect",
             ["train.freeze_encoder: true", "baseline: tfidf"],
         ),
+        ("distil.teacher=a distil.distance=mse distil.temperature=3", "config.no_effect", ["distil.temperature: 3.0"]),
+        ("distil.teacher=a distil.weight=0", "config.invalid_value", ["distil.weight"]),
+        (
+            "distil.teacher=a distil.weight=1 task.focal_gamma=2",
+            "config.no_effect",
+            ["task.focal_gamma: 2", "weight: 1"],
+        ),
+        ("distil.teacher=[a,a]", "config.invalid_value", ["distil.teacher", "a"]),
+        ("baseline=tfidf distil.teacher=a", "config.no_effect", ["distil.teacher: a", "tfidf"]),
+        ("distil.weight=0.5", "config.required", ["distil.teacher"]),
         ("baseline=tfidf data.split=", "data.validation_missing", ["baseline.inverse_regularization", "5"]),
         (
             "evaluate.best=loss;baseline={kind: tfidf, estimator: svm}",

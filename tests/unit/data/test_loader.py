@@ -221,7 +221,8 @@ def test_packed_batches_have_the_samples_of_padded_ones(collator):
 @pytest.mark.parametrize("indices", [[3, 0, 17, 3], [5], []], ids=str)
 def test_packing_directly_equals_padding_and_packing(collator, indices, how, has_types):
     store = collator.store if has_types else replace(collator.store, type_ids=None)
-    both = Collator(store, collator.labels if has_types else None, pad_token_id=0)
+    teacher = np.random.default_rng(0).random((len(store), 3), np.float32) if has_types else None
+    both = Collator(store, collator.labels if has_types else None, pad_token_id=0, teacher=teacher)
     chosen = np.asarray(indices, dtype=np.int64)
     at_once, expected = PackedCollator(both)(chosen, 6, **how), pack(both(chosen, 6, **how))
     for name, value in vars(expected).items():
@@ -230,6 +231,15 @@ def test_packing_directly_equals_padding_and_packing(collator, indices, how, has
             assert (actual.dtype, actual.tolist()) == (value.dtype, value.tolist()), name
         else:
             assert actual == value, name
+
+
+def test_each_row_has_the_outputs_of_its_teacher(collator):
+    teacher = np.arange(3 * len(collator.store), dtype=np.float32).reshape(-1, 3)
+    batch = PackedCollator(replace(collator, teacher=teacher), rounds=True)(np.asarray([3, 0]), 2)
+    assert len(batch.row_weight) > 2  # with filler rows
+    assert batch.teacher is not None
+    assert batch.teacher[:2].tolist() == [[9, 10, 11], [0, 1, 2]]
+    assert len(batch.teacher) == len(batch.row_weight)
 
 
 def test_rounded_shapes_have_the_same_samples(collator):

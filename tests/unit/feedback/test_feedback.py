@@ -13,8 +13,10 @@ from raised import raises_code
 
 from paratune.commands import feedback as command
 from paratune.errors import EXIT_OK
+from paratune.explain.parts import CharRange
 from paratune.feedback.feedback import FeedbackOptions, calibrate
-from paratune.feedback.removal import numbers, predict_texts, removed_parts
+from paratune.feedback.page import _strongest
+from paratune.feedback.removal import RemovedPart, numbers, predict_texts, removed_parts
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.predictions import ordinal_columns
@@ -34,7 +36,8 @@ def save_run(folder: Path, kind: str = "regression", *, rows: int = 40, splits: 
     data = folder / "train.csv"
     lines = ["text,pair,label", *(f"prompt,good film {'bad ' * number},{number % 3}" for number in range(12))]
     data.write_text("\n".join(lines) + "\n")
-    (folder / RUN_FILE).write_text(json.dumps({"config": {"data": {"train": str(data)}}}))
+    files = {"train": str(data), "validation": "v.csv", "test": "t.csv"}
+    (folder / RUN_FILE).write_text(json.dumps({"config": {"data": files}}))
     rng = np.random.default_rng(0)
     labels = np.arange(rows) % 3
     for split in splits:
@@ -143,3 +146,29 @@ def test_bad_input_is_refused_and_nothing_is_written(tmp_path: Path):
         with raises_code("cli.out_of_range"):
             run(damaged, data, out, **options)
     assert not out.exists()
+
+
+def test_the_essays_of_a_split_are_not_their_own_reference(tmp_path: Path):
+    folder = save_run(tmp_path)
+    lines = ["text,pair,label", *(f"prompt,essay {'one ' * number}bad,{number % 3}" for number in range(60))]
+    (folder / "train.csv").write_text("\n".join(lines) + "\n")
+    (folder / RUN_FILE).write_text(json.dumps({"config": {"data": {"train": str(folder / "train.csv")}}}))
+    for split, rows in {"test": [7, 3], "validation": list(range(10, 50))}.items():
+        path = folder / predictions_file(split)
+        table = parquet.read_table(path).slice(0, len(rows)).drop_columns("index")
+        parquet.write_table(table.append_column("index", pa.array(rows)), path)
+    assert command.feedback(str(folder), split="test", out=tmp_path / "out", device="cpu") == EXIT_OK
+    written = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [essay["facts"]["num_words"] for essay in written["essays"]] == [9, 5]
+    assert written["essays"][0]["usual_words"]["num_texts"] == 60 - 2 - 40
+    assert all(similar["similarity"] < 1 for essay in written["essays"] for similar in essay["similar"])
+    with raises_code("run.no_predictions", "dev", split="dev"):
+        command.feedback(str(folder), split="dev", out=tmp_path / "out", device="cpu")
+    with raises_code("cli.option_missing", "--input", "--split"):
+        command.feedback(str(folder), out=tmp_path / "out", device="cpu")
+
+
+def test_rounding_is_not_listed_as_an_effect(tmp_path: Path):
+    effects = {"up": 0.2, "unread": -2.24e-08, "also unread": 3e-7, "down": -0.1}
+    parts = [RemovedPart("sentence", CharRange(0, 1), text, effect) for text, effect in effects.items()]
+    assert [part.text for part in _strongest(parts)] == ["up", "down"]

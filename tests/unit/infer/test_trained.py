@@ -150,7 +150,7 @@ def test_apply_returns_the_outputs_of_each_row_in_order(folder: Path):
     class Rows:
         """What `apply` needs of a split."""
 
-        store, labels, num_samples = collator.store, collator.labels, 7
+        store, labels, teacher, num_samples = collator.store, collator.labels, None, 7
 
     done: list[tuple[int, int]] = []
     assert trained.model.entry is not None  # rows are packed

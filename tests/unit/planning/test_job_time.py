@@ -23,6 +23,7 @@ def seconds(*overrides: str, num_steps: int = 300) -> FigureRange:
         forward_share=0.25,
         weight_bytes=1_000_000_000,
         state_bytes=3_000_000_000,
+        data_world_size=2,
     )
 
 
@@ -52,3 +53,12 @@ def test_evaluations_and_checkpoints_follow_their_steps() -> None:
         "checkpoint.steps=50",
     ).value
     assert saved - base == pytest.approx(5 * 3 / 0.5)  # 6 checkpoints in place of 1
+
+
+def test_a_teacher_is_applied_once_to_all_training_rows(tmp_path: Path) -> None:
+    # By one of 2 processes: 2 times a quarter of an epoch of 1000 / 3 s for a student of its size, 1 GB; a missing
+    # teacher counts as such a one. The file of 5 MB adds 0.005 of that.
+    (tmp_path / "model.safetensors").write_bytes(bytes(5_000_000))
+    base = seconds("data.split={validation: 0.2}").value
+    taught = seconds("data.split={validation: 0.2}", f"distil.teacher=[{tmp_path},{tmp_path / 'absent'}]").value
+    assert taught - base == pytest.approx(2 * 1000 / 3 * 0.25 * 1.005)

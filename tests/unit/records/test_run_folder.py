@@ -13,7 +13,7 @@ import pytest
 from raised import check_logged, raises_code
 
 from paratune.errors import CheckpointError
-from paratune.records import RUN_COPY, RUN_FILE, SUMMARY_FILE, write_run
+from paratune.records import RUN_COPY, RUN_FILE, SUMMARY_FILE, read_json, write_json, write_run
 from paratune.records.run_folder import (
     LOCK_FILE,
     check_same_code,
@@ -138,10 +138,20 @@ def test_every_option_that_may_differ_when_a_run_is_resumed(tmp_path: Path, key:
             check_same_run(folder, changed)
 
 
+def test_a_run_is_not_resumed_with_a_teacher_that_was_trained_again(tmp_path: Path):
+    folder = begun(tmp_path / "run")
+    record = read_json(folder / RUN_FILE)
+    write_json(folder / RUN_FILE, {**record, "teachers": [{"name": "t", "weights_sha256": {"a": "1"}}]})
+    check_same_run(folder, CONFIG, teachers={"t": {"a": "1"}})
+    with raises_code("run.other_configuration", "distil.teacher", "t"):
+        check_same_run(folder, CONFIG, teachers={"t": {"a": "2"}})
+
+
 def test_a_run_is_not_resumed_with_a_changed_file_of_own_code(tmp_path: Path):
     folder = begun(tmp_path / "run")
     code = {"task.loss": {"function": "my:loss", "options": {}, "sha256": "ab" * 32}}
     check_same_code(folder, code)  # an older record has none
+    check_same_code(tmp_path / "absent", code)  # --resume also starts a run
     (folder / RUN_FILE).write_text(json.dumps(json.loads((folder / RUN_FILE).read_text()) | {"own_code": code}))
     check_same_code(folder, code)
     check_same_code(folder, {})

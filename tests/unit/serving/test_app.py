@@ -1,5 +1,6 @@
 """`/predict`, `/health`, `/metrics`, their limits and errors, in one process with tiny models."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pyarrow.parquet
 import pytest
 import torch
 from explained import save_tiny
+from raised import raises_code
+from starlette.requests import Request
 from starlette.testclient import TestClient
 from tiny import tiny_config, tiny_tokenizer
 from transformers import BertForTokenClassification
@@ -21,7 +24,7 @@ from paratune.commands.infer import predict
 from paratune.data.read import read_table
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.models.files import TASK_FILE
-from paratune.serving.app import Service, make_app
+from paratune.serving.app import Service, make_app, read_body
 from paratune.serving.settings import ServingLimits
 
 TEXTS = ["the film was good", "bad", "a story that was really good " * 6, "never again", "it is not bad " * 3, "good"]
@@ -156,6 +159,17 @@ def test_a_body_that_is_too_large_gets_413(served: TestClient):
     parts = iter([b'{"text": "'] + [b"a" * 1000] * 5)  # without Content-Length
     headers = {"Content-Type": "application/json"}
     check(served.post("/predict", content=parts, headers=headers), 413, "serve.body_too_large")
+
+
+def test_a_client_that_leaves_within_its_body_is_no_failure_of_the_server():
+    parts = iter([{"type": "http.request", "body": b'{"te', "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(parts)
+
+    request = Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
+    with raises_code("serve.client_gone"):
+        asyncio.run(read_body(request, ServingLimits()))
 
 
 def test_other_content_paths_methods_and_hosts_are_refused(served: TestClient):

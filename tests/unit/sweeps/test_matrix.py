@@ -133,3 +133,9 @@ def test_names():
     assert value_name(-1, "x") == "x--1"
     assert value_name({"kind": "pipeline", "stages": 2}, "strategy") == "pipeline-stages-2"
     assert value_name("§", "strategy") == "strategy"
+
+
+def test_a_data_file_is_not_a_matrix(tmp_path: Path):
+    (tmp_path / "reviews.csv").write_text("review,label\ngood,1\n")
+    with raises_code("config.other_file", path=tmp_path / "reviews.csv", kind="data"):
+        read_matrix(tmp_path / "reviews.csv")

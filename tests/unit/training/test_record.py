@@ -87,6 +87,7 @@ def prepared(folder: Path, *, settings: list[str], world_size: int, strategy: An
         device=torch.device("cpu"),
         traits=strategy.traits,
         splits={},
+        teachers=[],
     )
 
 

@@ -1,7 +1,7 @@
 """`make_comparison`: the arguments of `paratune compare` to verdicts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from paratune.base.text import plain
@@ -10,7 +10,6 @@ from paratune.reports.comparison.arrange import BaselineFamily, arrange
 from paratune.reports.comparison.figures import FigureRow, figure_rows
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.differing import differs_of
-from paratune.reports.runs.noise import with_noise
 from paratune.reports.runs.read import RunRecord, Unfinished
 from paratune.verdicts import Group, LookHistory, Margin, Verdict, judge
 from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
@@ -117,7 +116,7 @@ def _compared(
     members = {group.label: [by_name[run.name] for run in group.runs] for group in family.groups}
     base = members[family.baseline]
     differs = {label: differs_of(base, runs, allowed) for label, runs in members.items() if label != family.baseline}
-    groups = with_noise(family.groups, members, kind)
+    groups = [replace(group, noise_kind=kind) for group in family.groups]
     verdicts = judge(groups, family.baseline, margins, differs=differs, history=history)
     rows = tuple(figure_rows(family.groups, family.baseline, verdicts))
     return Compared(family, tuple(verdicts), rows, _effects(family, verdicts, margins, history))

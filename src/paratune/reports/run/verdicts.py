@@ -1,6 +1,7 @@
 """Verdicts in a report of runs: the verdicts that `paratune compare` gives for the same runs."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from paratune.errors import CheckpointError
@@ -8,7 +9,6 @@ from paratune.reports.comparison.arrange import baseline_of, by_configuration
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.run.model import Report
 from paratune.reports.runs.differing import differs_of
-from paratune.reports.runs.noise import with_noise
 from paratune.reports.systems.effect_figures import effect_drawings
 from paratune.reports.systems.judging import MAX_JUDGED, MAX_RUNS, verdict_table
 from paratune.reports.tables.table import Table
@@ -43,7 +43,8 @@ def run_verdicts(
     others = (group.label for group in groups if group.label != base)
     try:
         differs = {label: differs_of(members[base], members[label], frozenset()) for label in others}
-        groups = with_noise(groups, members, noise_kind(report.runs))
+        kind = noise_kind(report.runs)
+        groups = [replace(group, noise_kind=kind) for group in groups]
         return tuple(judge(groups, base, margins, differs=differs)), ()
     except CheckpointError as error:
         return (), (f"No verdict against {base}: {error}",)

@@ -16,6 +16,11 @@ _EXPERIMENT_FIELDS: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
     ("task", "the task and its labels", lambda run: _known(run.get("run.task"))),
     ("task_options", "the options of the task that change training", lambda run: _task_options(run)),
     ("own_code", "code outside paratune (its name, options and SHA-256)", lambda run: _own_code(run)),
+    (
+        "distillation",
+        "the distillation (section distil and the weights of the teachers)",
+        lambda run: _distillation(run),
+    ),
     ("train_data", "the training data (fingerprint)", lambda run: run.get("run.data.train.fingerprint")),
     ("validation_data", "the validation data (fingerprint)", lambda run: _fingerprint(run, "validation")),
     ("test_data", "the test data (fingerprint)", lambda run: _fingerprint(run, "test")),
@@ -227,6 +232,15 @@ def _own_code(run: RunRecord) -> Any:
         for value in run.session_values("run.own_code")
     ]
     return values[0] if len(values) == 1 else values
+
+
+def _distillation(run: RunRecord) -> Any:
+    """Return the options of the distillation and the hashes of its teachers' weights; False without one."""
+    settings = run.get("run.config.distil")
+    if not settings:
+        return False
+    weights = [about.get("weights_sha256") for about in run.get("run.teachers") or ()]
+    return {**{key: value for key, value in settings.items() if key != "teacher"}, "teachers": weights}
 
 
 def _tokens(run: RunRecord) -> Any:

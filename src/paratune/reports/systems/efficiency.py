@@ -10,7 +10,6 @@ import statistics
 from dataclasses import dataclass
 
 from paratune.records.efficiency import NoiseKind, noise_field
-from paratune.reports.runs.sameness import experiment_key
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure, measured_samples
 from paratune.reports.systems.model import Systems
@@ -51,7 +50,7 @@ class ConfigurationNoise:
     runs: tuple[str, ...]
     """Runs that the noise scale was measured in."""
     remark: str
-    """Configuration that it was measured in, or the reason why it is unknown."""
+    """The reason why it is unknown; empty if it is known."""
 
 
 def noise_kind_of(systems: Systems) -> NoiseKind:
@@ -63,7 +62,7 @@ def noise_kind_of(systems: Systems) -> NoiseKind:
 def configuration_noise(
     systems: Systems, configuration: Configuration, kind: NoiseKind | None = None
 ) -> ConfigurationNoise:
-    """Return the noise scale of a configuration; that of another one with the same experiment if it has none.
+    """Return the noise scale of a configuration: of its own runs together, never of other runs.
 
     Args:
         systems: All configurations.
@@ -71,20 +70,13 @@ def configuration_noise(
         kind: None: that of `noise_kind_of`.
     """
     kind = kind or noise_kind_of(systems)
-    return systems.once(f"{kind} noise", configuration, lambda: _find_noise(systems, configuration, kind))
+    return systems.once(f"{kind} noise", configuration, lambda: _own_noise(configuration, kind))
 
 
-def _find_noise(systems: Systems, configuration: Configuration, kind: NoiseKind) -> ConfigurationNoise:
-    noise = _pooled(systems, configuration, kind)
+def _own_noise(configuration: Configuration, kind: NoiseKind) -> ConfigurationNoise:
+    noise = pooled_noise(configuration.runs, kind)
     if noise is not None:
         return ConfigurationNoise(noise, _measured_in(configuration, kind), "")
-    trained = {experiment_key(run) for run in configuration.runs} - {None}
-    for other in systems.measured:
-        value = _pooled(systems, other, kind)
-        if value is not None and not trained.isdisjoint(experiment_key(run) for run in other.runs):
-            return ConfigurationNoise(
-                value, _measured_in(other, kind), f"noise scale taken from {other.label}, which trained the same"
-            )
     reasons = [run.get(noise_field(kind, "reason")) for run in configuration.runs]
     reason_text = next((str(reason) for reason in reasons if reason), "it was not measured")
     return ConfigurationNoise(None, (), f"noise scale unknown: {reason_text}")
@@ -137,8 +129,3 @@ def _measured_in(configuration: Configuration, kind: NoiseKind) -> tuple[str, ..
     """Return the runs whose gradient samples are in the noise scale of a configuration."""
     fields = [noise_field(kind, name) for name in ("num_steps", "value")]
     return tuple(run.name for run in configuration.runs if any(run.number(field) for field in fields))
-
-
-def _pooled(systems: Systems, configuration: Configuration, kind: NoiseKind) -> float | None:
-    """Return the noise scale of the runs together."""
-    return systems.once(f"pooled {kind} noise", configuration, lambda: pooled_noise(configuration.runs, kind))

@@ -7,7 +7,7 @@ from paratune import verdicts
 from paratune.errors import CheckpointError
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.efficiency import configuration_noise, noise_kind_of
+from paratune.reports.systems.efficiency import noise_kind_of
 from paratune.reports.systems.labels import drawn_configurations
 from paratune.reports.systems.measures import SAMPLES_PER_S
 from paratune.reports.systems.model import Systems
@@ -96,14 +96,7 @@ def _of_family(
     """Return the verdicts of configurations against the first of them."""
     base, *others = family
     return verdicts.judge(
-        [
-            replace(
-                group_of(configuration),
-                noise_scale=configuration_noise(systems, configuration).value,
-                noise_kind=noise_kind_of(systems),
-            )
-            for configuration in family
-        ],
+        [replace(group_of(configuration), noise_kind=noise_kind_of(systems)) for configuration in family],
         base.label,
         margins,
         differs={configuration.label: systems.differs(configuration, base) for configuration in others},

@@ -72,22 +72,25 @@ def test_a_change_of_speed_or_goodput_is_that_of_the_verdict(of_batches: SweepRe
     efficiency = tables(of_batches)["efficiency"]
     columns = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
     assert {verdict.speed.measure for verdict in of_batches.verdicts} == set(columns)
-    for verdict in of_batches.verdicts:
+    known = [verdict for verdict in of_batches.verdicts if verdict.label != "zero3, batch 64"]
+    assert len(known) == len(of_batches.verdicts) - 1
+    for verdict in known:
         cell = values(efficiency, columns[verdict.speed.measure])[verdict.label]
-        assert verdict.speed.change is not None, verdict.label  # also for zero3, which borrows the noise scale of ddp
+        assert verdict.speed.change is not None, verdict.label
         assert cell.change_percent == pytest.approx(100 * verdict.speed.change, abs=1e-9), verdict.label
         assert (cell.better is None) == (verdict.speed.outcome != "different")
 
 
-def test_a_borrowed_noise_scale_gives_one_goodput(of_batches: SweepReport):
+def test_a_noise_scale_is_never_that_of_another_configuration(of_batches: SweepReport):
     efficiency = tables(of_batches)["efficiency"]
-    noise = values(efficiency, "noise_scale")
+    noise, goodput = values(efficiency, "noise_scale"), values(efficiency, "goodput_samples_per_s")
     # Traces over squared norms of the three runs of ddp with that batch: 60 (1 + 1.1 + 1.4) / 3 = 70.
-    assert noise["ddp, batch 64"].value == noise["zero3, batch 64"].value == pytest.approx(70.0)
+    assert noise["ddp, batch 64"].value == pytest.approx(70.0)
+    # ddp with that batch trained the same.
+    assert (noise["zero3, batch 64"].value, goodput["zero3, batch 64"].value) == (None, None)
     (verdict,) = (verdict for verdict in of_batches.verdicts if verdict.label == "zero3, batch 64")
-    # Of the baseline, 32 samples in 40 ms; of zero3, 64 in 40 spread sqrt(2) ms, with (70 + 32) / (70 + 64).
-    rates = [64 / (0.04 * spread * 2**0.5) * 102 / 134 for spread in SPREAD.values()]
-    assert verdict.speed.change == pytest.approx(statistics.geometric_mean(rates) / 800 - 1)
+    assert (verdict.speed.code, verdict.speed.change) == ("unknown_noise_scale", None)
+    assert "zero3 shards gradients" in verdict.speed.reason
 
 
 def test_the_command_compare_has_the_same_changes(of_batches: SweepReport):

@@ -27,6 +27,7 @@ def test_runs_that_differ_in_strategy_alone_are_the_same_experiment(tmp_path):
         ("model.init_fingerprint", "cd" * 32, "initial_weights"),
         ("plan.num_steps", 100, "plan"),
         ("own_code", {"task.loss": {"kind": "m:f", "options": {}, "sha256": "ab"}}, "own_code"),
+        ("config.distil", {"teacher": "runs/t", "weight": 0.5}, "distillation"),
         ("config.train.schedule", "cosine", "train_settings"),
         ("config.data.max_length", 64, "tokens"),
         ("data.train.num_tokens", 71_999, "tokens"),
@@ -169,3 +170,18 @@ def test_spread_uses_the_sample_standard_deviation():
     # 2, 4, 6: mean 4; deviations -2, 0, 2; (4 + 0 + 4) / (3 - 1) = 4; root 2.
     found = spread({"a": 2.0, "b": 4.0, "c": 6.0})
     assert (found.mean, found.deviation, found.low, found.high) == (4.0, 2.0, 2.0, 6.0)
+
+
+def test_a_teacher_is_known_by_its_weights_and_not_by_its_folder(tmp_path):
+    runs = [
+        make_run(
+            tmp_path / name,
+            run_changes={
+                "config.distil": {"teacher": name, "weight": 0.5},
+                "teachers": [{"name": name, "weights_sha256": {"model.safetensors": sha}}],
+            },
+        )
+        for name, sha in {"a": "1", "b": "1", "c": "2"}.items()
+    ]
+    assert compare(_runs(*runs[:2])).verdict == "same"
+    assert [difference.key for difference in compare(_runs(runs[0], runs[2])).differ] == ["distillation"]

@@ -1,0 +1,83 @@
+"""The loss of a distillation: that of the task, and the distance of the outputs from those of teachers.
+
+Dimensions: `N` rows of a split, `B` rows of a batch, `C` outputs.
+
+Sources: Hinton et al., Distilling the Knowledge in a Neural Network, 2015, section 2, for the probabilities at a
+temperature and the factor T^2; Ba and Caruana, Do Deep Nets Really Need to be Deep?, NeurIPS 2014, section 2.2, for the
+squared difference of logits.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paratune.batch import Batch
+from paratune.config.distil_section import DEFAULT_TEMPERATURE, Distil, distance_of
+from paratune.models.objectives import Objective
+
+
+def teacher_targets(outputs: Sequence[np.ndarray[Any, Any]], distil: Distil, task_kind: str) -> npt.NDArray[np.float32]:
+    """Return what the student learns from its teachers, (N, C): the mean of their outputs.
+
+    Args:
+        outputs: (N, C) of each teacher, such as logits.
+        distil: With `distance: kl`, the mean is that of the probabilities at the temperature.
+        task_kind: `task.kind`.
+    """
+    values = [torch.from_numpy(np.asarray(values)).double() for values in outputs]
+    if distance_of(distil, task_kind) == "kl":
+        temperature = distil.temperature or DEFAULT_TEMPERATURE
+        values = [(value / temperature).softmax(dim=-1) for value in values]
+    mean: npt.NDArray[np.float32] = torch.stack(values).mean(dim=0).float().numpy()
+    return mean
+
+
+def distilled(objective: Objective, distil: Distil, task_kind: str) -> Objective:
+    """Return an objective whose loss of a row is (1 - w) * that of `objective` + w * the distance from the teachers.
+
+    The distance needs `Batch.teacher`. Without it, as in an evaluation, the loss is that of `objective` alone, so that
+    it can be compared with that of a model without teachers.
+
+    Args:
+        objective: Objective of the task, with outputs (B, C).
+        distil: Weight w, distance and temperature.
+        task_kind: `task.kind`.
+    """
+    distance: Callable[[Tensor, Tensor], Tensor] = _squared_difference
+    if distance_of(distil, task_kind) == "kl":
+        distance = partial(_divergence, temperature=distil.temperature or DEFAULT_TEMPERATURE)
+    row_losses = partial(_row_losses, task_losses=objective.row_losses, distance=distance, weight=distil.weight)
+    return replace(objective, row_losses=row_losses)
+
+
+def _row_losses(
+    outputs: Tensor,
+    batch: Batch,
+    *,
+    task_losses: Callable[[Tensor, Batch], Tensor],
+    distance: Callable[[Tensor, Tensor], Tensor],
+    weight: float,
+) -> Tensor:
+    if batch.teacher is None:
+        return task_losses(outputs, batch)
+    distance_B = distance(outputs, batch.teacher.to(outputs.dtype))
+    return distance_B if weight == 1 else (1 - weight) * task_losses(outputs, batch) + weight * distance_B
+
+
+def _divergence(outputs: Tensor, probabilities: Tensor, *, temperature: float) -> Tensor:
+    """Return T^2 KL(teacher || student), (B,), where `probabilities` are those of the teacher at temperature T."""
+    log_student_BC = functional.log_softmax(outputs / temperature, dim=-1)
+    divergence_BC = functional.kl_div(log_student_BC, probabilities, reduction="none")
+    return temperature**2 * divergence_BC.sum(dim=-1)
+
+
+def _squared_difference(outputs: Tensor, teacher: Tensor) -> Tensor:
+    """Return the squared difference, (B,), as a mean over outputs."""
+    return (outputs - teacher).square().mean(dim=-1)

@@ -1,0 +1,178 @@
+"""Explains rows one at a time, in a thread of its own that pauses while predictions wait or are computed."""
+
+import asyncio
+import copy
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from paratune.errors import DataError
+from paratune.explain.explain import METHODS, ExplainOptions, explain_rows, require_explainable
+from paratune.explain.outputs import prepare
+from paratune.explain.page import Explained, as_dict
+from paratune.explain.rows import require_offsets
+from paratune.infer.trained import TrainedModel
+from paratune.serving.predictor import Predictor
+from paratune.serving.rows import Row
+from paratune.serving.settings import ServingLimits
+
+_PAUSE_S = 0.002
+_DISCONNECT_S = 0.5
+_SHARE = 4
+"""A pass of an explanation has at most 1 / `_SHARE` of the tokens of a batch of predictions, so that it ends soon."""
+
+
+@dataclass(eq=False)
+class _Job:
+    """One explanation."""
+
+    deadline: float
+    """Time at which it is given up."""
+    is_abandoned: threading.Event
+    """Set when nobody waits for it any more."""
+
+
+class Explainer:
+    """A copy of a model that shares its weights, and the thread that explains rows with it."""
+
+    def __init__(self, trained: TrainedModel, limits: ServingLimits, is_busy: Callable[[], bool]) -> None:
+        """Copy the model.
+
+        Args:
+            trained: A model that `require_explainable` accepts.
+            limits: Time and queue.
+            is_busy: Whether predictions wait or are computed; called in the thread.
+        """
+        require_explainable(trained, "the model")
+        require_offsets(trained)
+        self._trained = replace(
+            trained,
+            model=_sharing_copy(trained.model),
+            tokenizer=copy.deepcopy(trained.tokenizer),
+            recipe=copy.deepcopy(trained.recipe),
+        )
+        prepare(self._trained)
+        self._trained.model.register_forward_pre_hook(lambda *_: self._before_pass())
+        self._predictor = Predictor(self._trained)
+        self._limits = limits
+        self._is_busy = is_busy
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="paratune-explain")
+        self._is_closed = False
+        self._job: _Job | None = None
+        self.num_waiting = 0
+        """Explanations that were accepted and are not done, the current one included."""
+
+    def close(self) -> None:
+        """End the current explanation before its next pass, and the thread."""
+        self._is_closed = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def explain(
+        self, row: Row, options: ExplainOptions, is_disconnected: Callable[[], Awaitable[bool]]
+    ) -> dict[str, Any]:
+        """Return the explanation of a row, as in `report.json` of `paratune explain`, and the texts that were read.
+
+        Args:
+            row: A row with the columns of the model.
+            options: From `read_options`.
+            is_disconnected: Whether the client has closed its connection; the explanation then ends.
+
+        Raises:
+            DataError: The row has no text, or no word that the model reads; the queue is full; it takes too long.
+        """
+        if self.num_waiting >= self._limits.max_explain_queue:
+            raise DataError(
+                f"{self.num_waiting} explanations wait or are computed, the most that are allowed; try again later",
+                code="serve.explain_queue_full",
+                num_waiting=self.num_waiting,
+                max_explain_queue=self._limits.max_explain_queue,
+            )
+        self.num_waiting += 1
+        is_abandoned = threading.Event()
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._explain, row, options, is_abandoned)
+        future.add_done_callback(self._count_down)
+        try:
+            while not (await asyncio.wait({future}, timeout=_DISCONNECT_S))[0]:
+                if await is_disconnected():
+                    raise DataError("the client closed the connection", code="serve.client_gone")
+            return future.result()
+        finally:
+            is_abandoned.set()
+
+    def _count_down(self, future: "asyncio.Future[Any]") -> None:
+        self.num_waiting -= 1
+        if not future.cancelled():
+            future.exception()  # of an abandoned explanation, nobody else asks for it
+
+    def _explain(self, row: Row, options: ExplainOptions, is_abandoned: threading.Event) -> dict[str, Any]:
+        self._job = _Job(time.monotonic() + self._limits.max_explain_s, is_abandoned)
+        tokenized = self._predictor.tokenize([row])[0]
+        split = tokenized.request
+        most = max(1, self._limits.max_tokens // _SHARE)
+        sized = replace(options, batch_size=max(1, most // int(split.store.lengths.max())))
+        explanation = explain_rows(self._trained, split, sized)[0]
+        explained = Explained(("the model",), split.source, ((explanation,),), (), None)
+        found: dict[str, Any] = as_dict(explained)["rows"][0]
+        return found | {"texts": list(explanation.row.texts)}
+
+    def _before_pass(self) -> None:
+        """Wait while predictions are computed.
+
+        Raises:
+            DataError: The explanation takes too long, or nobody waits for it.
+        """
+        job = self._job
+        assert job is not None
+        while True:
+            if self._is_closed or job.is_abandoned.is_set():
+                raise DataError("the explanation is no longer needed", code="serve.client_gone")
+            if time.monotonic() > job.deadline:
+                raise DataError(
+                    f"the explanation takes longer than {self._limits.max_explain_s:g} s; send a shorter text, or "
+                    "another method",
+                    code="serve.explain_timeout",
+                    max_explain_s=self._limits.max_explain_s,
+                )
+            if not self._is_busy():
+                return
+            time.sleep(_PAUSE_S)
+
+
+def read_options(query: list[tuple[str, str]], trained: TrainedModel) -> ExplainOptions:
+    """Return the options of an explanation: `method`, one of `METHODS`, and `target`, a class.
+
+    Args:
+        query: Names and values of the query of the address.
+        trained: The model, which has the names of the classes.
+
+    Raises:
+        DataError: A name or a value is unknown, or a name is given twice.
+    """
+    classes = trained.names if trained.task.kind in ("classification", "multi_label") else []
+    allowed: Mapping[str, list[str]] = {"method": list(METHODS)} | ({"target": classes} if classes else {})
+    given: dict[str, str] = {}
+    for name, value in query:
+        if name not in allowed or name in given:
+            reason = "is given twice" if name in given else f"is unknown; known: {', '.join(allowed)}"
+            raise DataError(f"{name[:100]!r} in the address {reason}", code="serve.query", name=name[:100])
+        if value not in allowed[name]:
+            raise DataError(
+                f"{name}={value[:100]!r} is unknown; use one of: {', '.join(allowed[name])}",
+                code="serve.query",
+                name=name,
+                allowed=allowed[name],
+            )
+        given[name] = value
+    return ExplainOptions(methods=(given.get("method", next(iter(METHODS))),), target=given.get("target"))
+
+
+def _sharing_copy(model: torch.nn.Module) -> Any:
+    """Return a copy of a model with hooks and settings of its own; weights are shared where they are float32."""
+    tensors = [*model.parameters(), *model.buffers()]
+    is_shared = all(tensor.dtype == torch.float32 for tensor in tensors if tensor.is_floating_point())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors} if is_shared else {})
