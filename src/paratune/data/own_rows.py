@@ -20,10 +20,11 @@ def read_own_rows(source: str) -> pa.Table:
 
     Raises:
         ConfigError: The function cannot be imported or called.
-        DataError: It returns something else, or the number of rows differs from the length.
+        DataError: The arguments cannot be read; or it returns something else, or the number of rows differs from the
+            length.
     """
     name, _, query = source.removeprefix(CODE).partition("?")
-    rows = call_own_code(OwnCode.model_construct(function=name, options=dict(parse_qsl(query))), source)
+    rows = call_own_code(OwnCode.model_construct(function=name, options=_arguments(query, source)), source)
     if isinstance(rows, pa.Table):
         return rows
     try:
@@ -54,6 +55,23 @@ def read_own_rows(source: str) -> pa.Table:
             code="data.own_rows",
             source=source,
         ) from error
+
+
+def _arguments(query: str, source: str) -> dict[str, str]:
+    """Return the keyword arguments of a source, what follows the question mark."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
+    except ValueError:
+        pairs = []
+    arguments = dict(pairs)
+    if len(arguments) != len(pairs) or bool(arguments) != bool(query):
+        raise DataError(
+            f"{source}: what follows ? is {query}; write key=value&key=value, each key once",
+            code="data.own_arguments",
+            source=source,
+            value=query,
+        )
+    return arguments
 
 
 def _read(rows: Any, source: str) -> list[Any]:

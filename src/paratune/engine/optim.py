@@ -52,6 +52,11 @@ def _own(groups: list[Group], train: Train) -> Optimizer:
         raise wrong_result(
             own.function, key, what, f"one of all {len(wanted)} parameters of the groups, each of them once"
         )
+    factors = {id(parameter): group["rate_factor"] for group in groups for parameter in group["params"]}
+    for group in optimizer.param_groups:
+        if any(factors[id(parameter)] != group.get("rate_factor", 1.0) for parameter in group["params"]):
+            what = "an optimizer whose groups lack the rate_factor of train.layer_decay"
+            raise wrong_result(own.function, key, what, "one of the groups that it was called with")
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         what = "an optimizer whose step needs a closure"
@@ -80,8 +85,8 @@ class OptimizerFactory:
         for step in {0, num_steps - 1} if isinstance(train.schedule, OwnCode) else ():
             schedule_factor(train, step, num_steps=num_steps)  # an error of an own schedule is found before training
         self._optimizers: list[Optimizer] = []
-        self._at_start: list[list[Group]] = []
-        """Settings of the groups of each optimizer when it was made."""
+        self._at_start: list[list[dict[str, str]]] = []
+        """Settings of the groups of each optimizer when it was made, as texts: values may change in place."""
 
     def __call__(self, named_parameters: Iterable[tuple[str, nn.Parameter]]) -> Optimizer:
         """Return the optimizer over the parameters that are trained.
@@ -130,7 +135,7 @@ class OptimizerFactory:
             return
         for optimizer, before in zip(self._optimizers, self._at_start, strict=True):
             for group, settings in zip(optimizer.param_groups, before, strict=False):
-                changed = [key for key, value in _settings(group).items() if repr(settings.get(key)) != repr(value)]
+                changed = [key for key, value in _settings(group).items() if settings.get(key) != value]
                 if changed:
                     what = f"an optimizer that changes {', '.join(changed)} of its parameter groups"
                     wanted = "one with all its state in optimizer.state: checkpoints do not contain groups"
@@ -142,8 +147,8 @@ class OptimizerFactory:
             optimizer.zero_grad(set_to_none=True)
 
 
-def _settings(group: Group) -> Group:
-    return {key: value for key, value in group.items() if key not in ("params", "lr")}
+def _settings(group: Group) -> dict[str, str]:
+    return {key: repr(value) for key, value in group.items() if key not in ("params", "lr")}
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:

@@ -31,7 +31,8 @@ def own_score(metric: OwnMetric, predictions: Array, labels: Array) -> float | N
     """
     name = str(metric.function or metric.evaluate)
     try:
-        result = _result(metric, predictions, labels)
+        # Copies: a metric that changes its arguments in place must not change saved predictions and other scores.
+        result = _result(metric, predictions.copy(), labels.copy())
     except ParatuneError:
         raise
     except Exception as error:  # a user's function may raise anything

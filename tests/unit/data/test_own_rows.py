@@ -45,6 +45,7 @@ def _module(tmp_path, monkeypatch):
 def test_the_page_s_data_set_gets_its_arguments():
     table = read_table("code:my_data:reviews?part=test")
     assert (table.num_rows, table["text"][1].as_py(), table["label"][1].as_py()) == (100, "test text 1", "good")
+    assert read_table("code:my_data:reviews?part=")["text"][1].as_py() == " text 1"
 
 
 def test_objects_with_items_and_tables():
@@ -64,6 +65,8 @@ def test_objects_with_items_and_tables():
         ("code:my_data:absent", "own_code.no_attribute"),
         ("code:my_data", "own_code.no_attribute"),
         ("code:my_data:table?x=1", "own_code.raised"),
+        ("code:my_data:table?x", "data.own_arguments"),
+        ("code:my_data:reviews?part=a&part=b", "data.own_arguments"),
     ],
 )
 def test_errors_have_codes(source, code):

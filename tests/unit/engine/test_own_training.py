@@ -24,6 +24,12 @@ class Growing(torch.optim.SGD):
     def step(self, closure=None):
         super().step(closure)
         for group in self.param_groups: group["num_updates"] = group.get("num_updates", 0) + 1
+class Counting(torch.optim.SGD):
+    def __init__(self, groups): super().__init__([{**group, "num_updates": [0]} for group in groups])
+    def step(self, closure=None):
+        super().step(closure)
+        for group in self.param_groups: group["num_updates"][0] += 1
+def without_groups(groups): return torch.optim.SGD([one for group in groups for one in group["params"]])
 def first_only(groups): return torch.optim.SGD(groups[:1])
 def nothing(groups): return None
 def words(step, num_steps): return "half"
@@ -83,12 +89,20 @@ def test_states_of_another_shape_are_kept():
         ("my_training:nothing", "own_code.wrong_result"),
         ("my_training:first_only", "own_code.wrong_result"),
         ("my_training:Growing", "own_code.wrong_result"),
+        ("my_training:Counting", "own_code.wrong_result"),
         ("torch.optim:LBFGS", "own_code.raised"),
     ],
 )
 def test_optimizers_are_checked(function, code):
     with raises_code(code, function):
         trained(OwnOptimizer(function=function))
+
+
+def test_groups_must_keep_the_factors_of_layer_decay():
+    own = OwnOptimizer(function="my_training:without_groups")
+    trained(own)
+    with raises_code("own_code.wrong_result", "rate_factor"):
+        trained(own, rates={"bias": 0.5})
 
 
 def test_the_page_s_schedule_begins_after_the_warm_up():

@@ -22,6 +22,10 @@ def undefined(predictions, labels): return float("nan")
 def fails(predictions, labels): return labels.nothing
 def shaped(predictions, labels): return np.zeros(3)
 def text(predictions, labels): return "0.5"
+def sorts(predictions, labels):
+    predictions.sort()
+    labels -= 1
+    return (predictions == labels).mean()
 class Largest:
     def __init__(self, scale): self.scale = scale
     def update(self, predictions, labels): self.value = (predictions - labels).abs().max()
@@ -51,6 +55,13 @@ def test_the_page_s_metric_gets_probabilities():
     assert recipe.metric_input(np.array([[np.nan, 0.0]]), "outputs") is None
     # Bins 8 and 6 of 10, one row each: |1 - 0.8| and |0 - 0.6|, over 2 rows.
     assert own_score(metric("calibration"), shares, np.array([0, 0])) == pytest.approx((0.2 + 0.6) / 2)
+
+
+def test_a_metric_that_changes_its_arguments_changes_no_outputs_and_labels():
+    outputs, labels = np.array([[2.0, 1.0], [0.0, 3.0]]), np.array([[1, 1], [1, 4]])
+    # Sorted rows (1, 2) and (0, 3), labels (0, 0) and (0, 3): two of four are equal.
+    assert own_score(metric("sorts", input="outputs"), outputs, labels) == 0.5
+    assert (outputs.tolist(), labels.tolist()) == ([[2.0, 1.0], [0.0, 3.0]], [[1, 1], [1, 4]])
 
 
 def load_task(kind: str, **values):
