@@ -12,7 +12,7 @@ from paratune.records.sweep import SweepRecord, write_sweep
 from paratune.sweeps import asked
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, read_matrix
-from paratune.sweeps.plan import Step, plan_of
+from paratune.sweeps.plan import Step, check_unchanged, plan_of
 from paratune.sweeps.search import trial_title
 from paratune.sweeps.trials import (
     check_search,
@@ -87,6 +87,10 @@ class Searching:
         Args:
             record: Of the matrix, whose folder this process has locked.
             todo: All known runs that are to be trained, in order.
+
+        Raises:
+            CheckpointError: The files of the matrix were edited since the start, so that trained runs differ.
+            ConfigError: A new trial is invalid.
         """
         search, folder = self.matrix.search, self.matrix.folder
         if search is None or not search.is_adaptive:
@@ -97,7 +101,10 @@ class Searching:
             if steps:
                 log.info("%s", f"round of {counted(len(steps), 'run')}: {plain(steps[0].record.values['max_steps'])}")
             return skip_not_needed(record, needed), steps
-        return (record, list(todo)) if todo or not self.writes else self._with_next_trials(record)
+        steps = list(todo)
+        while not steps and self.writes and record.search and len(record.search.trials) < search.num_trials:
+            record, steps = self._with_next_trials(record)  # without a run where the new trials are impossible here
+        return record, steps
 
     def train(self, record: SweepRecord, todo: Sequence[Step], trainer: Trainer) -> SweepRecord:
         """Train round after round, until no run follows or a signal stops the sweep; return the record."""
@@ -119,10 +126,7 @@ class Searching:
         assert search is not None
         assert record.search is not None
         trials = next_trials(search, record, trial_scores(folder, record.cells))
-        new = [name for name in trials if name not in record.search.trials]
-        if not new:
-            return record, []
-        for name in new:
+        for name in [name for name in trials if name not in record.search.trials]:
             log.info("%s", plain(f"next trial: {trial_title(name, trials[name])}"))
         write_sweep(folder, replace(record, search=replace(record.search, trials=trials)))
         matrix = read_matrix(self.matrix.source)
@@ -131,6 +135,7 @@ class Searching:
         if error is not None:
             raise error
         plan = plan_of(matrix, cells, record.command)
+        check_unchanged(matrix, plan.steps)  # an edit of a file since the start would train the new trials with it
         old = {cell.name: cell for cell in record.cells}
         cells_now = tuple(old.get(cell.name, cell) for cell in plan.record.cells)
         steps = [step for step in plan.in_order() if step.cell.name not in old and step.record.state != "skipped"]

@@ -74,10 +74,12 @@ class ScoringTrainer:
         return record
 
 
-def search_in(folder: Path, text: str, **options) -> tuple[SweepRecord, ScoringTrainer]:
+def search_in(
+    folder: Path, text: str, kind: type[ScoringTrainer] = ScoringTrainer, **options
+) -> tuple[SweepRecord, ScoringTrainer]:
     matrix = matrix_of(folder, text)
     plan = plan_of(matrix, cells_of(matrix), [])
-    trainer = ScoringTrainer(matrix, **options)
+    trainer = kind(matrix, **options)
     matrix.folder.mkdir(parents=True, exist_ok=True)
     todo = [step for step in plan.in_order() if step.runs(retry_failed=False)]
     return Searching(matrix, (), here=True).train(plan.record, todo, trainer), trainer
@@ -203,6 +205,34 @@ def test_a_changed_space_does_not_use_recorded_suggestions(folder: Path):
     pytest.importorskip("optuna")
     search_in(folder, BAYESIAN)
     assert len(matrix_of(folder, BAYESIAN.replace("max: 1e-3", "max: 1e-2")).trials) == 3
+
+
+def test_a_search_continues_after_suggestions_that_cannot_run(folder: Path):
+    pytest.importorskip("optuna")
+    space = "space: {train.learning_rate: {min: 1e-5, max: 1e-3, scale: log}, nproc: [1, 2, 3]}"
+    text = f"max_nproc: 1\nsearch: {{method: bayesian, trials: 8, random_trials: 3, {space}}}\n"
+    record, trainer = search_in(folder, text)
+    states = {cell.values["trial"]: cell.state for cell in record.cells}
+    assert list(states) == [f"t{number:03d}" for number in range(1, 9)]
+    assert set(list(states.values())[3:-1]) == {"finished", "skipped"}
+    assert len(trainer.trained) == list(states.values()).count("finished")
+
+
+def test_a_search_does_not_continue_with_files_that_were_edited_since(folder: Path):
+    pytest.importorskip("optuna")
+
+    class EditingTrainer(ScoringTrainer):
+        def train(self, record: SweepRecord, steps: list[Step]) -> SweepRecord:
+            record = super().train(record, steps)
+            for step in steps:
+                assert step.cell.loaded is not None
+                run = {"config": step.cell.loaded.values, "world_size": 1, "sessions": []}
+                (cell_run_folder(self.matrix.folder, step.cell.name) / "run.json").write_text(json.dumps(run))
+            (folder / "m.yaml").write_text((BASE + BAYESIAN).replace("epochs: 3", "epochs: 4"))
+            return record
+
+    with raises_code("sweep.changed"):
+        search_in(folder, BAYESIAN, kind=EditingTrainer)
 
 
 def test_the_best_are_those_with_the_largest_score_or_the_smallest_loss():
