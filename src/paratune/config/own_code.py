@@ -15,6 +15,9 @@ from paratune.errors import ConfigError, ParatuneError, did_you_mean
 
 METRICS_KEY = "evaluate.metrics"
 CALLBACKS_KEY = "run.callbacks"
+NOT_COMPARED = (CALLBACKS_KEY, "data.")
+"""Starts of the options whose code is not compared between runs and sessions: callbacks do not change the training, and
+data sets are compared by their rows."""
 
 
 def imported_code(values: Mapping[str, Any]) -> list[str]:

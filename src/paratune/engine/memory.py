@@ -184,3 +184,12 @@ def _local_bytes(tensors: Iterable[Tensor]) -> int:
 def peak_memory(device: torch.device) -> int | None:
     """Return this process's peak memory in bytes: allocated on the GPU, or resident on the host."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else hardware.peak_memory_bytes()
+
+
+def free_memory(device: torch.device) -> None:
+    """Free the memory of work before the training, and reset peaks: they must be those of the training."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    hardware.reset_peak_memory()

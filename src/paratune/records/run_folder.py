@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from paratune.base import atomic
 from paratune.config.differences import differences, flatten
+from paratune.config.own_code import CALLBACKS_KEY, NOT_COMPARED
 from paratune.errors import CheckpointError
 from paratune.records import RUN_COPY, RUN_FILE, is_finished, read_json, read_run, write_json
 
@@ -29,6 +30,7 @@ FREE_TO_CHANGE = (
     *("run.folder", "run.name", "run.hang_timeout_s", "strategy", "device", "precision", "measure", "trackers"),
     *("checkpoint", "data.cache_dir", "data.figures", "data.num_workers", "data.prefetch_factor"),
     *("evaluate.batch_size", "batch", "train.activation_checkpointing", "train.compile", "train.deterministic"),
+    CALLBACKS_KEY,
 )
 """Options that may change when a run is resumed: they change how a run computes, not what it trains. The samples of a
 step over all ranks are compared separately."""
@@ -190,7 +192,7 @@ def check_same_run(
 
 
 def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check that code outside paratune has not changed since the run in `folder` was started.
+    """Check that code outside paratune has not changed since the run in `folder` was started, except `NOT_COMPARED`.
 
     Args:
         folder: The run; a folder without a run, or a run without a record of the code, is accepted.
@@ -203,6 +205,8 @@ def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> 
         return
     recorded = read_run(folder).get("own_code") or {}
     for option, code in own_code.items():
+        if option.startswith(NOT_COMPARED):
+            continue
         before = (recorded.get(option) or {}).get("sha256")
         if before is not None and before != code["sha256"]:
             name = code.get("function") or code.get("evaluate")

@@ -1,17 +1,16 @@
 """Chooses the micro-batch of a run: that of an earlier session, the launcher's limit, the configured one, or auto's."""
 
-import gc
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from paratune import hardware
 from paratune.config.batch_size import ResolvedBatch
 from paratune.console import Display
 from paratune.data.loader import longest_batches
 from paratune.engine.fitting import Prober, RanOutInCollective, find_micro_batch_size, make_meter
+from paratune.engine.memory import free_memory
 from paratune.hangs.progress import RankProgress
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size
@@ -123,15 +122,6 @@ def _search(
         raise guard.post_mortem(MemoryError("one sample"))
     strategy.close()
     del prober, guard, model  # all references to the model, so that its memory can be freed
-    _free_memory(prepared.device)
+    free_memory(prepared.device)
     why = f" (memory ran out with more than {limit})" if limit is not None and result.size == limit else ""
     return Choice(sizes.at_most(result.size), f"auto: {result.reason}{why}", make_strategy(prepared))
-
-
-def _free_memory(device: torch.device) -> None:
-    """Free the memory of the search, and reset peaks: they must be those of the training."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-    hardware.reset_peak_memory()

@@ -9,6 +9,7 @@ strategy only reads one more value for each row.
 import hashlib
 import json
 import time
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from paratune.console import Display
 from paratune.data.load import Split
 from paratune.data.token_store import explain_disk_errors
 from paratune.data.tokens import cache_folder, hash_texts, locked
+from paratune.engine.memory import free_memory
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, Stopped
 from paratune.hangs.diagnosis import WAITING
@@ -71,6 +73,7 @@ def with_teachers(work: TeacherPass) -> tuple[Split, list[dict[str, Any]]]:
         outputs.append(values)
         facts.append(record)
     targets = teacher_targets(outputs, work.distil, work.config.task.kind)
+    free_memory(work.device)  # the recorded peak is that of the student, whether a teacher was applied here or not
     return replace(work.split, teacher=targets), facts
 
 
@@ -82,7 +85,7 @@ def _outputs(work: TeacherPass, name: str) -> tuple[Array, dict[str, Any]]:
         files = {file: about["sha256"] for file, about in file_records(folder).items() if file != "README.md"}
         key = _fingerprint(work, folder, files)
     cache_dir = cache_folder(work.config.data.cache_dir)
-    path = cache_dir / "teachers" / f"{key}.npy"
+    path = cache_dir / "teachers" / f"{key}.npz"
     num_rows = work.split.num_rows
     if (values := _read(path, num_rows)) is None:
         with explain_disk_errors(cache_dir):
@@ -92,7 +95,7 @@ def _outputs(work: TeacherPass, name: str) -> tuple[Array, dict[str, Any]]:
                 if (values := _read(path, num_rows)) is None:
                     values = _compute(work, name, folder)
                     with replace_file(path) as temporary, temporary.open("wb") as file:
-                        np.save(file, values, allow_pickle=False)
+                        np.savez(file, outputs=values)
     return values, _record(name, folder, files, time.perf_counter() - begin)
 
 
@@ -110,8 +113,9 @@ def _fingerprint(work: TeacherPass, folder: Path, files: dict[str, str]) -> str:
 def _read(path: Path, num_rows: int) -> Array | None:
     """Return the outputs in a file; None where it is missing, damaged, or has another number of rows."""
     try:
-        values: Array = np.load(path, allow_pickle=False)
-    except (FileNotFoundError, ValueError, EOFError):
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            values: Array = arrays["outputs"]  # with a CRC-32, which is checked
+    except (FileNotFoundError, ValueError, EOFError, zipfile.BadZipFile):
         return None
     return values if values.ndim == 2 and len(values) == num_rows else None
 

@@ -116,7 +116,7 @@ def test_options_that_do_not_change_the_training_may_change(tmp_path: Path):
 
 
 FREE = [
-    *("run.folder", "run.name", "run.hang_timeout_s"),
+    *("run.folder", "run.name", "run.hang_timeout_s", "run.callbacks"),
     *("strategy.kind", "device.kind", "precision", "measure.warmup_steps", "trackers.kind", "checkpoint.every_steps"),
     *("data.cache_dir", "data.figures", "data.num_workers", "data.prefetch_factor"),
     *("evaluate.batch_size", "batch.micro_batch_size"),
@@ -157,6 +157,14 @@ def test_a_run_is_not_resumed_with_a_changed_file_of_own_code(tmp_path: Path):
     check_same_code(folder, {})
     with raises_code("run.own_code_changed", "task.loss", "my:loss", folder=folder):
         check_same_code(folder, {"task.loss": {**code["task.loss"], "sha256": "cd" * 32}})
+
+
+@pytest.mark.parametrize("option", ["run.callbacks[0]", "data.train: my:rows"])
+def test_a_run_is_resumed_with_a_corrected_callback_or_data_set(tmp_path: Path, option: str):
+    folder = begun(tmp_path / "run")
+    code = {option: {"function": "my:own", "options": {}, "sha256": "ab" * 32}}
+    write_json(folder / RUN_FILE, {**read_json(folder / RUN_FILE), "own_code": code})
+    check_same_code(folder, {option: {**code[option], "sha256": "cd" * 32}})
 
 
 def test_unknown_values_are_not_compared(tmp_path: Path):

@@ -9,6 +9,7 @@ import torch
 from raised import raises_code
 from tiny import tiny_model, tiny_tokenizer
 
+from paratune import hardware
 from paratune.config.load import load_config
 from paratune.console import Display
 from paratune.data.columns import Samples
@@ -20,6 +21,7 @@ from paratune.records import write_json
 from paratune.training import teacher
 from paratune.training.teacher import TeacherPass, with_teachers
 
+OUTPUTS = np.float32(1.5).tobytes()
 TEXTS = ["the film is good", "bad", "a very very poor story it was", "nice food"]
 CONFIG = """\
 task: {kind: classification, labels: [negative, positive]}
@@ -66,11 +68,19 @@ def test_the_outputs_are_the_mean_logits_of_transformers(work: TeacherPass, monk
     np.testing.assert_array_equal(with_teachers(work)[0].teacher, split.teacher)
 
 
-def test_damaged_files_and_other_texts_are_computed_again(work: TeacherPass):
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-3], lambda data: data.replace(OUTPUTS, bytes(4)), lambda _: b""]
+)
+def test_damaged_files_are_computed_again(work: TeacherPass, damage, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(teacher, "_compute", lambda *args: np.full((4, 2), 1.5, np.float32))
     before = with_teachers(work)[0].teacher
-    for path in Path("cache/teachers").glob("*.npy"):
-        path.write_bytes(path.read_bytes()[:-3])
+    for path in Path("cache/teachers").glob("*.npz"):
+        path.write_bytes(damage(path.read_bytes()))
     np.testing.assert_array_equal(with_teachers(work)[0].teacher, before)
+
+
+def test_other_texts_are_computed_again(work: TeacherPass):
+    before = with_teachers(work)[0].teacher
     samples = replace(work.split.samples, texts=["good", *TEXTS[1:]])
     after = with_teachers(replace(work, split=replace(work.split, samples=samples)))[0].teacher
     assert (after[0] != before[0]).any()
@@ -98,8 +108,20 @@ def test_a_name_that_is_no_folder_is_refused(work: TeacherPass):
         with_teachers(work)
 
 
+@pytest.mark.skipif(not hardware.reset_peak_memory(), reason="this system cannot reset the peak of a process")
+def test_the_memory_of_a_teacher_is_not_in_the_peak_of_the_run(work: TeacherPass, monkeypatch: pytest.MonkeyPatch):
+    def compute(*_: object) -> np.ndarray:
+        np.ones(300_000_000, np.uint8)
+        return np.ones((4, 2), np.float32)
+
+    monkeypatch.setattr(teacher, "_compute", compute)
+    before = hardware.resident_memory_bytes()
+    with_teachers(work)
+    assert hardware.peak_memory_bytes() < before + 150_000_000
+
+
 def test_a_signal_leaves_no_file(work: TeacherPass, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(StopRequest, "came", lambda self: True)
     with pytest.raises(Stopped):
         with_teachers(work)
-    assert not list(Path("cache/teachers").glob("*.npy"))
+    assert not list(Path("cache/teachers").glob("*.npz"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from paratune.config.differences import flatten
 from paratune.config.metric_names import OWN_PREFIX
-from paratune.config.own_code import CALLBACKS_KEY, METRICS_KEY
+from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
 from paratune.reports.runs.read import RunRecord
 
 _UNKNOWN = None
@@ -221,13 +221,13 @@ def _task_options(run: RunRecord) -> dict[str, Any]:
 
 def _own_code(run: RunRecord) -> Any:
     """Return the code outside paratune that changes the kept weights, of all sessions; an older record has none."""
-    best = run.get("run.config.evaluate.best")
-    kept = {f"{METRICS_KEY}.{str(best).removeprefix(OWN_PREFIX)}"}
+    best = str(run.get("run.config.evaluate.best"))
+    kept = f"{METRICS_KEY}.{best.removeprefix(OWN_PREFIX)}" if best.startswith(OWN_PREFIX) else None
     values = [
         {
             key: code
             for key, code in (value or {}).items()
-            if key in kept or not key.startswith((METRICS_KEY, CALLBACKS_KEY, "data."))
+            if key == kept or not key.startswith((METRICS_KEY, *NOT_COMPARED))
         }
         for value in run.session_values("run.own_code")
     ]

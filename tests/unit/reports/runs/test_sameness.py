@@ -58,7 +58,8 @@ def test_options_of_the_loss_are_part_of_the_experiment(tmp_path, key, off, on):
 
 
 @pytest.mark.parametrize(
-    ("best", "verdict"), [("accuracy", "same"), ("own_gap_error", "different"), ("own_gap", "same")]
+    ("best", "verdict"),
+    [("accuracy", "same"), ("own_gap_error", "different"), ("own_gap", "same"), ("gap_error", "same")],
 )
 def test_own_code_that_changes_no_weights_changes_no_experiment(tmp_path, best, verdict):
     code = {key: {"sha256": "ab"} for key in ("evaluate.metrics.gap_error", "run.callbacks[0]", "data.train: a:b")}
