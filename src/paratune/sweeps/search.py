@@ -297,12 +297,10 @@ def trial_title(name: str, settings: Mapping[str, Any]) -> str:
     return f"{name} ({', '.join(f'{short(key)} {show(value)}' for key, value in settings.items())})"
 
 
-def with_search_axes(
-    file: MatrixFile, axes: Any, search: Search, trials: Mapping[str, Mapping[str, Any]]
-) -> dict[Any, Any]:
+def with_search_axes(file: MatrixFile, axes: Any, search: Search, trials: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return the content of `axes` with the axis of trials, and that of rounds for `halving`.
 
-    Lines of problems are those of the space.
+    Lines of problems are those of the space. A value that is not a mapping is returned as it is, for `read_axes`.
     """
     if axes is not None and not isinstance(axes, dict):
         return axes
