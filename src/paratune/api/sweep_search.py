@@ -69,14 +69,15 @@ class Searching:
         return self.matrix.search is not None and self.matrix.search.is_adaptive
 
     def num_runs(self, record: SweepRecord) -> int | None:
-        """Return the number of runs until the end of an adaptive search; None for others."""
+        """Return the largest number of runs until the end of an adaptive search; None for others."""
         search = self.matrix.search
         if search is None or not search.is_adaptive or record.search is None:
             return None
-        num_possible = sum(cell.state != "skipped" or not cell.is_needed for cell in record.cells)
-        per_trial = num_possible // len(record.search.trials)
+        num_known = len(record.search.trials)
+        per_trial = len(record.cells) // num_known
         if search.method == "bayesian":
-            return per_trial * search.num_trials
+            num_possible = sum(cell.state != "skipped" for cell in record.cells)
+            return num_possible + per_trial * (search.num_trials - num_known)
         return num_runs_of_halving(search) * per_trial // len(search.steps)
 
     def present_round(self, record: SweepRecord, todo: Sequence[Step]) -> tuple[SweepRecord, list[Step]]:

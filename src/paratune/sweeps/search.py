@@ -15,6 +15,7 @@ from paratune.config.plain import one_line
 from paratune.config.validate import describe_value
 from paratune.errors import did_you_mean
 from paratune.records.sweep import SearchRecord, holds_sweep, read_sweep
+from paratune.sweeps.axes import SEEDS
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.names import short, show
 
@@ -69,11 +70,9 @@ class Range:
         return int(value) if self.is_whole else value
 
     @property
-    def size(self) -> float:
-        """The number of its values; infinity for a range of floats."""
-        if self.choices:
-            return len(self.choices)
-        return self.high - self.low + 1 if self.is_whole else math.inf
+    def is_listable(self) -> bool:
+        """Whether it is of choices or of whole numbers."""
+        return bool(self.choices) or self.is_whole
 
     @property
     def values(self) -> Sequence[Any]:
@@ -157,12 +156,6 @@ def read_search(file: MatrixFile, content: Any) -> Search | None:
         file.refuse(f"search.trials is {num_trials}; allowed: at most {MAX_TRIALS}", "search.trials")
     seed = file.count(content.get("seed", 0), "search.seed", least=0)
     space = tuple(_read_space(file, content.get("space")))
-    num_values = math.prod(dimension.size for dimension in space)
-    if space and num_values < num_trials:
-        file.refuse(
-            f"search.trials is {num_trials}, and the space has {int(num_values)} combinations; list them below axes:",
-            "search.trials",
-        )
     num_random = num_trials
     if method == "bayesian":
         default = min(10, max(1, num_trials // 2))
@@ -175,9 +168,14 @@ def read_search(file: MatrixFile, content: Any) -> Search | None:
     steps = tuple(_read_steps(file, content.get("steps"))) if method == "halving" else ()
     keep = file.count(content.get("keep", 3), "search.keep", least=2)
     at_once = file.count(content.get("at_once", 1), "search.at_once")
-    if len(file.problems) > before:
-        return None
-    return Search(method, num_trials, space, seed, num_random, at_once, steps, keep)
+    search = Search(method, num_trials, space, seed, num_random, at_once, steps, keep)
+    if len(file.problems) == before and (num_found := len(sampled(search, num_trials))) < num_trials:
+        file.refuse(
+            f"search.trials is {num_trials}, and the space has {num_found} combinations of values (numbers with "
+            f"{_DIGITS} significant digits); list them below axes:",
+            "search.trials",
+        )
+    return search if len(file.problems) == before else None
 
 
 def _read_space(file: MatrixFile, content: Any) -> Iterator[Range]:
@@ -190,6 +188,11 @@ def _read_space(file: MatrixFile, content: Any) -> Iterator[Range]:
         return
     for key, wanted in content.items():
         at = f"search.space.{key}"
+        if key in SEEDS:
+            file.refuse(
+                f"{at}: trials are compared by their mean over seeds; list them: axes: {{{key}: [1, 2, 3]}}", at
+            )
+            continue
         if isinstance(wanted, list) and len(wanted) > 1:
             if len({one_line(value) for value in wanted}) < len(wanted):
                 file.refuse(f"{at} has a choice twice; keep one", at)
@@ -237,6 +240,8 @@ def _read_steps(file: MatrixFile, content: Any) -> Iterator[int]:
 def sampled(search: Search, num_trials: int, known: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
     """Return random settings that differ from each other and from known ones; more of them start with the same.
 
+    There are fewer where the space has no more of them.
+
     Args:
         search: The space and the seed.
         num_trials: How many.
@@ -245,14 +250,14 @@ def sampled(search: Search, num_trials: int, known: Sequence[Mapping[str, Any]] 
     generator = random.Random(f"{search.seed}/{len(known)}")
     seen = {one_line(dict(settings)) for settings in known}
     trials: list[dict[str, Any]] = []
-    for _ in range(num_trials * _MAX_DRAWS):
+    for _ in range((num_trials + len(known)) * _MAX_DRAWS):
         if len(trials) == num_trials:
             break
         settings = {dimension.key: dimension.draw(generator) for dimension in search.space}
         if one_line(settings) not in seen:
             seen.add(one_line(settings))
             trials.append(settings)
-    if len(trials) < num_trials:  # a small space, of which nearly all is known
+    if len(trials) < num_trials and all(dimension.is_listable for dimension in search.space):  # nearly all is known
         for values in itertools.product(*(dimension.values for dimension in search.space)):
             settings = {dimension.key: value for dimension, value in zip(search.space, values, strict=True)}
             if len(trials) < num_trials and one_line(settings) not in seen:
@@ -272,11 +277,14 @@ def known_trials(search: Search, folder: Path) -> dict[str, dict[str, Any]]:
     """
     trials = named(sampled(search, search.num_random))
     recorded = read_sweep(folder).search if search.method == "bayesian" and holds_sweep(folder) else None
-    if recorded is not None and (recorded.space, recorded.seed) == (search.space_text, search.seed):
-        earlier = {name: dict(settings) for name, settings in recorded.trials.items()}
-        if list(earlier)[: len(trials)] == list(trials) and all(earlier[name] == trials[name] for name in trials):
-            trials = dict(list(earlier.items())[: search.num_trials])
-    return trials
+    if recorded is None or (recorded.space, recorded.seed) != (search.space_text, search.seed):
+        return trials
+    earlier = [dict(settings) for settings in recorded.trials.values()]
+    if earlier[:1] != list(trials.values())[:1]:  # the space has other choices or options with the same text
+        return trials
+    more = [settings for settings in trials.values() if settings not in earlier]
+    num_more = max(0, search.num_random - len(earlier))  # there were fewer random ones before
+    return named([*earlier, *more[:num_more]][: search.num_trials])
 
 
 def named(trials: Sequence[dict[str, Any]], first: int = 1) -> dict[str, dict[str, Any]]:
@@ -289,14 +297,14 @@ def trial_title(name: str, settings: Mapping[str, Any]) -> str:
     return f"{name} ({', '.join(f'{short(key)} {show(value)}' for key, value in settings.items())})"
 
 
-def with_search_axes(
-    file: MatrixFile, axes: Any, search: Search, trials: Mapping[str, Mapping[str, Any]]
-) -> dict[Any, Any]:
+def with_search_axes(file: MatrixFile, axes: Any, search: Search, trials: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return the content of `axes` with the axis of trials, and that of rounds for `halving`.
 
-    Lines of problems are those of the space.
+    Lines of problems are those of the space. A value that is not a mapping is returned as it is, for `read_axes`.
     """
-    content = dict(axes) if isinstance(axes, dict) else {}
+    if axes is not None and not isinstance(axes, dict):
+        return axes
+    content = dict(axes or {})
     for key in (TRIAL, *([STEPS] if search.steps else [])):
         if key in content:
             file.refuse(f"axes.{key} is an axis of the search; remove it", f"axes.{key}", "config.conflict")

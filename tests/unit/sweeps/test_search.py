@@ -216,6 +216,7 @@ def test_a_search_continues_after_suggestions_that_cannot_run(folder: Path):
     assert list(states) == [f"t{number:03d}" for number in range(1, 9)]
     assert set(list(states.values())[3:-1]) == {"finished", "skipped"}
     assert len(trainer.trained) == list(states.values()).count("finished")
+    assert Searching(trainer.matrix, (), here=True).num_runs(record) == len(trainer.trained)
 
 
 def test_a_search_does_not_continue_with_files_that_were_edited_since(folder: Path):
@@ -235,6 +236,17 @@ def test_a_search_does_not_continue_with_files_that_were_edited_since(folder: Pa
         search_in(folder, BAYESIAN, kind=EditingTrainer)
 
 
+def test_more_trials_of_a_bayesian_search_keep_the_earlier_ones(folder: Path):
+    pytest.importorskip("optuna")
+    record, _ = search_in(folder, BAYESIAN)
+    assert record.search is not None
+    more = BAYESIAN.replace("trials: 8", "trials: 20").replace("random_trials: 3", "random_trials: 10")
+    trials = matrix_of(folder, more).trials
+    assert dict(list(trials.items())[:8]) == record.search.trials
+    assert list(trials) == [f"t{number:03d}" for number in range(1, 11)]
+    assert len({json.dumps(settings) for settings in trials.values()}) == 10
+
+
 def test_the_best_are_those_with_the_largest_score_or_the_smallest_loss():
     scores = {"a": 0.5, "b": 0.9, "c": 0.5, "d": 0.1}
     assert best_trials(scores, "accuracy", 2) == ["b", "a"]
@@ -252,6 +264,14 @@ def test_the_best_are_those_with_the_largest_score_or_the_smallest_loss():
         (f"search: {{trails: 3, trials: 3, {SPACE}}}\n", "config.unknown_key", "search.trails"),
         (f"search: {{method: halving, trials: 3, steps: [4, 2], {SPACE}}}\n", "config.invalid_value", "search.steps"),
         ("search: {trials: 3, space: {batch.global: [4, 8]}}\n", "config.invalid_value", "search.trials"),
+        # Three significant digits: 0.1, 0.101, ..., 0.11 are 11 values.
+        (
+            "search: {trials: 12, space: {model.dropout: {min: 0.1, max: 0.11}}}\n",
+            "config.invalid_value",
+            "search.trials",
+        ),
+        ("search: {trials: 2, space: {run.seed: [1, 2, 3]}}\n", "config.invalid_value", "search.space.run.seed"),
+        (f"search: {{trials: 3, {SPACE}}}\naxes: [1, 2]\n", "config.invalid_value", "axes"),
         (
             "search: {trials: 3, space: {train.learning_rate: {min: 1e-3, max: 1e-5}}}\n",
             "config.invalid_value",
