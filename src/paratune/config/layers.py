@@ -14,7 +14,11 @@ from paratune.errors import ConfigError, did_you_mean
 EXTENDS = "extends"
 OPAQUE = frozenset({"task.labels"})
 """Mappings that are values, not sections: a higher layer replaces the whole mapping."""
-MAPPINGS = frozenset({"data.extra", "data.predict", "model.overrides", "strategy.options", "task.loss.options"})
+OWN_CODE = ("task.loss", "train.optimizer", "train.schedule")
+"""Sections of own code: a higher layer with another `function` replaces the whole section, which is about this one."""
+MAPPINGS = frozenset(
+    {"data.extra", "data.predict", "model.overrides", "strategy.options", *(f"{key}.options" for key in OWN_CODE)}
+)
 """Mappings to which a higher layer adds; an empty mapping there removes all lower entries."""
 SHORTHAND = ("task", "strategy", "baseline")
 """Sections that may be written as their kind only: `strategy: ddp`."""
@@ -163,7 +167,7 @@ def _merge(
         if isinstance(value, dict) and dotted in SHORTHAND and isinstance(values.get(key), str):
             _expand_shorthand(values, places, key)
         below = values.get(key)
-        is_whole = dotted in OPAQUE or (dotted in MAPPINGS and not value)
+        is_whole = dotted in OPAQUE or (dotted in MAPPINGS and not value) or _is_other_code(dotted, below, value)
         if isinstance(value, dict) and isinstance(below, dict) and not is_whole:
             values[key] = _merge(below, value, f"{dotted}.", places, above)
             inside: tuple[str, ...] = ()
@@ -174,6 +178,11 @@ def _merge(
                 del places[old]
         places.update({new: at for new, at in above.items() if new == dotted or (inside and new.startswith(inside))})
     return values
+
+
+def _is_other_code(dotted: str, below: Any, value: Any) -> bool:
+    functions = [section.get("function") for section in (below, value) if isinstance(section, dict)]
+    return dotted in OWN_CODE and None not in functions and len(functions) == 2 and functions[0] != functions[1]
 
 
 def _expand_shorthand(values: dict[Any, Any], places: dict[str, SourceLocation], key: str) -> None:

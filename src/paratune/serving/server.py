@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from paratune.base.stop_signals import handled_signals
 from paratune.errors import LaunchError, os_error_as
 from paratune.serving.app import Service
+from paratune.serving.connections import LimitedConnection
 
 _POLL_S = 0.02
 
@@ -65,7 +66,7 @@ def run_server(app: ASGIApp, service: Service, listener: socket.socket, grace_s:
 async def _serve(app: ASGIApp, service: Service, listener: socket.socket, grace_s: float) -> str:
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=LimitedConnection,
         ws="none",
         log_config=None,
         access_log=False,

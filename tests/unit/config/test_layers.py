@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raised import raises_code
 
-from paratune.config.layers import MAPPINGS, Layer, merge, read_layers
+from paratune.config.layers import MAPPINGS, OWN_CODE, Layer, merge, read_layers
 from paratune.config.options import section_options
 from paratune.config.problems import SET, SourceLocation
 from paratune.config.section import Section
@@ -128,6 +128,21 @@ def test_labels_are_replaced_whole(tmp_path):
     assert read_layers(tmp_path / "top.yaml", []).values == {"task": {"labels": {"x": "c", "y": "d"}}}
 
 
+@pytest.mark.parametrize("key", OWN_CODE)
+def test_another_function_replaces_the_options_of_the_lower_one(tmp_path, key):
+    section, option = key.split(".")
+    write(
+        tmp_path,
+        base=f"{section}: {{{option}: {{function: 'a:f', options: {{x: 1}}, elementwise: true}}}}\n",
+        same=f"extends: base.yaml\n{section}: {{{option}: {{function: 'a:f', options: {{y: 2}}}}}}\n",
+    )
+    merged = {"function": "a:f", "options": {"x": 1, "y": 2}, "elementwise": True}
+    assert read_layers(tmp_path / "same.yaml", []).values == {section: {option: merged}}
+    layer = read_layers(tmp_path / "same.yaml", [f"{key}.function=b:g", f"{key}.options.z=3"])
+    assert layer.values == {section: {option: {"function": "b:g", "options": {"z": 3}}}}
+    assert f"{key}.elementwise" not in layer.places
+
+
 @pytest.mark.parametrize("key", sorted(MAPPINGS))
 def test_an_empty_mapping_removes_lower_entries(tmp_path, key):
     *sections, option = key.split(".")
@@ -160,7 +175,7 @@ def test_an_empty_mapping_removes_lower_entries(tmp_path, key):
 def test_the_mappings_are_those_of_the_sections():
     def mappings(section: type[Section], path: str) -> Iterator[str]:
         for key, option in section_options(section).items():
-            for inner in option.sections:
+            for inner in () if option.listed else option.sections:  # a list is replaced
                 yield from mappings(inner, f"{path}{key}.")
             if key in section.model_fields and get_origin(section.model_fields[key].annotation) is dict:
                 yield f"{path}{key}"
