@@ -61,7 +61,7 @@ def job_time(
         run.value / num_epochs, run.low / num_epochs / _FORWARD_SPREAD, run.high / num_epochs * _FORWARD_SPREAD
     ).times(forward_share)
     # One process applies the teachers of a distillation to all training rows.
-    teachers = epoch_forward.times(data_world_size * _teacher_bytes(config, weight_bytes) / weight_bytes)
+    teachers = epoch_forward.times(data_world_size * _teacher_size(config, weight_bytes))
     parts = (
         run,
         FigureRange(*_START_S),
@@ -81,8 +81,11 @@ def _num_times(every: str, steps: int | None, num_epochs: float, num_steps: int)
     return max(1, num_steps // steps) if every == "steps" and steps else 1
 
 
-def _teacher_bytes(config: Config, student_bytes: int) -> int:
-    """Return the size of the weights of all teachers of a distillation; a missing one has that of the student."""
+def _teacher_size(config: Config, student_bytes: int) -> float:
+    """Return the bytes of the weights of all teachers of a distillation, divided by those of the student.
+
+    A teacher without weights here counts as one of the size of the student.
+    """
     total = 0
     for name in teacher_names(config.distil) if config.distil is not None else ():
         try:
@@ -90,7 +93,7 @@ def _teacher_bytes(config: Config, student_bytes: int) -> int:
         except (CheckpointError, ConfigError):
             files = []
         total += sum(file.stat().st_size for file in files) or student_bytes
-    return total
+    return total / student_bytes if total else 0.0
 
 
 def _validation_share(config: Config, num_samples: int) -> float:

@@ -76,7 +76,7 @@ class Parameter:
         return len(self.shape) > 1 and not self.name.endswith(".bias")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared by identity: caches have parts as keys
 class Weights:
     """The parameters of one part of the model."""
 

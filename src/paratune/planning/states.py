@@ -6,9 +6,10 @@ memory (communication buffers, gathered weights) is in `engines`.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from paratune.config.model_states import NumberBytes, adam_bytes, shard_count
-from paratune.planning.profile import Parameter, Profile
+from paratune.planning.profile import Parameter, Profile, Weights
 from paratune.planning.setup import PredictionSetup
 
 STEP_BYTES = 4
@@ -90,6 +91,12 @@ def shard(parameter: Parameter, num_ranks: int, rank: int = 0) -> Parameter:
 def padded(parameter: Parameter, num_ranks: int) -> int:
     """Return the elements of a parameter padded to equal shards under FSDP2, of all ranks together."""
     return num_ranks * shard(parameter, num_ranks).numel
+
+
+@lru_cache(maxsize=4096)  # the time of a step is computed again for each bound of each constant
+def padded_sum(part: Weights, num_ranks: int, *, trained: bool = False) -> int:
+    """Return the elements of all parameters of a part, or of the trained ones, padded as by `padded`."""
+    return sum(padded(parameter, num_ranks) for parameter in part.parameters if parameter.is_trained or not trained)
 
 
 def optimizer_groups(parameters: Iterable[Parameter], *, with_unused: bool = False) -> Iterable[list[Parameter]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from paratune.planning.links import Collective, ring_bytes
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import padded
+from paratune.planning.states import padded_sum
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,7 @@ def unit_weights(profile: Profile, num_shards: int = 1) -> list[int]:
         profile: Of the model.
         num_shards: Number of equal shards to which FSDP2 pads each weight.
     """
-    parts = (*profile.blocks, profile.rest)
-    return [
-        profile.weight_bytes * sum(padded(parameter, num_shards) for parameter in part.parameters) for part in parts
-    ]
+    return [profile.weight_bytes * padded_sum(part, num_shards) for part in (*profile.blocks, profile.rest)]
 
 
 def unit_gradients(profile: Profile, setup: PredictionSetup, num_shards: int = 1) -> list[int]:
@@ -48,6 +45,4 @@ def unit_gradients(profile: Profile, setup: PredictionSetup, num_shards: int = 1
     In the dtype in which they are summed over ranks: under FSDP2 fp32, also for weights of 16 bits.
     """
     size = setup.precision.reduce_dtype.itemsize if setup.reduces_in_wider_dtype else profile.weight_bytes
-    parts = (*profile.blocks, profile.rest)
-    trained = [[parameter for parameter in part.parameters if parameter.is_trained] for part in parts]
-    return [size * sum(padded(parameter, num_shards) for parameter in part) for part in trained]
+    return [size * padded_sum(part, num_shards, trained=True) for part in (*profile.blocks, profile.rest)]

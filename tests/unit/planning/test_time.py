@@ -30,6 +30,7 @@ from paratune.planning.kinds.replicated import ddp_buckets
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.profile import Parameter, Profile, Shape, Weights, profile
 from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import padded_sum
 from paratune.planning.time import TERMS, TimeInputs, step_time, why_no_time
 from paratune.planning.trace import Operation, Phase
 from paratune.planning.work import exposed_s
@@ -251,6 +252,14 @@ def test_zero3_gathers_twice_and_reduces_once() -> None:
     assert zero2["communication_exposed"] == pytest.approx(2 * 0.75 * num_bytes / 1e11, rel=1e-3)
     hidden = terms(setup(Zero3Options(kind="zero3"), 4))
     assert 0 < hidden["communication_exposed"] < step["communication_exposed"] / 2
+
+
+def test_sizes_of_shards_are_computed_once_and_not_for_each_bound_of_a_constant() -> None:
+    padded_sum.cache_clear()
+    terms(setup(Zero3Options(kind="zero3"), 4))
+    # 12 blocks and the rest: all weights and the trained ones, in 4 shards; the gradients in one.
+    assert padded_sum.cache_info().misses == 13 * 3
+    assert padded_sum.cache_info().hits > 13 * 3
 
 
 BF16 = {"param_dtype": "bf16"}

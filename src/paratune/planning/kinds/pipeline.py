@@ -40,7 +40,8 @@ def stage_parameters(profile: Profile, setup: PredictionSetup, rank: int) -> tup
         for parameter in profile.parameters
         if parameter.name in used or (is_last and parameter.name not in anywhere)
     ]
-    held = [parameter for parameter in profile.parameters if parameter in trained or parameter.name in holds]
+    names = holds | {parameter.name for parameter in trained}
+    held = [parameter for parameter in profile.parameters if parameter.name in names]
     return held, trained
 
 
