@@ -94,7 +94,8 @@ class Explainer:
             )
         self.num_waiting += 1
         is_abandoned = threading.Event()
-        future = asyncio.get_running_loop().run_in_executor(self._thread, self._explain, row, options, is_abandoned)
+        submitted = self._thread.submit(self._explain, row, options, is_abandoned)
+        future = asyncio.wrap_future(submitted)
         future.add_done_callback(self._count_down)
         try:
             while not (await asyncio.wait({future}, timeout=_DISCONNECT_S))[0]:
@@ -103,6 +104,7 @@ class Explainer:
             return future.result()
         finally:
             is_abandoned.set()
+            submitted.cancel()  # if it has not started, its place in the queue is free at once
 
     def _count_down(self, future: "asyncio.Future[Any]") -> None:
         self.num_waiting -= 1

@@ -115,6 +115,24 @@ def test_an_explanation_ends_when_its_client_leaves(saved: Saved):
     assert asyncio.run(run()) == 1
 
 
+def test_a_client_that_leaves_the_queue_frees_its_place(saved: Saved):
+    async def run() -> int:
+        trained = load_trained(str(saved.folder), NamedColumns(), "cpu")
+        explainer = Explainer(trained, ServingLimits(), lambda: True)  # the first one waits until it is abandoned
+        first = asyncio.create_task(explainer.explain(ROW, ExplainOptions(), stays))
+        while explainer._job is None:
+            await asyncio.sleep(0.01)
+        with raises_code("serve.client_gone"):
+            await explainer.explain(ROW, ExplainOptions(), leaves)
+        await asyncio.sleep(0.05)
+        num_waiting = explainer.num_waiting
+        first.cancel()
+        await asyncio.wait({first})
+        return num_waiting
+
+    assert asyncio.run(run()) == 1
+
+
 def test_scores_have_the_interval_of_the_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rule: Any = None
     calibration = ScoreCalibration((), NumberScale(None, (0.0, 9.0)), 0.9, 0.25, 40, None, rule, 0.5)
