@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paratune.api.arguments import several
 from paratune.api.configuration import Configuration, written
 from paratune.api.process import run_command
 from paratune.errors import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
@@ -10,7 +11,7 @@ from paratune.errors import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 
 def certify(
     config: Configuration,
-    strategies: Sequence[str],
+    strategies: str | Sequence[str],
     overrides: Mapping[str, Any] | None = None,
     *,
     nproc: int = 2,
@@ -32,7 +33,7 @@ def certify(
         ParatuneError: The configuration is invalid, or one process cannot run it.
     """
     with written(config, overrides) as words:
-        options = ["--strategies", ",".join(strategies), "--nproc", str(nproc), "--steps", str(steps)]
+        options = ["--strategies", ",".join(several(strategies)), "--nproc", str(nproc), "--steps", str(steps)]
         certificate: Mapping[str, Any] = run_command(
             ["certify", *words, *options], results=(EXIT_OK, EXIT_DIFFERS, EXIT_FAILED)
         )

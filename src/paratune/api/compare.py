@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
+from paratune.api.arguments import several
 from paratune.api.run import Run
 from paratune.api.sweep_result import Sweep
 from paratune.errors import ConfigError
@@ -20,9 +21,9 @@ MAX_LOOKS = 100
 def compare(
     *runs: AnyRun,
     baseline: AnyRun | None = None,
-    by: Sequence[str] = (),
-    margin: Sequence[str] = (),
-    allow: Sequence[str] = (),
+    by: str | Sequence[str] = (),
+    margin: str | Sequence[str] = (),
+    allow: str | Sequence[str] = (),
     looks: int | None = None,
 ) -> Comparison:
     """Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.
@@ -49,9 +50,9 @@ def compare(
     return make_comparison(
         words,
         baseline=None if baseline is None else run_folder(baseline),
-        by=by,
-        margins=read_margins(margin),
-        allowed=read_allowed(allow),
+        by=several(by),
+        margins=read_margins(several(margin)),
+        allowed=read_allowed(several(allow)),
         looks=looks,
     )
 

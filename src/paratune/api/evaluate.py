@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from typing import Any, Literal
 
 from paratune.api.apply import apply, check_model, warn_about_unknown_tokens
+from paratune.api.arguments import several
 from paratune.api.process import process_as_before
 from paratune.api.run import Run
 from paratune.api.slices import check_by, evaluated_slices
@@ -54,7 +55,7 @@ def evaluate(
     model: Model,
     data: str | PathLike[str],
     *,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
@@ -82,7 +83,8 @@ def evaluate(
     """
     columns = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
     with process_as_before():
-        return evaluate_file(model_name(model), fspath(data), columns, by=by, batch_size=batch_size, device=device)
+        name = model_name(model)
+        return evaluate_file(name, fspath(data), columns, by=several(by), batch_size=batch_size, device=device)
 
 
 def model_name(model: Model) -> str:

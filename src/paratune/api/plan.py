@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from paratune.api.arguments import several
 from paratune.api.configuration import Configuration, load, load_again
 from paratune.api.plan_options import ALL, PlanOptions, Reload, check_options, plan_request, planned_machine
 from paratune.api.process import process_as_before
@@ -37,7 +38,7 @@ def plan(
     rows: int | None = None,
     micro_batch_size: int | Sequence[int] | None = None,
     price: float | None = None,
-    measured: Sequence[str] = (),
+    measured: str | Sequence[str] = (),
 ) -> "Plan":
     """Predict for each way of running a configuration whether it fits, its memory and its time.
 
@@ -69,18 +70,18 @@ def plan(
     from paratune.config.candidates import strategy_names
 
     options = PlanOptions(
-        devices=_several(devices),
+        devices=several(devices),
         device=None if device is None else fspath(device),
-        nodes=_several(nodes),
-        strategies=None if strategies is None else tuple(strategy_names(",".join(_several(strategies)))),
-        precision=_several(precision),
+        nodes=several(nodes),
+        strategies=None if strategies is None else tuple(strategy_names(",".join(several(strategies)))),
+        precision=several(precision),
         max_length=max_length,
         rows=rows,
-        micro_batch_size=_several(micro_batch_size),
+        micro_batch_size=several(micro_batch_size),
         price=price,
     )
     check_options(options)
-    figures = _figures(measured)
+    figures = _figures(several(measured))
     with process_as_before():
         set_up_logging(speaks=True)
         respect_quota()
@@ -88,13 +89,6 @@ def plan(
         refuse_baseline(loaded.config.baseline, "paratune plan predicts")
         with stdout_for_results():
             return make_plan(loaded, options, figures, lambda texts: load_again(config, overrides, texts))
-
-
-def _several(value: Any) -> Any:
-    """Return one value or a sequence of values as a tuple; None for None."""
-    if value is None:
-        return None
-    return (value,) if isinstance(value, str | int) else tuple(value)
 
 
 def _figures(measured: Sequence[str]) -> list["MeasuredFigure"]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
+from paratune.api.arguments import several
 from paratune.api.compare import AnyRun, run_folder
 from paratune.config.targets import ScoreTarget, parse_target
 from paratune.errors import ConfigError
@@ -19,10 +20,10 @@ def report(
     *runs: AnyRun,
     out: str | PathLike[str] | None = None,
     baseline: AnyRun | None = None,
-    target: Sequence[str] = (),
+    target: str | Sequence[str] = (),
     price: float | None = None,
     plan: str | PathLike[str] | None = None,
-    margin: Sequence[str] = (),
+    margin: str | Sequence[str] = (),
     layout: str | None = None,
 ) -> Report | SweepReport:
     """Return the report of finished runs or of matrices, and write it.
@@ -47,7 +48,7 @@ def report(
     folders = [Path(run_folder(run)) for run in runs]
     if matrices := check_report(folders, price=price, plan=plan, layout=layout, has_baseline=baseline is not None):
         return report_of_matrices(matrices, out, target=target, price=price, margin=margin, plan=plan, layout=layout)
-    targets, margins = _targets(target), read_margins(margin)
+    targets, margins = _targets(several(target)), read_margins(several(margin))
     base = None if baseline is None else Path(run_folder(baseline))
     return make(folders, None if out is None else Path(out), base, targets, price, margins)
 
@@ -56,16 +57,16 @@ def report_of_matrices(
     folders: Sequence[Path],
     out: str | PathLike[str] | None = None,
     *,
-    target: Sequence[str] = (),
+    target: str | Sequence[str] = (),
     price: float | None = None,
-    margin: Sequence[str] = (),
+    margin: str | Sequence[str] = (),
     plan: str | PathLike[str] | None = None,
     layout: str | None = None,
     more: Callable[[SweepReport], ReportSection] | None = None,
 ) -> SweepReport:
     """Return the report of matrices, and write it; `more` returns a last section that is not from the records."""
     check_price(price)
-    targets, margins = _targets(target), read_margins(margin)
+    targets, margins = _targets(several(target)), read_margins(several(margin))
     where = None if out is None else Path(out)
     known = None if plan is None else Path(plan)
     return make_sweep(folders, where, price, targets, plan=known, margins=margins, more=more, layout=layout)

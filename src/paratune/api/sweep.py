@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from paratune.api.arguments import several
 from paratune.api.configuration import set_texts
 from paratune.api.process import process_as_before
 from paratune.api.sweep_result import Sweep
@@ -32,7 +33,7 @@ def sweep(
     overrides: Mapping[str, Any] | None = None,
     *,
     dry_run: bool = False,
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
     retry_failed: bool = False,
     overwrite: bool = False,
     probe: bool = False,
@@ -64,7 +65,7 @@ def sweep(
         Stopped: A signal or an interrupt stopped the sweep; the present run has saved a checkpoint.
     """
     request = SweepRequest(
-        Path(matrix), tuple(set_texts(overrides)), only=tuple(only), retry_failed=retry_failed, overwrite=overwrite,
+        Path(matrix), tuple(set_texts(overrides)), only=several(only), retry_failed=retry_failed, overwrite=overwrite,
         probe=probe, until=until, budget=budget,
     )  # fmt: skip
     check_request(request, starts=not dry_run, shows=dry_run)

@@ -102,9 +102,9 @@ class Sweep:
         self,
         out: str | os.PathLike[str] | None = None,
         *,
-        target: Sequence[str] = (),
+        target: str | Sequence[str] = (),
         price: float | None = None,
-        margin: Sequence[str] = (),
+        margin: str | Sequence[str] = (),
     ) -> "SweepReport":
         """Return the report of the matrix, and write it to a folder if one is given; see `paratune.report`.
 

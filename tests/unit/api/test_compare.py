@@ -11,6 +11,8 @@ from paratune.errors import ConfigError
 def test_bad_arguments_have_the_codes_of_the_commands(tmp_path):
     with raises_code("cli.unknown_name", "everything"):
         paratune.compare("runs/a", "runs/b", allow=["everything"])
+    with raises_code("cli.unknown_name", "everything"):
+        paratune.compare("runs/a", "runs/b", allow="everything")
     with raises_code("run.not_found", "nowhere"):
         paratune.Run(tmp_path / "nowhere")
 

@@ -59,6 +59,11 @@ def test_a_dry_run_returns_the_runs_and_writes_nothing(here: Path) -> None:
     assert sorted(here.rglob("*")) == before
 
 
+def test_one_text_is_one_condition(here: Path) -> None:
+    found = paratune.sweep("m.yaml", dry_run=True, only="*_seed-2")
+    assert [cell.name for cell in found.cells] == ["learning_rate-0.0001_seed-2", "learning_rate-0.001_seed-2"]
+
+
 def test_a_run_with_other_settings_is_listed_as_changed(here: Path) -> None:
     found = paratune.sweep("m.yaml", dry_run=True)
     found.folder.mkdir(parents=True)
@@ -106,6 +111,8 @@ def test_a_sweep_has_its_runs_scores_and_states(folder: Path) -> None:
     assert "zero3_seed-2" in found._repr_html_()
     with raises_code("run.file_not_found"):
         paratune.Sweep(folder / "nowhere")
+    with raises_code("compare.margin", "speed='far'"):
+        found.report(margin="speed=far")
 
 
 def test_the_report_of_a_matrix_is_that_of_the_command(
