@@ -62,7 +62,7 @@ SCHEDULES: Final[dict[str, Factor]] = {
 
 
 def schedule_factor(train: Train, step: int, *, num_steps: int) -> float:
-    """Return the factor of the peak learning rate at a step, 0 to 1.
+    """Return the factor of the peak learning rate at a step: 0 to 1; of an own schedule, at least 0.
 
     Args:
         train: Names the schedule, its warm-up and its options.

@@ -23,6 +23,7 @@ from paratune.config.distil_section import Distil, teacher_names
 from paratune.config.sections import Config, named_columns
 from paratune.config.task_sections import class_names
 from paratune.console import Display
+from paratune.data.labels import first_rows
 from paratune.data.load import Split
 from paratune.data.token_store import explain_disk_errors
 from paratune.data.tokens import cache_folder, hash_texts, locked
@@ -63,7 +64,7 @@ def with_teachers(work: TeacherPass) -> tuple[Split, list[dict[str, Any]]]:
 
     Raises:
         CheckpointError: A teacher is an unfinished run, or its files have changed since it was saved.
-        ConfigError: A teacher is not a folder, or has another task or other labels.
+        ConfigError: A teacher is not a folder, has another task or other labels, or has outputs that are not finite.
         DataError: The cache cannot be written.
         Stopped: A signal came.
     """
@@ -144,7 +145,17 @@ def _compute(work: TeacherPass, name: str, folder: Path) -> Array:
                     code="stopped.signal",
                 )
 
-        return teacher.apply(rows, work.config.evaluate.batch_size, report).outputs
+        outputs = teacher.apply(rows, work.config.evaluate.batch_size, report).outputs
+    if unknown := np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
+        raise ConfigError(
+            f"distil.teacher: {name} has outputs that are not finite for {len(unknown)} of {len(outputs)} training "
+            f"rows: {first_rows(unknown)}; train it again, or name another model",
+            code="distil.not_finite",
+            key="distil.teacher",
+            value=name,
+            num_rows=len(unknown),
+        )
+    return outputs
 
 
 def _check_task(work: TeacherPass, name: str, teacher: TrainedModel, *, is_recorded: bool) -> None:
