@@ -223,12 +223,12 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
         raise option_error("--device", device, "auto, cpu or cuda", code="cli.invalid_value")
     folder = _model_folder(target)
     torch_device = _onnx_device(device, target) if (Path(folder) / ONNX_FILE).is_file() else _device(device)
-    model = ModelOptions(name=folder)
+    run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
+    model = ModelOptions(name=folder, trust_remote_code=run is not None and _trusts_code(run, Path(folder)))
     known = _known(Path(folder) / TASK_FILE)
     check_files(Path(folder))
     tokenizer = load_tokenizer(model)
     task = _task(known, model, tokenizer)
-    run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
     if run is not None and (getattr(task, "loss", None) is not None or known.get("metrics")):
         _add_code_folder(run)
     precision = _precision(known.get("precision", "fp32"), torch_device)
@@ -256,6 +256,14 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
         named=named,
         metrics=_validated(tuple[OwnMetric, ...], known.get("metrics", ()), model.name),
     )
+
+
+def _trusts_code(run: Path, folder: Path) -> bool:
+    """Return whether a model folder has Python code with which its run was trained (`model.trust_remote_code`)."""
+    if not any(folder.glob("*.py")):
+        return False
+    options = (read_run(run).get("config") or {}).get("model") or {}
+    return options.get("trust_remote_code") is True
 
 
 def _add_code_folder(run: Path) -> None:

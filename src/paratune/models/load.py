@@ -283,6 +283,8 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
         load_adapter(hf, folder)
         new = tuple(sorted(set(new) - set(saved_adapter_names(folder))))
     _check_body(hf, new, model.name)
+    if head_must_exist and not model.trust_remote_code:
+        _check_class(hf, auto_class, model.name)
     if new and head_must_exist:
         raise ConfigError(
             f"model: {model.name} was not trained for this task: it has no weights for {', '.join(new)}",
@@ -291,6 +293,24 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
             name=model.name,
         )
     return hf, new
+
+
+def _check_class(hf: Any, auto_class: str, name: str) -> None:
+    """Check that a trained model is not loaded by another class than that of the code in its folder.
+
+    Raises:
+        ConfigError: transformers has a class of its own for this type of model, with which outputs would differ.
+    """
+    wanted, loaded = (getattr(hf.config, "architectures", None) or [None])[0], type(hf).__name__
+    if auto_class in (getattr(hf.config, "auto_map", None) or {}) and wanted not in (None, loaded):
+        raise ConfigError(
+            f"model: {name} was saved by its own class {wanted}, and without its code transformers loads {loaded}, "
+            "whose outputs differ; name the run folder of a run with model.trust_remote_code: true",
+            code="model.own_class",
+            key="model",
+            name=name,
+            value=wanted,
+        )
 
 
 def _import_class_of(config: Any) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from paratune.errors import CheckpointError, ConfigError
 from paratune.infer.trained import ForwardOnly, NamedColumns, TrainedModel, load_trained
 from paratune.models.files import TASK_FILE
 from paratune.precision import POLICIES
-from paratune.records import RUN_FILE
+from paratune.records import RUN_FILE, read_json, write_json
 
 NONE = NamedColumns()
 TEXT = NamedColumns(text="sentence")
@@ -75,6 +76,23 @@ def test_columns_of_the_command_line_have_priority(folder: Path):
 def test_a_run_folder_loads_its_model(folder: Path):
     (folder.parent / RUN_FILE).write_text("{}")
     assert load_trained(str(folder.parent), NONE, "cpu").names == ["no", "yes"]
+
+
+def test_the_code_of_a_model_is_loaded_for_a_run_that_was_trained_with_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (folder / "modeling_mine.py").write_text(
+        "from transformers import BertForSequenceClassification\nclass Mine(BertForSequenceClassification): pass\n"
+    )
+    config = read_json(folder / "config.json")
+    code = {"auto_map": {"AutoModelForSequenceClassification": "modeling_mine.Mine"}, "architectures": ["Mine"]}
+    write_json(folder / "config.json", {**config, **code})
+    with raises_code("model.own_class", "Mine", "BertForSequenceClassification"):
+        load_trained(str(folder), NONE, "cpu")
+    write_json(folder.parent / RUN_FILE, {"config": {"model": {"trust_remote_code": True}}})
+    assert type(load_trained(str(folder), NONE, "cpu").model.hf).__name__ == "Mine"
 
 
 def test_a_run_that_is_not_finished_has_no_model(tmp_path: Path):
