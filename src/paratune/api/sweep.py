@@ -11,7 +11,7 @@ from paratune.api.arguments import several
 from paratune.api.configuration import set_texts
 from paratune.api.process import process_as_before
 from paratune.api.sweep_result import Sweep
-from paratune.api.sweep_search import Searching, check_options
+from paratune.api.sweep_search import Searching, check_options, skip_runs_without_need
 from paratune.api.sweep_train import log_failed, steps_to_train, train_steps
 from paratune.console import set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, LaunchError, Stopped
@@ -168,7 +168,7 @@ def prepare(request: SweepRequest, *, here: bool) -> PreparedSweep:
     if (error := asked.invalid(matrix, cells)) is not None:
         return PreparedSweep(matrix, cells, frozenset(), None, None, invalid=error)
     selected = asked.only(matrix, cells, request.only) if request.only else cells
-    plan = plan_of(matrix, cells, sys.argv)
+    plan = skip_runs_without_need(matrix, plan_of(matrix, cells, sys.argv), retry_failed=request.retry_failed)
     return PreparedSweep(
         matrix,
         cells,
@@ -234,10 +234,12 @@ def locked_plan(request: SweepRequest, prepared: PreparedSweep, *, here: bool) -
     Raises:
         CheckpointError: Runs in the folder have other settings than the matrix.
     """
-    plan = plan_of(prepared.matrix, prepared.cells, sys.argv)  # another sweep may have trained since `prepare`
+    matrix = prepared.matrix
+    plan = plan_of(matrix, prepared.cells, sys.argv)  # another sweep may have trained since `prepare`
+    plan = skip_runs_without_need(matrix, plan, retry_failed=request.retry_failed)
     if not request.overwrite:
-        check_unchanged(prepared.matrix, [step for step in plan.steps if step.cell.name in prepared.names])
-    return plan, Searching(prepared.matrix, request.overrides, here=here)
+        check_unchanged(matrix, [step for step in plan.steps if step.cell.name in prepared.names])
+    return plan, Searching(matrix, request.overrides, here=here)
 
 
 def steps_to_list(request: SweepRequest, prepared: PreparedSweep) -> list[Step]:

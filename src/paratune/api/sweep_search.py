@@ -12,7 +12,7 @@ from paratune.records.sweep import SweepRecord, write_sweep
 from paratune.sweeps import asked
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, read_matrix
-from paratune.sweeps.plan import Step, check_unchanged, plan_of
+from paratune.sweeps.plan import Step, SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.search import trial_title
 from paratune.sweeps.trials import (
     check_search,
@@ -50,6 +50,16 @@ def check_options(matrix: Matrix, *, only: Sequence[str], until: str | None = No
                 code="cli.conflict",
                 options=(option, "search.method"),
             )
+
+
+def skip_runs_without_need(matrix: Matrix, plan: SweepPlan, *, retry_failed: bool) -> SweepPlan:
+    """Return the states of the runs; those that no later round of successive halving needs are skipped."""
+    if matrix.search is None or matrix.search.method != "halving":
+        return plan
+    todo = {step.cell.name for step in plan.steps if step.runs(retry_failed=retry_failed)}
+    record = skip_not_needed(plan.record, halving_needs(matrix.folder, plan.record, matrix.search, todo))
+    cells = {cell.name: cell for cell in record.cells}
+    return SweepPlan(tuple(replace(step, record=cells[step.cell.name]) for step in plan.steps), record)
 
 
 @dataclass(frozen=True)

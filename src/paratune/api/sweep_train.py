@@ -50,7 +50,8 @@ def train_steps(
     total = searching.num_runs(plan.record) or total
     record = replace(plan.record, listed=())  # from here on this process starts them
     write_sweep(matrix.folder, record)
-    _log(f"{matrix.name}: {plan.counts(names)}; {len(todo)} to train now")
+    at_most = "at most " if searching.is_adaptive else ""
+    _log(f"{matrix.name}: {plan.counts(names)}; {at_most}{total - num_done} to train now")
     with CommandRunner() as children, Display(speaks=True).bar("runs", total) as bar:
         trainer = _Trainer(matrix, children, bar, total, num_done)
         trainer.warm_up(todo)

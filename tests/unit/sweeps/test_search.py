@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
+import paratune
 from paratune.api.sweep_search import Searching, check_options
 from paratune.errors import ConfigError
 from paratune.records.sweep import State, SweepRecord, cell_run_folder, read_sweep, write_sweep
@@ -136,6 +137,13 @@ def test_halving_trains_the_best_third_of_each_round_with_more_steps(folder: Pat
     assert {(cell.state, cell.is_needed) for cell in left} == {("skipped", False)}
     assert record.select_per == ("max_steps",)
     assert read_sweep(folder / "runs" / "m").search.method == "halving"
+
+
+def test_a_plan_shows_no_runs_that_no_round_of_halving_needs(folder: Path):
+    search_in(folder, HALVING)
+    states = [cell.state for cell in paratune.sweep(folder / "m.yaml", dry_run=True).cells]
+    # Of 9 trials with 3 rounds and 2 seeds, 26 runs were trained.
+    assert (states.count("finished"), states.count("skipped"), len(states)) == (26, 28, 54)
 
 
 def test_a_stopped_round_of_halving_continues_to_the_same_end(folder: Path):
