@@ -183,7 +183,7 @@ def find_value(axis: AxisOfValues, wanted: Any) -> str | None:
     for value in axis.values:
         if any(type(reading) is type(value.plain) and reading == value.plain for reading in readings):
             return value.name
-    return next((value.name for value in axis.values if str(wanted) in (value.name, value.shown)), None)
+    return next((name for name, title in axis.axis.values.items() if str(wanted) in (name, title)), None)
 
 
 def _own_leaves(axis: AxisOfValues) -> list[str]:

@@ -132,7 +132,7 @@ def _read(file: MatrixFile) -> Matrix | None:
         below=below,
         own=own,
         axes=axes,
-        exclude=tuple(_exclude(file, content.get("exclude"), axes, labels)),
+        exclude=tuple(_exclude(file, content.get("exclude"), axes, labels, search)),
         num_processes=file.count(content.get(NPROC, 1), NPROC),
         num_nodes=file.count(content[NODES], NODES) if NODES in content else None,
         environment=read_environment(file, content.get(ENV), ENV),
@@ -251,7 +251,11 @@ def _base(file: MatrixFile, content: Mapping[Any, Any]) -> tuple[Layer, Layer]:
 
 
 def _exclude(
-    file: MatrixFile, content: Any, axes: Sequence[AxisOfValues], labels: Mapping[str, str]
+    file: MatrixFile,
+    content: Any,
+    axes: Sequence[AxisOfValues],
+    labels: Mapping[str, str],
+    search: Search | None,
 ) -> Iterator[Mapping[str, Any]]:
     if content is None:
         return
@@ -264,7 +268,12 @@ def _exclude(
         if not isinstance(combination, dict) or not combination:
             file.refuse(f"{at} is {describe_value(combination)}; allowed: a mapping of axes to values", at)
             continue
-        yield dict(_combination(file, combination, at, known, labels))
+        left_out = dict(_combination(file, combination, at, known, labels))
+        if search is not None and search.steps and short(STEPS) in left_out:
+            file.refuse(
+                f"{at}: the rounds of a search follow from its scores; leave {short(STEPS)} out", at, "config.conflict"
+            )
+        yield left_out
 
 
 def _combination(

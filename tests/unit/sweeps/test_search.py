@@ -290,6 +290,7 @@ def test_the_best_are_those_with_the_largest_score_or_the_smallest_loss():
             "config.invalid_value",
             "search.space.train.learning_rate",
         ),
+        (f"{HALVING}exclude: [{{max_steps: 2}}]\n", "config.conflict", "exclude[0]"),
         (f"{HALVING.replace('run.seed: [1, 2]', 'nproc: [1, 2]')}", "config.conflict", "axes.nproc"),
         (f"{RANDOM.replace('run.seed: [1, 2]', 'trial: [1, 2]')}", "config.conflict", "axes.trial"),
     ],
