@@ -128,8 +128,12 @@ class Searching:
             record = trainer.train(record, steps)
             names = {step.cell.name for step in steps}
             left = [step for step in left if step.cell.name not in names]
-            if any(cell.state == "interrupted" for cell in record.cells if cell.name in names):
-                break  # another process still trains it; the scores of the round are not complete
+            unfinished = [cell for cell in record.cells if cell.name in names and cell.state == "interrupted"]
+            if unfinished:  # killed, or another process still trains it; the scores of the round are not complete
+                if not trainer.is_stopped:
+                    why = f"{unfinished[0].name} is not finished ({unfinished[0].reason})"
+                    log.info("%s", plain(f"the search stops: {why}; the same command continues it"))
+                break
         return record
 
     def _with_next_trials(self, record: SweepRecord) -> tuple[SweepRecord, list[Step]]:

@@ -170,10 +170,12 @@ def test_a_failed_trial_does_not_continue(folder: Path):
     assert winner not in later
 
 
-def test_a_run_that_another_process_trains_ends_the_round(folder: Path):
+def test_a_run_that_another_process_trains_ends_the_round(folder: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
     record, trainer = search_in(folder, HALVING, fails="t001_steps-2", state="interrupted")
     assert len(trainer.trained) == 18  # the first round: 9 trials of two seeds
     assert not [cell for cell in record.cells if cell.state == "skipped"]
+    assert "t001_steps-2" in caplog.messages[-1]
 
 
 def test_trials_are_selected_among_whatever_they_set(folder: Path):
