@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from paratune.api.apply import check_model
-from paratune.api.split_rows import rows_without_splits, split_table
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
@@ -42,6 +41,7 @@ def feedback(
         coverage: share of essays whose score should be inside its interval
         agreement: quadratic weighted kappa to reach by sending essays to a person; without it none is marked
     """
+    from paratune.api.split_rows import split_table
     from paratune.data.read import read_table
     from paratune.reports.output import MARKER, check_folder
     from paratune.reports.report_files import PAGE
@@ -95,6 +95,7 @@ def _reference(trained: Any, source: str | None, calibration: Any) -> Any:
 
     None, with a warning, where the training file cannot be read.
     """
+    from paratune.api.split_rows import rows_without_splits
     from paratune.data.read import read_table
     from paratune.feedback.feedback import make_reference
     from paratune.records import read_run

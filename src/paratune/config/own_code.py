@@ -6,12 +6,14 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paratune.config.section import OwnCode
-from paratune.config.sections import Config, OwnMetric
 from paratune.config.sources import CODE
 from paratune.errors import ConfigError, ParatuneError, did_you_mean
+
+if TYPE_CHECKING:  # pydantic, which commands such as watch do not need
+    from paratune.config.section import OwnCode
+    from paratune.config.sections import Config, OwnMetric
 
 METRICS_KEY = "evaluate.metrics"
 CALLBACKS_KEY = "run.callbacks"
@@ -114,7 +116,7 @@ def import_callable(name: str, key: str) -> Any:
     return value
 
 
-def call_own_code(code: OwnCode, key: str, *arguments: Any) -> Any:
+def call_own_code(code: "OwnCode", key: str, *arguments: Any) -> Any:
     """Return what an own function returns, called with the arguments and its options.
 
     Args:
@@ -168,7 +170,7 @@ def source_hash(name: str, key: str) -> str | None:
     return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else None
 
 
-def own_code_record(config: Config) -> dict[str, dict[str, Any]]:
+def own_code_record(config: "Config") -> dict[str, dict[str, Any]]:
     """Return the code outside paratune that a run calls, by option: `function`, `options` and `sha256`.
 
     The hash is that of the file that defines the function; None where it has no Python source.
@@ -176,6 +178,8 @@ def own_code_record(config: Config) -> dict[str, dict[str, Any]]:
     Raises:
         ConfigError: The code cannot be imported.
     """
+    from paratune.config.section import OwnCode
+
     named: dict[str, Any] = {
         "task.loss": getattr(config.task, "loss", None),
         "train.optimizer": config.train.optimizer,
@@ -197,7 +201,7 @@ def own_code_record(config: Config) -> dict[str, dict[str, Any]]:
     return record
 
 
-def _metric_hash(metric: OwnMetric) -> str | None:
+def _metric_hash(metric: "OwnMetric") -> str | None:
     if metric.evaluate is not None:
         script = metric_script(metric.evaluate, f"{METRICS_KEY}.evaluate")
         return hashlib.sha256(script.read_bytes()).hexdigest()
