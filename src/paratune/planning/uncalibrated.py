@@ -11,7 +11,7 @@ from paratune.hardware.devices import ARITHMETICS, Device
 from paratune.planning.constants import BoundedConstant, Constants
 
 _PUBLISHED = "published (benchmarks/published.yaml)"
-_NCCL = "published (NVIDIA/nccl 2.7.5, src/graph/tuning.cc, baseLat and hwLat)"
+_NCCL = "published (NVIDIA/nccl, src/graph/tuning.cc of 2.7.5, baseLat and hwLat)"
 
 _PRODUCT = {
     # Arithmetic units of GPUs without matrix units need much smaller matrices to be busy.
