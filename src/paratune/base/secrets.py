@@ -11,8 +11,9 @@ _GIVEN = re.compile(
     rf"""((?<![\w.-])(?:[\w.-]*[_.-])?{_KIND}["']?(?::[ \t]*|[ \t]*=[ \t]*))("[^"\n]*"|'[^'\n]*'|[^\s,;}}\]"']+)""",
     re.IGNORECASE,
 )
-_OPTION = re.compile(rf"""(--(?:[\w.-]*[_.-])?{_KIND}[ \t]+)("[^"\n]*"|'[^'\n]*'|[^\s"']+)""", re.IGNORECASE)
-_ADDRESS = re.compile(r"(\w+://[^\s/:@]*:)[^\s/@]+(?=@)")
+# The patterns begin where a word begins: elsewhere, each position of a long word would be tried.
+_OPTION = re.compile(rf"""((?<![\w.-])--(?:[\w.-]*[_.-])?{_KIND}[ \t]+)("[^"\n]*"|'[^'\n]*'|[^\s"']+)""", re.IGNORECASE)
+_ADDRESS = re.compile(r"((?<!\w)\w+://[^\s/:@]*:)[^\s/@]+(?=@)")
 
 
 def is_secret_name(name: str) -> bool:
