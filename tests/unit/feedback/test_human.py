@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
+from paratune.feedback import human
 from paratune.feedback.human import Scored, choose_signal, make_rule, share_table, signals
 from paratune.records.predictions import NumberScale
 
@@ -57,7 +58,8 @@ def test_signals_of_numbers_and_of_classes():
     assert set(signals(np.zeros(2), None, NumberScale(), 0.0)) == {"extreme"}
 
 
-def test_the_rule_is_chosen_on_validation_and_reported_on_test():
+def test_the_rule_is_chosen_on_validation_and_reported_on_test(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(human, "NUM_RANDOM", 20)
     rng = np.random.default_rng(2)
     splits = {"validation": scored(rng.normal(0, 1, 100)), "test": scored(rng.normal(0, 1, 100))}
     plain = make_rule(splits, BANDS, None)

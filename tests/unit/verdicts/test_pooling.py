@@ -69,10 +69,10 @@ def test_one_faster_configuration_of_nine_is_found():
     # One of 8 others 5% faster at a spread of 1%, 3 runs each; pairs with Holm found it in 20% of experiments.
     rng = np.random.default_rng(5)
     num_found = num_false = 0
-    for _ in range(200):
+    for _ in range(100):
         rates = {str(place): 100 * np.exp(rng.normal(0.05 * (place == 8), 0.01, 3)) for place in range(9)}
         found = speeds_of(rates)
         num_found += found["8"].outcome == "different"
         num_false += any(one.outcome == "different" for name, one in found.items() if name != "8")
-    assert num_found >= 175  # 93.7% of 4,000 in benchmarks/verdicts.py
-    assert num_false <= 20  # 4.4%
+    assert num_found >= 86  # 93.7% of 4,000 in benchmarks/verdicts.py
+    assert num_false <= 12  # 4.4%
