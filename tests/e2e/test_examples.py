@@ -19,7 +19,9 @@ def test_named_entities(world: Path, cli: Cli):
     for seed, (name, count) in enumerate({"train": 160, "validation": 40, "test": 40}.items()):
         write_conll(world / "data" / "ner" / f"{name}.conll", count, seed=seed)
     few = ("model.name=model", "data.max_length=64", "train.learning_rate=5e-3", "batch.global=8")
-    options = [word for setting in few for word in ("--set", setting)] + ["--set", f"task.labels={LABELS}"]
+    # Without dropout, one and two processes train the same.
+    no_dropout = "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}"
+    options = [word for setting in (*few, no_dropout, f"task.labels={LABELS}") for word in ("--set", setting)]
     result = cli("train", CONFIGS / "ner.yaml", *options)
     assert result.code == EXIT_OK, result.stderr
     run = world / "runs" / "ner"
@@ -45,7 +47,7 @@ def test_named_entities(world: Path, cli: Cli):
     same = cli("compare", "runs/ner", "runs/two", "--json")
     assert same.code == EXIT_OK, same.stderr
     assert read_json(world / "runs" / "two" / "summary.json")["scores"]["test"]["loss"] == pytest.approx(
-        scores["loss"], rel=1e-2
+        scores["loss"], rel=1e-3
     )
     report = cli("report", "runs/ner", "--out", "page")
     assert report.code == EXIT_OK, report.stderr
