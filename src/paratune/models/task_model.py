@@ -194,7 +194,7 @@ def read_packed(outputs: Any, batch: Batch, head_reads: str, pooling: str) -> Te
     if head_reads == "labelled":
         assert batch.label_places is not None
         return hidden_TD.index_select(0, batch.label_places).unsqueeze(0)
-    if pooling == "first" and len(hidden_TD) == len(batch.row_weight):  # from a shortened last layer
+    if pooling == "first" and len(hidden_TD) == batch.num_sequences:  # from a shortened last layer
         return hidden_TD.unsqueeze(1)
     if pooling == "first":
         return hidden_TD.index_select(0, batch.cu_seqlens[:-1]).unsqueeze(1)
