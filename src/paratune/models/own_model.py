@@ -86,7 +86,7 @@ def _checked_class(name: str, config: Any) -> Any:
             key=CLASS_KEY,
             value=name,
         )
-    needed = own.config_class
+    needed = getattr(own, "config_class", None)
     if needed is not None and not isinstance(config, needed):
         raise ConfigError(
             f"{CLASS_KEY}: {name} is for models with a {needed.__name__}, and model.name has a "
@@ -106,7 +106,7 @@ def _encoder_class(config: Any, model: ModelOptions) -> Any:
     """Return the class for token classification: its encoder has no pooler, and returns all hidden states."""
     from transformers import AutoModelForTokenClassification
 
-    mapping: Any = AutoModelForTokenClassification._model_mapping  # type: ignore[attr-defined]
+    mapping: Any = AutoModelForTokenClassification._model_mapping
     if type(config) not in mapping:
         raise ConfigError(
             f"{_KEY}: transformers has no encoder with hidden states of all tokens for {config.model_type} (no class "
