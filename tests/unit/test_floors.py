@@ -3,8 +3,9 @@
 8  cli, commands                     the command line
 7  api                               the Python interface, which commands call; beside it hf, the callback for the
                                      Trainer of transformers
-6  training, infer                   composition; on infer and reports: explain, and on it feedback;
-                                 on infer: compress; on infer, explain, feedback and reports: serving
+6  training, infer                   composition; on infer, reports and verdicts: explain, and on it feedback;
+                                 on explain, infer and verdicts: compress;
+                                 on infer, explain, feedback and reports: serving
 5  engine                            knows strategies by their protocol alone; beside it trackers, on floors 0 and 1
 4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
 3  data, models, metrics             never each other
@@ -65,10 +66,10 @@ ALLOWED: dict[str, Set[str]] = {
     "reports": LOW | {"verdicts"},
     "planning": LOW | FLOOR_2 | FLOOR_3,
     "hf": BELOW_6 | {"training"},
-    "explain": BELOW_6 | {"infer", "reports"},
+    "explain": BELOW_6 | {"infer", "reports", "verdicts"},
     "feedback": BELOW_6 | {"explain", "infer", "reports", "verdicts"},
     "api": BELOW_6 | FLOOR_6 | SIDE | {"planning"},
-    "compress": BELOW_6 | {"infer"},
+    "compress": BELOW_6 | {"explain", "infer", "verdicts"},
     "serving": BELOW_6 | {"explain", "feedback", "infer", "reports"},
     "commands": BELOW_6 | FLOOR_6 | SIDE | {"api", "compress", "explain", "feedback", "planning", "serving"},
     "cli": {"commands"} | LOW | SIDE,
