@@ -86,7 +86,7 @@ def plan(
     Needs no GPU, no network and no weights: the model is traced on the meta device, for the longest rows of the data.
 
     Args:
-        write: YAML file for the recommended configuration; with --calibrate and without CONFIG for the machine
+        write: YAML file for the recommended configuration, or with --calibrate and without CONFIG for the device
     """
     from rich.text import Text
 
