@@ -209,6 +209,12 @@ class ModelOptions(Section):
     then trained."""
     adapter: LoraOptions | None = None
     """Train an adapter and the head in place of the whole model (extra `peft`)."""
+    head: OwnCode | None = None
+    """Your own head on the encoder, for classification, multi_label, ordinal and regression; see
+    docs/howto/extend.md."""
+    class_: CodeName | None = Field(default=None, alias="class")
+    """Your own model class, package.module:Class, a subclass of transformers' PreTrainedModel; see
+    docs/howto/extend.md."""
     trust_remote_code: bool = False
     """Run Python code of the model folder. Off by default, because this code has all your rights on this machine."""
 
