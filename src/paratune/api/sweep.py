@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, all_probes, read_matrix
 from paratune.sweeps.plan import Step, SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.rounds import read_rounds
-from paratune.sweeps.run import exit_code, take
+from paratune.sweeps.run import exit_code, locked
 
 log = logging.getLogger(__name__)
 
@@ -223,43 +224,46 @@ def train_matrix(request: SweepRequest, prepared: PreparedSweep) -> TrainedSweep
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
     """
-    lock = take(prepared.matrix.folder)
-    try:
-        plan, searching = locked_plan(request, prepared, here=True)
+    searching = Searching(prepared.matrix, request.overrides, here=True)
+    with locked(prepared.matrix.folder):
+        plan = present_plan(request, prepared)
         plan = replace(plan, record=replace(plan.record, rounds=prepared.rounds))
         return TrainedSweep(*train_steps(plan, prepared.names, searching, retry_failed=request.retry_failed))
-    finally:
-        lock.release()
 
 
-def locked_plan(request: SweepRequest, prepared: PreparedSweep, *, here: bool) -> tuple[SweepPlan, Searching]:
-    """Return the states of the runs, now that this process has locked the folder, and the search.
+def present_plan(request: SweepRequest, prepared: PreparedSweep) -> SweepPlan:
+    """Return the present states of the runs; another process may have trained since `prepare`.
 
     Raises:
         CheckpointError: Runs in the folder have other settings than the matrix.
     """
     matrix = prepared.matrix
-    plan = plan_of(matrix, prepared.cells, sys.argv)  # another sweep may have trained since `prepare`
+    plan = plan_of(matrix, prepared.cells, sys.argv)
     plan = skip_runs_without_need(matrix, plan, retry_failed=request.retry_failed)
     if not request.overwrite:
         check_unchanged(matrix, [step for step in plan.steps if step.cell.name in prepared.names])
-    return plan, Searching(matrix, request.overrides, here=here)
+    return plan
 
 
-def steps_to_list(request: SweepRequest, prepared: PreparedSweep) -> list[Step]:
-    """Return the runs that other programs can start now, and write their configurations.
+def steps_to_list(request: SweepRequest, prepared: PreparedSweep, *, writes: bool = True) -> list[Step]:
+    """Return the runs that other programs can start now.
+
+    Args:
+        request: The arguments.
+        prepared: Of the request, without an error.
+        writes: Whether to write the configurations of the runs and the record of the matrix.
 
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
     """
     from paratune.sweeps.listing import write_listed
 
-    lock = take(prepared.matrix.folder)
-    try:
-        plan, searching = locked_plan(request, prepared, here=False)
+    matrix = prepared.matrix
+    searching = Searching(matrix, request.overrides, here=False, writes=writes)
+    with locked(matrix.folder) if writes else nullcontext():
+        plan = present_plan(request, prepared)
         todo = steps_to_train(plan, prepared.names, retry_failed=request.retry_failed)
         record, todo = searching.present_round(plan.record, todo)
-        write_listed(prepared.matrix.folder, record, todo)
-        return todo
-    finally:
-        lock.release()
+        if writes:
+            write_listed(matrix.folder, record, todo)
+    return todo
