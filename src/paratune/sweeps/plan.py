@@ -210,6 +210,10 @@ def _step(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Step:
         return Step(
             cell, replace(record, state="failed", reason=old.reason, exit_code=old.exit_code), is_begun=is_begun
         )
+    # A run that another program started, such as a job of a cluster: no sweep has recorded how it ended.
+    failure = records.failure_of(folder) if is_begun and not record.attempts and not is_in_use(folder) else None
+    if failure is not None:
+        return Step(cell, replace(record, state="failed", reason=failure), is_begun=True)
     if is_begun:
         return Step(
             cell, replace(record, state="interrupted", reason=_why(folder, old if is_same else None)), is_begun=True
