@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ranks import Job, Meeting, Outcome, hold, train
 
+pytestmark = pytest.mark.slow
 RTOL = 1e-9
 ALONE = Job("alone", task="multiple_choice", num_steps=4, num_evaluated=11)
 TOGETHER = {
