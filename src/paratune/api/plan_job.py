@@ -40,7 +40,7 @@ def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int
     else:
         lengths, sequences = _read_lengths(loaded)
         num_samples = sequences.num_rows
-    entry, why_padded = find_packing(hf_config, config.task)
+    entry, why_padded = find_packing(hf_config, config.task, config.model)
     return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded, sequences)
 
 

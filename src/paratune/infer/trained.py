@@ -14,7 +14,7 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.implied import IMPLIED_COLUMNS, QA_COLUMNS
-from paratune.config.own_code import add_to_path
+from paratune.config.own_code import add_to_path, own_model_options
 from paratune.config.sections import Columns, ModelOptions, OwnMetric
 from paratune.config.task_sections import (
     ClassificationTask,
@@ -225,12 +225,17 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
     folder = _model_folder(target)
     torch_device = _onnx_device(device, target) if (Path(folder) / ONNX_FILE).is_file() else _device(device)
     run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
-    model = ModelOptions(name=folder, trust_remote_code=run is not None and _trusts_code(run, Path(folder)))
     known = _known(Path(folder) / TASK_FILE)
+    named_code = own_model_options(known.get("model"))
+    model: ModelOptions = _validated(
+        ModelOptions,
+        {"name": folder, "trust_remote_code": run is not None and _trusts_code(run, Path(folder)), **named_code},
+        folder,
+    )
     check_files(Path(folder))
     tokenizer = load_tokenizer(model)
     task = _task(known, model, tokenizer)
-    if run is not None and (getattr(task, "loss", None) is not None or known.get("metrics")):
+    if run is not None and (getattr(task, "loss", None) is not None or known.get("metrics") or named_code):
         _add_code_folder(run)
     precision = _precision(known.get("precision", "fp32"), torch_device)
     recipe = make_recipe(task)
@@ -268,7 +273,7 @@ def _trusts_code(run: Path, folder: Path) -> bool:
 
 
 def _add_code_folder(run: Path) -> None:
-    """Let Python find a loss or a metric beside the configuration file of the run, as in its training."""
+    """Let Python find own code beside the configuration file of the run, as in its training."""
     config_file = read_run(run).get("config_file")  # None for a mapping, and in older records
     if isinstance(config_file, str):
         add_to_path(Path(config_file).parent)

@@ -8,7 +8,7 @@ from typing import Any
 
 from paratune.batch.packing import rounded_size
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
-from paratune.config.sections import BatchSize, Config
+from paratune.config.sections import BatchSize, Config, ModelOptions
 from paratune.config.task_sections import MaskedLMTask, Task
 from paratune.config.traits import Traits
 from paratune.data.order import steps_per_epoch
@@ -150,7 +150,9 @@ class PlannedJob:
         return Shape(lengths, layout="padded", labelled_share=self.labelled_share)
 
 
-def find_packing(hf_config: Any, task: Task) -> tuple[PackedEntry | None, str | None]:
+def find_packing(
+    hf_config: Any, task: Task, model_options: ModelOptions | None = None
+) -> tuple[PackedEntry | None, str | None]:
     """Return how packed rows enter the model, or the reason why they cannot, by a trial on a small copy of the model.
 
     Training on a GPU also tries the attention kernel, which is not tried here.
@@ -158,6 +160,7 @@ def find_packing(hf_config: Any, task: Task) -> tuple[PackedEntry | None, str | 
     Args:
         hf_config: The model's own configuration; it is not changed.
         task: Determines the head of the model.
+        model_options: Section of the configuration, with an own head or an own class.
     """
     small = type(hf_config).from_dict(hf_config.to_dict())
     for key, most in _SMALL_SIZES.items():
@@ -165,8 +168,9 @@ def find_packing(hf_config: Any, task: Task) -> tuple[PackedEntry | None, str | 
             setattr(small, key, min(now, most))
     if layers := getattr(small, "layer_types", None):
         small.layer_types = list(layers)[: _SMALL_SIZES["num_hidden_layers"]]
+    own = None if model_options is None else model_options.model_copy(update={"adapter": None})
     try:
-        model = build_model(small, task, POLICIES["fp32"], None)
+        model = build_model(small, task, POLICIES["fp32"], None, own)
     except Exception as error:  # whatever the model's own code raises with sizes that it was not made for
         name = type(hf_config).__name__
         return None, f"a small {name} to try packed rows on cannot be made ({type(error).__name__}: {error})"

@@ -333,7 +333,11 @@ MORE = {"mlm": MASKED_LM, "multiple_choice": ["data.columns.choices=[a, b]"]}
 def _task_swap(task):
     if task == "token_classification":
         return REGRESSION[0], f"  kind: {task}\n  labels: [O, B-PER, I-PER]\n"
-    return ("classification", task) if task not in ("regression", "qa", "multiple_choice") else (REGRESSION[0], f"  kind: {task}\n")
+    return (
+        ("classification", task)
+        if task not in ("regression", "qa", "multiple_choice")
+        else (REGRESSION[0], f"  kind: {task}\n")
+    )
 
 
 @pytest.mark.parametrize("task", METRICS)
