@@ -17,11 +17,12 @@ _LETTERS = "abcdefgh"
 
 def choice_columns(table: pa.Table) -> str | list[str] | None:
     """Return the column with lists of choices, or the columns with a choice each; None where no names are usual."""
-    by_name = {name.lower(): name for name in table.column_names}
+    names: list[str] = table.column_names
+    by_name = {name.lower(): name for name in names}
     for usual in _LISTS:
         if usual in by_name and lists_of_texts(table, by_name[usual]) is not None:
             return by_name[usual]
-    numbered = [name for name in table.column_names if _NUMBERED.fullmatch(name)]
+    numbered = [name for name in names if _NUMBERED.fullmatch(name)]
     letters = [by_name[letter] for letter in _LETTERS if letter in by_name]
     is_row = letters == [by_name.get(letter) for letter in _LETTERS[: len(letters)]]
     if len(numbered) > 1:
