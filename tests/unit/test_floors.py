@@ -4,7 +4,7 @@ inside functions count, too.
 8  cli, commands                     the command line
 7  api                               the Python interface, which commands call; in the same layer hf, the callback for
                                      the Trainer of transformers
-6  training, infer                   composition; above infer: compress; above infer and reports: explain, above it
+6  training, infer                   composition; above infer, reports and verdicts: explain, above it compress,
                                      feedback, and above all of these serving
 5  engine                            uses strategies only by their protocol; trackers use layers 0 and 1 only
 4  strategies, checkpoint, tasks     do not import each other; only tasks use layer 3
@@ -67,10 +67,10 @@ ALLOWED: dict[str, Set[str]] = {
     "reports": LOW | {"verdicts"},
     "planning": LOW | FLOOR_2 | FLOOR_3,
     "hf": BELOW_6 | {"training"},
-    "explain": BELOW_6 | {"infer", "reports"},
+    "explain": BELOW_6 | {"infer", "reports", "verdicts"},
     "feedback": BELOW_6 | {"explain", "infer", "reports", "verdicts"},
     "api": BELOW_6 | FLOOR_6 | SIDE | {"planning"},
-    "compress": BELOW_6 | {"infer"},
+    "compress": BELOW_6 | {"explain", "infer", "verdicts"},
     "serving": BELOW_6 | {"explain", "feedback", "infer", "reports"},
     "commands": BELOW_6 | FLOOR_6 | SIDE | {"api", "compress", "explain", "feedback", "planning", "serving"},
     "cli": {"commands"} | LOW | SIDE,

@@ -15,7 +15,7 @@ from paratune.api.sweep_result import Sweep
 from paratune.api.sweep_search import Searching, check_options, skip_runs_without_need
 from paratune.api.sweep_train import log_failed, steps_to_train, train_steps
 from paratune.console import set_up_logging
-from paratune.errors import EXIT_OK, ConfigError, LaunchError, Stopped
+from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, ConfigError, LaunchError, Stopped
 from paratune.processes.launcher import sweep_problem
 from paratune.records.sweep import REPORT_FOLDER, Rounds, SweepRecord
 from paratune.sweeps import asked
@@ -189,11 +189,15 @@ class TrainedSweep:
     """Of the selected runs, in order."""
     signal: str | None
     """Signal that stopped the sweep."""
+    not_compressed: tuple[str, ...] = ()
+    """Finished runs without all of their smaller forms (`compress:`)."""
 
     @property
     def exit_code(self) -> int:
-        """Return 0 when all selected runs are finished or skipped, 75 after a signal, else 1."""
-        return exit_code(self.record, self.names, was_stopped=self.signal is not None)
+        """Return 0 when all selected runs are finished or skipped, and made smaller; 75 after a signal, else 1."""
+        was_stopped = self.signal is not None
+        code = exit_code(self.record, self.names, was_stopped=was_stopped)
+        return (EXIT_STOPPED if was_stopped else EXIT_FAILED) if self.not_compressed and code == EXIT_OK else code
 
     def check(self) -> int:
         """Log the failed runs, and return the exit code.

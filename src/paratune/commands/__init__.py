@@ -22,6 +22,7 @@ COMMANDS = {
     "feedback": "Write feedback on the essays of a file: an interval for each score, and what the score rests on.",
     "push": "Upload the model of RUN, a finished run, with its model card, to the Hugging Face hub as OWNER/NAME.",
     "quantize": "Write a smaller form of MODEL as a folder, and compare its outputs and decisions with those of MODEL.",
+    "compress": "Make smaller forms of RUN, and measure each beside its model: size, speed, memory and scores.",
     "serve": "Answer HTTP requests with the predictions of RUN (a run, a model folder or a hub name) until a signal.",
     "fill-mask": "Show the words that MODEL, a masked language model, predicts for the masks in TEXTS.",
     "pseudo-label": "Label the texts of a file for which MODELS (runs, model folders or hub names) are confident.",
