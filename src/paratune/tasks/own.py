@@ -117,7 +117,7 @@ class OwnRecipe(TaskRecipe):
         key, wanted = RECIPE_KEY, self._task.scores
         try:
             found = dict(self.compute_scores(split, outputs))
-            values = {OWN_PREFIX + name: None if found[name] is None else float(found[name]) for name in found}
+            values = {OWN_PREFIX + name: None if value is None else float(value) for name, value in found.items()}
         except ParatuneError:
             raise
         except Exception as error:  # a user's method may raise anything
