@@ -32,7 +32,9 @@ def init(
     text: TextColumn = None,
     text_pair: PairColumn = None,
     label: LabelColumn = None,
-    task: Literal["classification", "mlm", "multi_label", "ordinal", "qa", "regression", "token_classification"]
+    task: Literal[
+        "classification", "mlm", "multi_label", "multiple_choice", "ordinal", "qa", "regression", "token_classification"
+    ]
     | None = None,
     model: str | None = None,
     full: bool = False,

@@ -39,6 +39,14 @@ _FILLED: dict[str, dict[str, Any]] = {
         "data.columns.label": "labels",
         "evaluate.best": "f1_micro",
     },
+    "multiple_choice": {
+        "task.kind": "multiple_choice",
+        "data.train": "data/train.csv",
+        "data.columns.text": "question",
+        "data.columns.choices": ["a", "b", "c", "d"],
+        "data.columns.label": "answer",
+        "evaluate.best": "accuracy",
+    },
     "ordinal": {
         "task.kind": "ordinal",
         "task.labels": ["low", "medium", "high"],

@@ -51,9 +51,11 @@ class Columns(Section):
     text: Columnar | None = None
     """Column of the text; a list of columns is joined by `separator`."""
     text_pair: Columnar | None = None
-    """Column of the second text of a pair."""
+    """Column of the second text of a pair; in multiple_choice, of a text that is put before each choice."""
+    choices: Columnar | None = None
+    """Columns of the choices, or one column with lists of choices (task `multiple_choice`)."""
     label: Text | None = None
-    """Column of the class label, of the numeric target, or of the gold answers (task `qa`)."""
+    """Column of the class label, of the numeric target, of the gold answers (task `qa`), or of the right choice."""
     answer_start: Text | None = None
     """Column of the character position at which the answer starts, when the column `label` holds only the answer's text
     (task `qa`)."""

@@ -131,6 +131,17 @@ class TokenClassificationTask(Section):
     begins an entity, as in seqeval."""
 
 
+class MultipleChoiceTask(Section):
+    """One right choice among several for each text; rows may have different numbers of choices."""
+
+    kind: Literal["multiple_choice"]
+    """The task."""
+    label_format: Literal["index", "number", "letter", "name", "text"] | None = None
+    """What the column `label` has: index: 0 for the first choice; number: 1 for the first choice; letter: A for the
+    first choice; name: the name of a column of `data.columns.choices`; text: the text of the choice. null: found in the
+    training data."""
+
+
 Task = Annotated[
     ClassificationTask
     | MultiLabelTask
@@ -138,7 +149,8 @@ Task = Annotated[
     | RegressionTask
     | MaskedLMTask
     | QuestionAnsweringTask
-    | TokenClassificationTask,
+    | TokenClassificationTask
+    | MultipleChoiceTask,
     Field(discriminator="kind"),
 ]
 

@@ -20,6 +20,7 @@ from paratune.config.task_sections import (
     ClassificationTask,
     MaskedLMTask,
     MultiLabelTask,
+    MultipleChoiceTask,
     QuestionAnsweringTask,
     RegressionTask,
     Task,
@@ -359,6 +360,8 @@ def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     if any(name.endswith(_MASKED_LM) for name in names) or (not names and _fills_masks_in(model, tokenizer)):
         return MaskedLMTask(kind="mlm")
     labels = [config.id2label[index] for index in sorted(config.id2label)]
+    if any("ForMultipleChoice" in name for name in names):
+        return MultipleChoiceTask(kind="multiple_choice")
     if any("ForTokenClassification" in name for name in names):
         is_iob2 = "O" in labels and all(label == "O" or label[:2] in ("B-", "I-") for label in labels)
         return TokenClassificationTask(kind="token_classification", labels=labels, scheme="iob2" if is_iob2 else "none")
@@ -405,6 +408,8 @@ def _columns(known: dict[str, Any], named: NamedColumns, target: str, task: Task
     implied = IMPLIED_COLUMNS.get(task.kind, label)
     if "label" in given:  # `answer_start` belongs to the recorded label column
         known = {key: value for key, value in known.items() if key != "answer_start"}
+    if task.kind == "multiple_choice":
+        implied = {**implied, "choices": "choices"}
     merged = {**implied, **known, **given}
     if "text" not in merged:
         raise ConfigError(

@@ -22,6 +22,8 @@ from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
 from paratune.models.own_model import has_own_head
 
 Pooling = Literal["first", "mean"]
+_OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+"""Inputs of a model of transformers with a value for each token."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class TaskModel(nn.Module):
         For a masked LM, the logits of labelled tokens; see `Objective.outputs`.
         """
         inputs = self._packed_inputs(batch) if batch.is_packed else self._padded_inputs(batch)
+        if self.objective.takes_choices:
+            inputs |= {name: inputs[name].unsqueeze(1) for name in _OF_TOKENS if inputs.get(name) is not None}
         self._set_batch(batch)
         try:
             with masks_without_sync(batch.input_ids.device, is_full=batch.num_tokens == batch.num_padded_tokens):

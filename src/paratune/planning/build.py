@@ -13,6 +13,7 @@ from paratune.precision import Precision
 
 _HEADS = {
     "mlm": "AutoModelForMaskedLM",
+    "multiple_choice": "AutoModelForMultipleChoice",
     "qa": "AutoModelForQuestionAnswering",
     "token_classification": "AutoModelForTokenClassification",
 }

@@ -30,6 +30,7 @@ _PIPELINES: Final = {
     **dict.fromkeys(("classification", "multi_label", "ordinal", "regression"), "text-classification"),
     "token_classification": "token-classification",
     "qa": "question-answering",
+    "multiple_choice": "multiple-choice",
     "mlm": "fill-mask",
 }
 """Pipelines of transformers by the kind of the task."""
@@ -46,6 +47,7 @@ _AUTO_CLASSES: Final = {
     **dict.fromkeys(("classification", "multi_label", "ordinal", "regression"), "AutoModelForSequenceClassification"),
     "token_classification": "AutoModelForTokenClassification",
     "qa": "AutoModelForQuestionAnswering",
+    "multiple_choice": "AutoModelForMultipleChoice",
     "mlm": "AutoModelForMaskedLM",
 }
 _PACKAGES: Final = ("python", "paratune", "torch", "transformers", "tokenizers", "safetensors", "peft", "cuda")
@@ -205,7 +207,7 @@ def _usage(run: Mapping[str, Any], base: BaseModel, *, is_adapter: bool) -> list
             *("tokenizer = AutoTokenizer.from_pretrained(folder)", *load),
         ]
         lines += ["```python", *code, "```", ""]
-    texts = [_escaped(columns[key]) for key in ("text", "text_pair") if columns.get(key)]
+    texts = [_escaped(columns[key]) for key in ("text", "text_pair", "choices") if columns.get(key)]
     lines += ["```", "paratune predict . --input rows.csv --output predictions.csv", "```", ""]
     if own:
         name = own["function"] if isinstance(own, Mapping) else own
