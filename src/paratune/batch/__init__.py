@@ -1,6 +1,7 @@
 """`Batch`, the only data structure between the data loader and the model: samples, padded or packed.
 
-Dimensions: `B` samples (rows), `S` padded length, `T` tokens of a packed batch, `C` classes.
+Dimensions: `B` samples, `Q` sequences (rows of tokens), `S` padded length, `T` tokens of a packed batch, `C` classes.
+Where each sample is one sequence, Q = B.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,16 +17,19 @@ from torch import Tensor
 class Batch:
     """Samples for a model: tensors and counts.
 
-    A batch is padded (`cu_seqlens` is None, token tensors are (B, S)) or packed (`cu_seqlens` is (B + 1,), token
-    tensors are (T,) and `position_ids` restarts at each sample; see `paratune.batch.packing`). Only the packages data
+    A batch is padded (`cu_seqlens` is None, token tensors are (Q, S)) or packed (`cu_seqlens` is (Q + 1,), token
+    tensors are (T,) and `position_ids` restarts at each sequence; see `paratune.batch.packing`). Only the packages data
     and models distinguish the two.
+
+    A sample may have several sequences (the choices of a question, the chunks of a document), which are consecutive.
+    Then `sample_offsets` tells them apart, and the objective makes one output of a sample from those of its sequences.
 
     Filler rows keep the number of micro-batches equal on all ranks, and round T up (`paratune.batch.packing.round_up`);
     their `row_weight` is 0, and no count includes them.
     """
 
     input_ids: Tensor
-    """(B, S) or (T,), int64."""
+    """(Q, S) or (T,), int64."""
     row_weight: Tensor
     """(B,), float32: 1 for a sample, 0 for filler; multiplies each row's loss."""
     index: Tensor
@@ -40,17 +44,20 @@ class Batch:
     """The divisor of the summed loss of the whole optimizer step over all ranks and micro-batches: its samples, or its
     labelled tokens for a masked LM. The same number on every rank."""
     attention_mask: Tensor | None = None
-    """(B, S), int64: 1 for tokens, 0 for padding; None when packed."""
+    """(Q, S), int64: 1 for tokens, 0 for padding; None when packed."""
     token_type_ids: Tensor | None = None
     """Same shape as `input_ids`; None if the model has no such input."""
     position_ids: Tensor | None = None
     """(T,), int64, packed only."""
     cu_seqlens: Tensor | None = None
-    """(B + 1,), int32, starts at 0; None when padded."""
+    """(Q + 1,), int32, starts at 0; None when padded."""
     slots: Tensor | None = None
-    """(T,), int64, packed only: position of each token in the flattened padded batch (B, S), with S = `max_seqlen`."""
+    """(T,), int64, packed only: position of each token in the flattened padded batch (Q, S), with S = `max_seqlen`."""
     max_seqlen: int = 0
-    """Tokens of the longest row; S of a padded batch."""
+    """Tokens of the longest sequence; S of a padded batch."""
+    sample_offsets: Tensor | None = None
+    """(B + 1,), int64, starts at 0: sample b has the sequences `sample_offsets[b]` to `sample_offsets[b + 1]` - 1, at
+    least one; None where each sample is one sequence."""
     labels: Tensor | None = None
     """(B,) int64 class ids, (B,) float32 targets, (B, 2) int64 first and last token of an answer, or another shape
     that the task defines; None without labels."""
@@ -62,12 +69,13 @@ class Batch:
     asked: Tensor | None = None
     """(B,), int64, predictions of a masked LM only: position in its row of the mask that is filled in."""
     row_size: int = 0
-    """Token classification only: columns of the row outputs, the tokens of the longest row of the split."""
+    """Token classification and multiple choice only: columns of the row outputs, which are the tokens of the longest
+    row or the most choices of the split."""
     row_bounds: Tensor | None = None
     """(B, 3), int64, question answering only: the token for "no answer", the first token of the context, and the token
     after its last one."""
     teacher: Tensor | None = None
-    """(B, C), float32, training steps of a distillation only: what the teachers computed for each row; see
+    """(B, C + L * D), float32, training steps of a distillation only: what the teachers computed for each row; see
     `paratune.models.distillation`."""
 
     @property
@@ -78,6 +86,11 @@ class Batch:
     @property
     def is_packed(self) -> bool:
         return self.cu_seqlens is not None
+
+    @property
+    def num_sequences(self) -> int:
+        """Q, with the sequences of filler."""
+        return len(self.input_ids) if self.cu_seqlens is None else len(self.cu_seqlens) - 1
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
         """Return the batch with its tensors on `device`; counts are unchanged.

@@ -1,5 +1,7 @@
 """Packs batches: joins the tokens of all rows without padding, with the offset of each row.
 
+A row is a sequence: where samples have several, there are more rows than samples. A filler row is a sample of its own.
+
 Dimensions: `B` rows, `F` filler rows, `S` padded length, `T` tokens, `M` labelled tokens.
 
 Source: Zeng et al., Boosting Distributed Training Performance of the Unpadded BERT Model, 2022, section 3.
@@ -66,7 +68,7 @@ def unpack(values: Tensor, batch: Batch, fill: float) -> Tensor:
         fill: The value at padding.
     """
     assert batch.slots is not None
-    rows, rest = len(batch.row_weight), values.shape[1:]
+    rows, rest = batch.num_sequences, values.shape[1:]
     padded = values.new_full((rows * batch.max_seqlen, *rest), fill)
     return padded.index_copy(0, batch.slots, values).view(rows, batch.max_seqlen, *rest)
 
@@ -94,10 +96,11 @@ def _with_filler(batch: Batch, more: int) -> Batch:
     assert batch.cu_seqlens is not None
     assert batch.position_ids is not None
     assert batch.slots is not None
-    longest, first_slot = batch.max_seqlen, len(batch.row_weight) * batch.max_seqlen
+    longest, first_slot = batch.max_seqlen, batch.num_sequences * batch.max_seqlen
     begins_F = torch.arange(0, more, longest, dtype=torch.int32)
     F, end = len(begins_F), batch.cu_seqlens[-1:]
     labels, places, asked, bounds = batch.labels, batch.label_places, batch.asked, batch.row_bounds
+    samples = batch.sample_offsets
     if labels is not None:
         labels = _longer(labels, more, _IGNORED) if places is not None else _longer(labels, F, 0)
     if asked is not None and places is not None:
@@ -109,6 +112,7 @@ def _with_filler(batch: Batch, more: int) -> Batch:
         position_ids=torch.cat([batch.position_ids, torch.arange(more) % longest]),
         slots=torch.cat([batch.slots, torch.arange(first_slot, first_slot + more)]),
         cu_seqlens=torch.cat([batch.cu_seqlens, end + begins_F[1:], end + more]),
+        sample_offsets=None if samples is None else torch.cat([samples, samples[-1] + torch.arange(1, F + 1)]),
         row_weight=_longer(batch.row_weight, F, 0),
         index=_longer(batch.index, F, -1),
         row_bounds=None if bounds is None else torch.cat([bounds, bounds.new_tensor([0, 0, 1]).expand(F, 3)]),

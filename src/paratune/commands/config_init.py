@@ -32,7 +32,9 @@ def init(
     text: TextColumn = None,
     text_pair: PairColumn = None,
     label: LabelColumn = None,
-    task: Literal["classification", "mlm", "multi_label", "ordinal", "qa", "regression", "token_classification"]
+    task: Literal[
+        "classification", "mlm", "multi_label", "multiple_choice", "ordinal", "qa", "regression", "token_classification"
+    ]
     | None = None,
     model: str | None = None,
     full: bool = False,
@@ -40,7 +42,7 @@ def init(
 ) -> int:
     """Write a configuration file that runs: task, columns and labels are read from the data in --train.
 
-    What is guessed has its reason as a comment; give an option to decide yourself. With --full the file has every
+    A comment gives the reason for each guess. Give an option to replace a guess. With --full the file has every
     option with its help, and needs no data.
 
     Args:

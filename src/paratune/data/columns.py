@@ -73,6 +73,8 @@ class Samples:
     """Words of each text, for tags of words; `texts` has them joined by spaces."""
     tags: list[IntArray] | None = None
     """Tag ids of the words of each text; None in other tasks, and where labels were not read."""
+    choices: list[tuple[str, ...]] | None = None
+    """Choices of each text, at least two; None in other tasks."""
     clusters: IntArray | None = None
     """(len,): number of the cluster of each row, of rows that belong together; None where rows are independent."""
 
@@ -102,7 +104,7 @@ class Samples:
 
 VALUES_OF_SAMPLES = (
     *("texts", "text_pairs", "labels", "ids", "rows", "groups", "pseudo", "file_index"),
-    *("answers", "words", "tags"),
+    *("answers", "words", "tags", "choices"),
 )
 """Fields of `Samples` that have one value for each sample, or are None."""
 
@@ -145,7 +147,16 @@ def select(
         )
     raw_labels = table.column(columns.label).to_pylist() if require_labels and columns.label is not None else None
 
-    rows, num_dropped = _without_missing(texts, pairs, raw_labels, task, columns, missing, source)
+    lacks = {"text": [text is None for text in texts]}
+    if pairs is not None:
+        lacks["text_pair"] = [pair is None for pair in pairs]
+    if raw_labels is not None:
+        rule = {
+            "nan_is_missing": isinstance(task, ClassTask),
+            "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class
+        }
+        lacks["label"] = [is_missing(label, **rule) for label in raw_labels]
+    rows, num_dropped = complete_rows(lacks, columns, missing, source)
     samples = unlabelled_samples(table, columns, texts, pairs, rows, num_dropped, source=source, group_by=group_by)
     if raw_labels is None:
         return samples
@@ -183,7 +194,7 @@ def require_columns(table: pa.Table, columns: Columns, source: str, group_by: st
     Raises:
         DataError: A column is absent or occurs twice; the message suggests similar names.
     """
-    named = {"text": columns.text, "text_pair": columns.text_pair, "id": columns.id}
+    named = {"text": columns.text, "text_pair": columns.text_pair, "choices": columns.choices, "id": columns.id}
     if require_labels:
         named |= {"label": columns.label, "answer_start": columns.answer_start}
     wanted = [
@@ -223,7 +234,7 @@ def joined_texts(
             code="data.column_missing",
             key=f"data.columns.{key}",
         )
-    parts = [_texts(table, name, source, key, refuse_numbers=refuse_numbers) for name in names]
+    parts = [column_texts(table, name, source, key, refuse_numbers=refuse_numbers) for name in names]
     if len(parts) == 1:
         return parts[0]
     return [
@@ -232,7 +243,12 @@ def joined_texts(
     ]
 
 
-def _texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers: bool) -> list[str | None]:
+def column_texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers: bool) -> list[str | None]:
+    """Return the texts of a column; None where a value is missing.
+
+    Raises:
+        DataError: The column has no texts or, with `refuse_numbers`, only numbers.
+    """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -273,6 +289,16 @@ def _texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers:
 _TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
 
 
+def lists_of_texts(table: pa.Table, name: str) -> list[list[str | None]] | None:
+    """Return the values of a column of lists of texts, an empty list for null; None where it has other types."""
+    kind = table.column(name).type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    has_texts = is_list and any(is_text(kind.value_type) for is_text in _TEXT_TYPES)
+    if not (has_texts or pa.types.is_null(kind)):
+        return None
+    return [value or [] for value in table.column(name).to_pylist()]
+
+
 def _is_float(text: str) -> bool:
     try:
         float(text)
@@ -281,34 +307,28 @@ def _is_float(text: str) -> bool:
     return True
 
 
-def _without_missing(
-    texts: Sequence[str | None],
-    pairs: Sequence[str | None] | None,
-    labels: Sequence[Any] | None,
-    task: Task,
-    columns: Columns,
-    missing: Missing,
-    source: str,
+def complete_rows(
+    lacks: Mapping[str, Sequence[bool]], columns: Columns, missing: Missing, source: str
 ) -> tuple[list[int], dict[str, int]]:
-    """Return the complete rows, and the number of other rows by the first value that is missing."""
-    rule = {
-        "nan_is_missing": isinstance(task, ClassTask),
-        "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class
-    }
-    lacking: dict[str, list[int]] = {"text": [], "text_pair": [], "label": []}
-    kept_rows = []
-    for row, text in enumerate(texts):
-        if text is None:
-            lacking["text"].append(row)
-        elif pairs is not None and pairs[row] is None:
-            lacking["text_pair"].append(row)
-        elif labels is not None and is_missing(labels[row], **rule):
-            lacking["label"].append(row)
-        else:
-            kept_rows.append(row)
-    names = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label}
+    """Return the complete rows, and the number of other rows by the first value that is missing.
+
+    Args:
+        lacks: By option of `data.columns`: whether each row lacks the value.
+        columns: Names of the columns.
+        missing: As for `select`.
+        source: Name of the table in messages.
+
+    Raises:
+        DataError: A value is missing (`refuse`), or no row is left.
+    """
+    lacking: dict[str, list[int]] = {key: [] for key in lacks}
+    kept_rows: list[int] = []
+    num_rows = len(lacks["text"])
+    for row in range(num_rows):
+        key = next((key for key, is_lacking in lacks.items() if is_lacking[row]), None)
+        (kept_rows if key is None else lacking[key]).append(row)
     missing_text = "; ".join(
-        f"{key} (column {_column_text(names[key])}) in {len(rows)} of {len(texts)} rows: {first_rows(rows)}"
+        f"{key} (column {_column_text(getattr(columns, key))}) in {len(rows)} of {num_rows} rows: {first_rows(rows)}"
         for key, rows in lacking.items()
         if rows
     )

@@ -48,7 +48,8 @@ class Split:
     fingerprint: str
     """SHA-256 over texts and labels, in order."""
     teacher: npt.NDArray[np.float32] | None = None
-    """(num_rows, C), for the training split of a distillation: what the student learns from the teachers."""
+    """(num_rows, C + L * D), for the training split of a distillation: what the student learns from the teachers,
+    outputs and, with `distil.hidden`, the states of L layers."""
 
     @property
     def labels(self) -> LabelArray | None:
@@ -187,7 +188,7 @@ def _cut_train(samples: Samples, data: Data) -> dict[str, Samples]:
 
 
 def samples_fingerprint(samples: Samples, task: Task) -> str:
-    """Return the SHA-256, in hexadecimal, over texts, labels, answers, tags and names of classes, in order."""
+    """Return the SHA-256, in hexadecimal, over texts, labels, answers, tags, choices and names of classes, in order."""
     sha = hashlib.sha256(json.dumps([task.kind, class_names(task)]).encode())
     hash_texts(sha, samples.texts)
     hash_texts(sha, samples.text_pairs)
@@ -195,6 +196,8 @@ def samples_fingerprint(samples: Samples, task: Task) -> str:
         sha.update(np.ascontiguousarray(samples.labels).data)
     if samples.answers is not None:
         sha.update(json.dumps(samples.answers).encode())
+    if samples.choices is not None:
+        sha.update(json.dumps(samples.choices).encode())
     if samples.tags is not None:
         sha.update(json.dumps([samples.words, [tags.tolist() for tags in samples.tags]]).encode())
     return sha.hexdigest()

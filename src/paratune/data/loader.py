@@ -1,6 +1,7 @@
 """Makes batches of tokens: padded or packed batches, the micro-batches of a step, the batches of an evaluation.
 
-Dimensions: `B` samples (rows), `S` padded length, `T` tokens of a packed batch.
+Dimensions: `B` samples, `Q` sequences (rows), `S` padded length, `T` tokens of a packed batch. Where each sample is one
+sequence, Q = B.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,9 +32,9 @@ class CollateOptions(TypedDict, total=False):
     epoch: int | None
     """Counted from 0; absent in an evaluation, which is the same at every time."""
     num_rows: int | None
-    """B; filler rows are added. The number of samples, at least 1, when absent."""
+    """Q; filler rows are added. The number of sequences of the samples, at least 1, when absent."""
     length: int | None
-    """S; the length of the longest sample when absent."""
+    """S; the length of the longest sequence when absent."""
 
 
 class Collate(Protocol):
@@ -71,13 +72,15 @@ class Collator:
     """Token after the last one of a row, where the attention mask is 0."""
     teacher: npt.NDArray[np.float32] | None = None
     """(N, C), outputs of the teachers in a distillation; see `Split.teacher`."""
+    row_size: int = 0
+    """See `Batch.row_size`."""
 
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         return float(len(indices))
 
     def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
         """Return the samples at `indices` as one batch, the same in every epoch."""
-        rows, starts, lengths, num_samples = self._rows(indices, options.get("num_rows"))
+        starts, lengths, num_filler = self._rows(indices, options.get("num_rows"))
         length = options.get("length") or int(lengths.max())
         ids_BS = self._padded(self.store.tokens, starts, lengths, self.pad_token_id, length)
         types_BS = None
@@ -91,19 +94,19 @@ class Collator:
             attention_mask=torch.from_numpy(mask_BS),
             token_type_ids=types_BS,
             max_seqlen=ids_BS.shape[1],
-            **self._row_fields(rows, lengths, num_samples),
+            **self._sample_fields(indices, lengths, num_filler),
         )
 
     def packed(self, indices: IntArray, loss_denominator: float, *, num_rows: int | None = None) -> Batch:
         """Return the batch that `pack` makes from the result of `__call__`, without the padding in between."""
-        rows, starts, lengths, num_samples = self._rows(indices, num_rows)
+        starts, lengths, num_filler = self._rows(indices, num_rows)
         ends, longest = lengths.cumsum(), int(lengths.max())
         begins = ends - lengths
         place_T = np.arange(int(ends[-1]))
-        # Token t of the batch is token `sources_T[t]` of the store, and would be at `slots_T[t]` of a padded (B, S).
+        # Token t of the batch is token `sources_T[t]` of the store, and would be at `slots_T[t]` of a padded (Q, S).
         sources_T = place_T + np.repeat(starts - begins, lengths)
-        slots_T = place_T + np.repeat(np.arange(len(rows)) * longest - begins, lengths)
-        cu_seqlens = np.zeros(len(rows) + 1, dtype=np.int32)
+        slots_T = place_T + np.repeat(np.arange(len(lengths)) * longest - begins, lengths)
+        cu_seqlens = np.zeros(len(lengths) + 1, dtype=np.int32)
         cu_seqlens[1:] = ends
         type_ids = self.store.type_ids
         return Batch(
@@ -115,28 +118,39 @@ class Collator:
             cu_seqlens=torch.from_numpy(cu_seqlens),
             slots=torch.from_numpy(slots_T),
             max_seqlen=longest,
-            **self._row_fields(rows, lengths, num_samples),
+            **self._sample_fields(indices, lengths, num_filler),
         )
 
-    def _rows(self, indices: IntArray, num_rows: int | None) -> tuple[IntArray, IntArray, IntArray, int]:
-        """Return the samples and filler rows, their starts in the store, their lengths, and the number of samples."""
-        num_samples = len(indices)
-        num_filler = (num_rows or max(1, num_samples)) - num_samples
-        rows = np.concatenate([indices, np.zeros(num_filler, dtype=np.int64)]) if num_filler else indices
-        starts, lengths = np.asarray(self.store.offsets)[rows], self.store.lengths_at(rows)
-        lengths[num_samples:] = np.minimum(lengths[num_samples:], _FILLER_LENGTH)
-        return rows, starts, lengths, num_samples
+    def _rows(self, indices: IntArray, num_rows: int | None) -> tuple[IntArray, IntArray, int]:
+        """Return the starts in the store and the lengths of sequences and filler rows, and the number of the latter."""
+        sequences, offsets = self.store.sequences_at(indices), np.asarray(self.store.offsets)
+        num_filler = (num_rows or max(1, len(sequences))) - len(sequences)
+        rows = np.concatenate([sequences, np.zeros(num_filler, dtype=np.int64)]) if num_filler else sequences
+        starts, lengths = offsets[rows], offsets[rows + 1] - offsets[rows]
+        lengths[len(sequences) :] = np.minimum(lengths[len(sequences) :], _FILLER_LENGTH)
+        return starts, lengths, num_filler
 
-    def _row_fields(self, rows: IntArray, lengths: IntArray, num_samples: int) -> dict[str, Any]:
-        """Return the fields of a batch that do not depend on its layout."""
-        is_sample = np.arange(len(rows)) < num_samples
+    def _sample_fields(self, indices: IntArray, lengths: IntArray, num_filler: int) -> dict[str, Any]:
+        """Return the fields of a batch that do not depend on its layout; each filler row is a sample."""
+        num_samples = len(indices)
+        samples = np.concatenate([indices, np.zeros(num_filler, dtype=np.int64)]) if num_filler else indices
+        is_sample = np.arange(len(samples)) < num_samples
+        labels = None if self.labels is None else self.labels[samples]
+        offsets = None
+        if self.store.sample_offsets is not None:
+            counts = np.concatenate([[0], self.store.num_sequences_at(indices), np.ones(num_filler, dtype=np.int64)])
+            offsets = torch.from_numpy(counts.cumsum().astype(np.int64))
+            if labels is not None:
+                labels[num_samples:] = 0  # the label of another sample may be the place of a sequence that filler lacks
         return {
             "row_weight": torch.from_numpy(is_sample.astype(np.float32)),
-            "index": torch.from_numpy(np.where(is_sample, rows, -1)),
+            "index": torch.from_numpy(np.where(is_sample, samples, -1)),
             "num_samples": num_samples,
-            "num_tokens": int(lengths[:num_samples].sum()),
-            "labels": None if self.labels is None else torch.from_numpy(self.labels[rows]),
-            "teacher": None if self.teacher is None else torch.from_numpy(self.teacher[rows]),
+            "num_tokens": int(lengths[: len(lengths) - num_filler].sum()),
+            "sample_offsets": offsets,
+            "row_size": self.row_size,
+            "labels": None if labels is None else torch.from_numpy(labels),
+            "teacher": None if self.teacher is None else torch.from_numpy(self.teacher[samples]),
         }
 
     @staticmethod
@@ -197,7 +211,7 @@ class TrainBatches:
     data_world_size: int
     """Number of data ranks."""
     equal_shapes: bool = False
-    """Whether all micro-batches of a step have the same number of rows and the same length."""
+    """Whether all micro-batches of a step have the same number of rows (sequences) and the same length."""
     num_buckets: int | None = None
     """Parts into which each micro-batch is divided, after this rank's samples of a step are sorted by length. That
     reduces padding, and does not change the samples of a step. None keeps the order."""
@@ -242,10 +256,18 @@ class TrainBatches:
             shares = self._in_buckets(shares, self.num_buckets)
         num_rows, length = None, None
         if self.equal_shapes:
-            num_rows, length = self.micro_batch_size, int(lengths.max())
+            num_rows, length = self._equal_shape(shares, indices)
         epoch = step // self.steps_per_epoch
         denominator = self.collator.loss_denominator(indices, epoch=epoch)
         return [self.collator(share, denominator, epoch=epoch, num_rows=num_rows, length=length) for share in shares]
+
+    def _equal_shape(self, shares: list[IntArray], indices: IntArray) -> tuple[int, int]:
+        """Return the number of rows and the length of all micro-batches of a step with the samples `indices`."""
+        store = self.collator.store
+        num_rows = self.micro_batch_size
+        if store.sample_offsets is not None:
+            num_rows = max(1, *(int(store.num_sequences_at(share).sum()) for share in shares))
+        return num_rows, int(store.sequence_lengths_at(indices).max())
 
     def _in_buckets(self, shares: list[IntArray], num_parts: int) -> list[IntArray]:
         """Return the samples, sorted from the longest to the shortest, in smaller micro-batches."""
@@ -335,16 +357,22 @@ def eval_batches(collator: Collate, *, batch_size: int, data_rank: int = 0, data
 
 
 def _longest_first(store: TokenStore) -> IntArray:
-    return np.argsort(-store.lengths, kind="stable").astype(np.int64)
+    return np.argsort(-_padded_lengths(store), kind="stable").astype(np.int64)
+
+
+def _padded_lengths(store: TokenStore) -> IntArray:
+    """Return the tokens of each sample, (N,), where its sequences are padded to the longest of them."""
+    lengths: IntArray = store.num_sequences * store.longest_sequences
+    return lengths
 
 
 def _eval_parts(order: IntArray, store: TokenStore, batch_size: int, data_world_size: int) -> list[IntArray]:
     """Return the samples of each batch over all ranks; the same on every rank."""
-    parts, start = [], 0
-    most_tokens = batch_size * max(1, int(store.lengths[order[0]])) if len(order) else 0
+    parts, start, lengths = [], 0, _padded_lengths(store)
+    most_tokens = batch_size * max(1, int(lengths[order[0]])) if len(order) else 0
     while start < len(order):
         # All samples of a part are padded to its first one, which is the longest.
-        most = min(most_tokens // max(1, int(store.lengths[order[start]])), _MAX_ENLARGEMENT * batch_size)
+        most = min(most_tokens // max(1, int(lengths[order[start]])), _MAX_ENLARGEMENT * batch_size)
         size = most * data_world_size
         parts.append(order[start : start + size])
         start += size

@@ -71,6 +71,8 @@ def joined_store(parts: Sequence[tuple[TokenStore, IntArray]]) -> TokenStore:
         parts: Stores of the same tokenizer and settings, and the indices of their samples, (n,) each; at least one.
     """
     first = parts[0][0]
+    counts = np.concatenate([store.num_sequences_at(indices) for store, indices in parts])
+    parts = [(store, store.sequences_at(indices)) for store, indices in parts]
 
     def of_tokens(arrays: Sequence[TokenArray]) -> TokenArray:
         slices = (
@@ -80,19 +82,20 @@ def joined_store(parts: Sequence[tuple[TokenStore, IntArray]]) -> TokenStore:
         )
         return np.concatenate(list(slices))
 
-    def of_samples(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def of_sequences(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         return np.concatenate([array[indices] for array, (_, indices) in zip(arrays, parts, strict=True)])
 
-    return TokenStore(
+    joined = TokenStore(
         of_tokens([store.tokens for store, _ in parts]),
         None if first.type_ids is None else of_tokens([_known(store.type_ids) for store, _ in parts]),
-        _offsets(of_samples([store.lengths for store, _ in parts])),
-        of_samples([store.full_lengths for store, _ in parts]),
+        _offsets(of_sequences([store.sequence_lengths for store, _ in parts])),
+        of_sequences([store.full_lengths for store, _ in parts]),
         first.max_length,
         fingerprint="",
         token_values={name: of_tokens([store.token_values[name] for store, _ in parts]) for name in first.token_values},
-        row_values={name: of_samples([store.row_values[name] for store, _ in parts]) for name in first.row_values},
+        row_values={name: of_sequences([store.row_values[name] for store, _ in parts]) for name in first.row_values},
     )
+    return joined if first.sample_offsets is None else joined.grouped(counts)
 
 
 def _offsets(lengths: Sequence[int] | IntArray) -> IntArray:

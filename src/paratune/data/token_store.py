@@ -1,13 +1,15 @@
 """Tokens on disk: the samples of a split as flat, memory-mapped files; a folder is complete or absent.
 
     <cache>/tokens/<fingerprint>/
-      tokens.bin          token ids of all samples, uint16 or uint32, little-endian
+      tokens.bin          token ids of all sequences, uint16 or uint32, little-endian
       type_ids.bin        token types, uint8; absent where the model has no such input
-      offsets.npy         (N + 1,) int64: sample i is tokens[offsets[i]:offsets[i + 1]]
-      full_lengths.npy    (N,) int32: tokens of each sample before truncation
+      offsets.npy         (Q + 1,) int64: sequence i is tokens[offsets[i]:offsets[i + 1]]
+      full_lengths.npy    (Q,) int32: tokens of each sequence before truncation
       token_NAME.bin      further values of each token (`token_values`)
-      row_NAME.npy        further values of each sample (`row_values`)
+      row_NAME.npy        further values of each sequence (`row_values`)
       meta.json           counts, and size and SHA-256 of each file; written last
+
+A sample is one sequence, or several that follow each other (`TokenStore.grouped`). N samples have Q sequences.
 
 Imports no torch.
 """
@@ -18,7 +20,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -46,33 +48,101 @@ class TokenStore:
     type_ids: TokenArray | None
     """(num_tokens,), uint8; None where the model has no such input."""
     offsets: npt.NDArray[np.int64]
-    """(N + 1,): sample i is tokens[offsets[i]:offsets[i + 1]]."""
+    """(Q + 1,): sequence i is tokens[offsets[i]:offsets[i + 1]]; Q = N where each sample is one sequence."""
     full_lengths: npt.NDArray[np.int32]
-    """(N,): tokens before truncation, special ones included."""
+    """(Q,): tokens before truncation, special ones included."""
     max_length: int
-    """Tokens after which samples were truncated."""
+    """Tokens after which sequences were truncated."""
     fingerprint: str
     """SHA-256 over texts, tokenizer and settings; name of the folder. Empty for tokens that are only in memory."""
     token_values: Mapping[str, TokenArray] = field(default_factory=dict)
     """(num_tokens,) each: further values of each token that a task needs, by name."""
     row_values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """(N, ...) each: further values of each sample that a task needs, by name."""
+    """(Q, ...) each: further values of each sequence that a task needs, by name."""
     num_unknown: int | None = None
     """Number of unknown tokens ([UNK]); None where the tokenizer has no unknown token."""
+    sample_offsets: npt.NDArray[np.int64] | None = None
+    """(N + 1,): sample i has the sequences sample_offsets[i] to sample_offsets[i + 1] - 1; None where each sample is
+    one sequence."""
+
+    def grouped(self, num_sequences: npt.NDArray[np.integer[Any]]) -> "TokenStore":
+        """Return the store with samples of several sequences, which follow each other.
+
+        Args:
+            num_sequences: (N,), sequences of each sample, at least 1; their sum is Q.
+        """
+        offsets = np.concatenate([[0], np.cumsum(num_sequences)]).astype(np.int64)
+        assert offsets[-1] == len(self.offsets) - 1, "each sequence belongs to one sample"
+        assert (num_sequences > 0).all()
+        return replace(self, sample_offsets=offsets)
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        """Return N, the number of samples."""
+        return len(self.offsets if self.sample_offsets is None else self.sample_offsets) - 1
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """(N,): tokens of each sample after truncation."""
-        return np.diff(self.offsets)
+        """(N,): tokens of each sample after truncation, over all its sequences."""
+        return np.diff(self._token_offsets)
 
     def lengths_at(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the lengths of some samples; reads only their offsets."""
         offsets = np.asarray(self.offsets)  # indexing a memmap returns a memmap, whose creation is slower than the copy
-        lengths: npt.NDArray[np.int64] = offsets[indices + 1] - offsets[indices]
+        begins, ends = indices, indices + 1
+        if self.sample_offsets is not None:
+            begins, ends = self.sample_offsets[begins], self.sample_offsets[ends]
+        lengths: npt.NDArray[np.int64] = offsets[ends] - offsets[begins]
         return lengths
+
+    @property
+    def _token_offsets(self) -> npt.NDArray[np.int64]:
+        """(N + 1,): first token of each sample, and the number of tokens."""
+        offsets = np.asarray(self.offsets)
+        return offsets if self.sample_offsets is None else offsets[self.sample_offsets]
+
+    @property
+    def num_sequences(self) -> npt.NDArray[np.int64]:
+        """(N,): sequences of each sample."""
+        if self.sample_offsets is None:
+            return np.ones(len(self), dtype=np.int64)
+        return np.diff(self.sample_offsets)
+
+    @property
+    def sequence_lengths(self) -> npt.NDArray[np.int64]:
+        """(Q,): tokens of each sequence after truncation."""
+        return np.diff(self.offsets)
+
+    @property
+    def longest_sequences(self) -> npt.NDArray[np.int64]:
+        """(N,): tokens of the longest sequence of each sample."""
+        return self._per_sample(np.maximum, self.sequence_lengths)
+
+    def sequences_at(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the sequences of some samples, in the order of the samples."""
+        if self.sample_offsets is None:
+            return indices
+        first, counts = self.sample_offsets[indices], self.num_sequences_at(indices)
+        return np.arange(counts.sum()) + np.repeat(first - (counts.cumsum() - counts), counts)
+
+    def num_sequences_at(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the number of sequences of some samples."""
+        if self.sample_offsets is None:
+            return np.ones(len(indices), dtype=np.int64)
+        counts: npt.NDArray[np.int64] = self.sample_offsets[indices + 1] - self.sample_offsets[indices]
+        return counts
+
+    def sequence_lengths_at(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the lengths of the sequences of some samples."""
+        offsets, sequences = np.asarray(self.offsets), self.sequences_at(indices)
+        lengths: npt.NDArray[np.int64] = offsets[sequences + 1] - offsets[sequences]
+        return lengths
+
+    def _per_sample(self, reduce: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of sequences, (Q,), reduced over the sequences of each sample, (N,)."""
+        reduced: npt.NDArray[Any] = values
+        if self.sample_offsets is not None:
+            reduced = reduce.reduceat(values, self.sample_offsets[:-1])
+        return reduced
 
     @property
     def num_tokens(self) -> int:
@@ -85,8 +155,9 @@ class TokenStore:
 
     @property
     def num_truncated(self) -> int:
-        """Number of truncated samples."""
-        return int(np.count_nonzero(self.full_lengths > self.lengths))
+        """Number of samples with a truncated sequence."""
+        is_cut = np.asarray(self.full_lengths) > self.sequence_lengths
+        return int(np.count_nonzero(self._per_sample(np.logical_or, is_cut)))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a loader worker: instead of memory-mapped arrays, their place in their files."""

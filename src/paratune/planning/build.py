@@ -4,14 +4,16 @@ from typing import Any
 
 import torch
 
-from paratune.config.sections import LoraOptions
+from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import Task, class_names
 from paratune.models.adapters import add_adapter
+from paratune.models.own_model import own_model_class
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
 
 _HEADS = {
     "mlm": "AutoModelForMaskedLM",
+    "multiple_choice": "AutoModelForMultipleChoice",
     "qa": "AutoModelForQuestionAnswering",
     "token_classification": "AutoModelForTokenClassification",
 }
@@ -19,11 +21,14 @@ _HEADS = {
 
 
 def build_model(
-    hf_config: Any, task: Task, precision: Precision, attention: str | None, adapter: LoraOptions | None = None
+    hf_config: Any, task: Task, precision: Precision, attention: str | None, model_options: ModelOptions | None = None
 ) -> TaskModel:
-    """Return the model in training mode, with the adapter of `model.adapter` if there is one.
+    """Return the model in training mode, with the adapter, the own head or the class of `model_options`.
 
     `hf_config` is not changed. `attention` is transformers' name of it.
+
+    Raises:
+        ConfigError: Code outside the package cannot be imported, or does not fit the model.
     """
     import transformers
 
@@ -37,9 +42,10 @@ def build_model(
     torch.set_default_dtype(precision.pass_dtype or precision.param_dtype)
     try:
         maker = getattr(transformers, _HEADS.get(task.kind, "AutoModelForSequenceClassification"))
-        hf = maker.from_config(config)
-        if adapter is not None:
-            add_adapter(hf, adapter)
+        own_class = None if model_options is None else own_model_class(model_options, config)
+        hf = maker.from_config(config) if own_class is None else own_class._from_config(config)
+        if model_options is not None and model_options.adapter is not None:
+            add_adapter(hf, model_options.adapter)
         return TaskModel(hf, task.kind).train()
     finally:
         torch.set_default_dtype(before)

@@ -17,7 +17,7 @@ from torch.autograd.graph import _engine_run_backward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from paratune.batch import Batch
-from paratune.config.sections import LoraOptions, Train
+from paratune.config.sections import ModelOptions, Train
 from paratune.config.task_sections import Task, class_names
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention.register import NAME as PACKED
@@ -165,7 +165,7 @@ def profile(
     entry: PackedEntry | None = None,
     activation_checkpointing: int | None = None,
     train: Train | None = None,
-    adapter: LoraOptions | None = None,
+    model_options: ModelOptions | None = None,
     attention: str | None = None,
     with_working_weights: bool = False,
     with_division: bool = False,
@@ -179,7 +179,7 @@ def profile(
         precision: Dtype of the weights, and of autocast.
         on_cuda: Count what the kernels of CUDA keep, rounded as its allocator does; else what a CPU keeps.
         entry: How packed rows enter the model; needed where `shape.layout` is packed.
-        adapter: As `model.adapter`.
+        model_options: Section of the configuration, with an adapter, an own head or an own class.
         activation_checkpointing: As `train.activation_checkpointing`.
         train: Section with the weights that are frozen and the learning rates of layers; None trains all alike.
         attention: transformers' name of it, such as eager or sdpa; the model's own choice when not given.
@@ -194,7 +194,7 @@ def profile(
 
     def run() -> Profile:
         trace = Trace(CUDA_ROUNDING if on_cuda else 1)
-        model = build_model(hf_config, task, precision, attention, adapter)
+        model = build_model(hf_config, task, precision, attention, model_options)
         factors = select_trained(model, train)
         if activation_checkpointing is not None:
             checkpoint_blocks(find_blocks(model), activation_checkpointing)
@@ -224,7 +224,11 @@ def profile(
             return replace(traced, working_bytes=working.num_bytes)
 
     traced = on_meta(run)
-    return replace(traced, division=divide(hf_config, task, precision, attention, adapter)) if with_division else traced
+    return (
+        replace(traced, division=divide(hf_config, task, precision, attention, model_options))
+        if with_division
+        else traced
+    )
 
 
 @torch.no_grad()

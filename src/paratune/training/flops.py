@@ -91,7 +91,9 @@ def flops_record(
 def _per_token(work: ModelWork, batches: TrainBatches, steps: Sequence[int], *, is_masked_lm: bool) -> float:
     """Return the FLOPs of the steps' samples divided by their tokens."""
     store = batches.collator.store
-    lengths = np.concatenate([store.lengths[batches.indices(step - 1)] for step in _evenly(steps, _MAX_STEPS)])
+    lengths = np.concatenate(
+        [store.sequence_lengths_at(batches.indices(step - 1)) for step in _evenly(steps, _MAX_STEPS)]
+    )
     labels_per_token = 0.0
     if is_masked_lm:
         num_labels, num_tokens = 0.0, 0

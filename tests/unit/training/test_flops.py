@@ -27,9 +27,8 @@ class Work:
 
 def batches(hidden: Any = None) -> Any:
     """Two samples a step, three steps an epoch, in their order."""
-    collator = SimpleNamespace(
-        store=SimpleNamespace(lengths=LENGTHS), loss_denominator=lambda indices, epoch: hidden(indices, epoch)
-    )
+    store = SimpleNamespace(lengths=LENGTHS, sequence_lengths_at=lambda indices: LENGTHS[indices])
+    collator = SimpleNamespace(store=store, loss_denominator=lambda indices, epoch: hidden(indices, epoch))
 
     def indices(step: int) -> Any:
         return np.arange(2 * (step % 3), 2 * (step % 3) + 2)

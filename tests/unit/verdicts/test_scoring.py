@@ -6,6 +6,7 @@ from fake_run import FakeRun
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from paratune.config.metric_names import METRICS
+from paratune.metrics.choices import choice_scores
 from paratune.metrics.classification import OF_RANKING, classification_scores
 from paratune.metrics.entities import COUNTS, TaggedSentences, entity_scores, sentence_counts
 from paratune.metrics.masked_lm import masked_lm_scores
@@ -90,6 +91,12 @@ def tagged():
     return {}, columns, scores
 
 
+def multiple_choice():
+    logits, labels = RNG.normal(size=(NUM, 4)), RNG.integers(0, 4, NUM)
+    columns = {"label": labels, "prediction": logits.argmax(axis=1)}
+    return {}, columns, lambda keep: choice_scores(logits[keep], labels[keep])
+
+
 CASES = {
     "token_classification": tagged(),
     "classification": classification(3),
@@ -99,6 +106,7 @@ CASES = {
     "multi_label": multi_label(),
     "regression": regression(),
     "qa": qa(),
+    "multiple_choice": multiple_choice(),
     "mlm": mlm(),
 }
 NOT_HAD = {"loss", "roc_auc", "average_precision", "best_exact", "best_f1"}
