@@ -257,6 +257,7 @@ REQUIRED_COLUMNS = {
     "regression": ("text", "label"),
     "qa": ("text", "text_pair", "label"),
     "token_classification": ("text", "label"),
+    "own": ("text",),
 }
 """Required columns by the kind of the task."""
 _COLUMNS = {

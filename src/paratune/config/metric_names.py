@@ -24,6 +24,7 @@ METRICS: dict[str, tuple[str, ...]] = {
         *("best_exact", "best_f1", "loss"),
     ),
     "token_classification": ("f1", "precision", "recall", "accuracy", "loss"),
+    "own": ("loss",),
 }
 """Metrics by the kind of the task; the loss is the training loss on the split."""
 

@@ -93,7 +93,7 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray, 
             {"name": f"choice {place + 1}", "num_rows": int(count), "share": int(count) / split.num_rows}
             for place, count in enumerate(counts)
         ]
-    elif split.labels is not None:
+    elif split.labels is not None and split.labels.size:  # an own task may have no column of labels
         targets = split.labels.astype(np.float64)
         # The sample standard deviation, which a single row does not have.
         sd = float(targets.std(ddof=1)) if len(targets) > 1 else None
@@ -169,7 +169,9 @@ def render(description: Mapping[str, Any]) -> RenderableType:
     for name, about in description["splits"].items():
         tokens = about["tokens"]
         is_cut = (
-            "longer than {}" if description["splits"][name]["num_sequences"] is None else "truncated to {} a sequence"
+            "longer than {}"
+            if description["splits"][name]["num_sequences"] is None
+            else "truncated; {} tokens a sequence"
         )
         cut = f"{format_share(tokens['share_truncated'])} {is_cut.format(tokens['max_length'])}"
         parts += [Text(""), Text(f"Tokens per sample, {name} ({cut})", style="italic"), _length_bars(tokens)]
