@@ -26,7 +26,7 @@ def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int
     Raises:
         ParatuneError: The model or the data cannot be read.
     """
-    from paratune.planning.job import PlannedJob, find_packing
+    from paratune.planning.job import PlannedJob, find_packing, sequences_per_sample
     from paratune.planning.lengths import assumed_lengths
 
     config = loaded.config
@@ -34,7 +34,7 @@ def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int
     num_samples: int | None
     if max_length is not None:
         check_positions(config, hf_config, max_length)
-        lengths, num_samples = assumed_lengths(max_length), rows
+        lengths, num_samples = assumed_lengths(max_length * sequences_per_sample(config)), rows
     else:
         lengths = _read_lengths(loaded)
         num_samples = lengths.num_rows

@@ -14,6 +14,7 @@ from paratune.config.sections import Config, Data, named_columns
 from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.config.task_sections import (
     ClassTask,
+    EmbeddingTask,
     MaskedLMTask,
     MultiLabelTask,
     QuestionAnsweringTask,
@@ -304,6 +305,14 @@ def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | No
     rows = np.unique(np.linspace(0, len(samples) - 1, min(NUM_TOKENIZED, len(samples))).astype(np.int64))
     texts = [samples.texts[row] for row in rows]
     pairs = None if samples.text_pairs is None else [samples.text_pairs[row] for row in rows]
+    if isinstance(task, EmbeddingTask):  # each text is encoded alone: the longest one of a row counts
+        negatives = [] if samples.negatives is None else [samples.negatives[row] for row in rows]
+        alone = (_num_tokens(tokenizer, column, None) for column in (texts, pairs, negatives) if column)
+        return list(map(max, *alone)) if pairs else next(alone)
+    return _num_tokens(tokenizer, texts, pairs)
+
+
+def _num_tokens(tokenizer: Any, texts: list[str], pairs: list[str] | None) -> list[int]:
     return [len(ids) for ids in tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]]
 
 

@@ -9,7 +9,7 @@ from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import Device, PairColumn, TextColumn, require_at_least
 from paratune.console import set_up_logging, stdout_for_results
-from paratune.errors import Stopped, option_error, require
+from paratune.errors import ConfigError, Stopped, option_error, require
 
 
 def serve(
@@ -91,6 +91,14 @@ def serve(
 
         listener = open_socket(host, port)
         trained = load_trained(run, NamedColumns(text=text, text_pair=text_pair), device)
+    if trained.task.kind == "embedding":
+        raise ConfigError(
+            f"{run} is a model of kind embedding; serve is for models that answer: classes, numbers, spans, tags, "
+            "words. Other programs serve its model folder, which is one of sentence-transformers",
+            code="task.unsupported",
+            target=run,
+            kind="embedding",
+        )
     service = Service(trained, limits)
     app = make_app(service, listens_on=host, token=token, write_line=_write_line)
     address = f"[{host}]" if ":" in host else host

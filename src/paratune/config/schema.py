@@ -69,6 +69,12 @@ _FILLED: dict[str, dict[str, Any]] = {
         "data.columns.label": "tags",
         "evaluate.best": "f1",
     },
+    "embedding": {
+        "task.kind": "embedding",
+        "data.columns.text": "question",
+        "data.columns.text_pair": "answer",
+        "evaluate.best": "mrr",
+    },
 }
 """Values in the first configuration file, by task."""
 _FILLED_ALWAYS: dict[str, Any] = {

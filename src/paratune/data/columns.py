@@ -73,6 +73,8 @@ class Samples:
     """Words of each text, for tags of words; `texts` has them joined by spaces."""
     tags: list[IntArray] | None = None
     """Tag ids of the words of each text; None in other tasks, and where labels were not read."""
+    negatives: list[str] | None = None
+    """Texts that are not related to the first ones, for triplets of sentence embeddings; None in other tasks."""
     clusters: IntArray | None = None
     """(len,): number of the cluster of each row, of rows that belong together; None where rows are independent."""
 
@@ -102,7 +104,7 @@ class Samples:
 
 VALUES_OF_SAMPLES = (
     *("texts", "text_pairs", "labels", "ids", "rows", "groups", "pseudo", "file_index"),
-    *("answers", "words", "tags"),
+    *("answers", "words", "tags", "negatives"),
 )
 """Fields of `Samples` that have one value for each sample, or are None."""
 
@@ -143,10 +145,18 @@ def select(
         pairs = joined_texts(
             table, columns.text_pair, columns.separator, source, "text_pair", refuse_numbers=require_labels
         )
+    negatives = None
+    if columns.negative is not None:
+        negatives = joined_texts(
+            table, columns.negative, columns.separator, source, "negative", refuse_numbers=require_labels
+        )
     raw_labels = table.column(columns.label).to_pylist() if require_labels and columns.label is not None else None
 
-    rows, num_dropped = _without_missing(texts, pairs, raw_labels, task, columns, missing, source)
+    values = {"text": texts, "text_pair": pairs, "negative": negatives, "label": raw_labels}
+    rows, num_dropped = _without_missing(values, task, columns, missing, source)
     samples = unlabelled_samples(table, columns, texts, pairs, rows, num_dropped, source=source, group_by=group_by)
+    if negatives is not None:
+        samples = replace(samples, negatives=[negatives[row] or "" for row in rows])  # none of these is missing
     if raw_labels is None:
         return samples
     labels = encode([raw_labels[row] for row in rows], rows, task, f"{source}, column {columns.label}")
@@ -183,7 +193,7 @@ def require_columns(table: pa.Table, columns: Columns, source: str, group_by: st
     Raises:
         DataError: A column is absent or occurs twice; the message suggests similar names.
     """
-    named = {"text": columns.text, "text_pair": columns.text_pair, "id": columns.id}
+    named = {"text": columns.text, "text_pair": columns.text_pair, "negative": columns.negative, "id": columns.id}
     if require_labels:
         named |= {"label": columns.label, "answer_start": columns.answer_start}
     wanted = [
@@ -282,33 +292,34 @@ def _is_float(text: str) -> bool:
 
 
 def _without_missing(
-    texts: Sequence[str | None],
-    pairs: Sequence[str | None] | None,
-    labels: Sequence[Any] | None,
-    task: Task,
-    columns: Columns,
-    missing: Missing,
-    source: str,
+    values: Mapping[str, Sequence[Any] | None], task: Task, columns: Columns, missing: Missing, source: str
 ) -> tuple[list[int], dict[str, int]]:
-    """Return the complete rows, and the number of other rows by the first value that is missing."""
+    """Return the complete rows, and the number of other rows by the first value that is missing.
+
+    Args:
+        values: The texts, and the labels as the last entry, each with a value for each row, or None; by column.
+        task: Gives the labels that count as missing.
+        columns: Names of the columns.
+        missing: Whether a missing value is an error.
+        source: Name of the table in messages.
+    """
     rule = {
         "nan_is_missing": isinstance(task, ClassTask),
         "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class
     }
-    lacking: dict[str, list[int]] = {"text": [], "text_pair": [], "label": []}
+    given = {key: column for key, column in values.items() if column is not None}
+    lacking: dict[str, list[int]] = {key: [] for key in given}
     kept_rows = []
-    for row, text in enumerate(texts):
-        if text is None:
-            lacking["text"].append(row)
-        elif pairs is not None and pairs[row] is None:
-            lacking["text_pair"].append(row)
-        elif labels is not None and is_missing(labels[row], **rule):
-            lacking["label"].append(row)
+    num_rows = len(given["text"])
+    for row in range(num_rows):
+        for key, column in given.items():
+            if is_missing(column[row], **rule) if key == "label" else column[row] is None:
+                lacking[key].append(row)
+                break
         else:
             kept_rows.append(row)
-    names = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label}
     missing_text = "; ".join(
-        f"{key} (column {_column_text(names[key])}) in {len(rows)} of {len(texts)} rows: {first_rows(rows)}"
+        f"{key} (column {_column_text(getattr(columns, key))}) in {len(rows)} of {num_rows} rows: {first_rows(rows)}"
         for key, rows in lacking.items()
         if rows
     )

@@ -85,7 +85,7 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray) 
         ]
         if split.labels.ndim == 2:
             about["num_without_label"] = int((split.labels.sum(axis=1) == 0).sum())
-    elif split.labels is not None:
+    elif split.labels is not None and split.labels.ndim == 1:
         targets = split.labels.astype(np.float64)
         # The sample standard deviation, which a single row does not have.
         sd = float(targets.std(ddof=1)) if len(targets) > 1 else None
@@ -101,7 +101,7 @@ def _describe_tokens(split: Split, max_length: int, edges: IntArray) -> dict[str
         "num_tokens_cut": int(full.sum()) - split.store.num_tokens,
         "num_unknown": split.store.num_unknown,
         "share_unknown": split.store.share_unknown,
-        "num_full": int((split.store.lengths == max_length).sum()),
+        "num_full": int((split.store.sequence_lengths == max_length).sum()),
         "num_truncated": split.store.num_truncated,
         "share_truncated": split.store.num_truncated / split.num_samples,
         "max_length": max_length,

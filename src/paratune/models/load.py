@@ -5,6 +5,7 @@ Weights are read from safetensors only: other formats are pickles.
 
 import importlib
 import importlib.util
+import inspect
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,6 +34,8 @@ from paratune.precision import Precision
 log = logging.getLogger(__name__)
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "vocab.json")
+ENCODER = "AutoModel"
+"""Class of a model without a head: `Head.auto_class` of sentence embeddings."""
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 
 
@@ -250,6 +253,7 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
 
         maker = getattr(transformers, auto_class)
         _import_class_of(config)
+        options_of_class = encoder_options(auto_class, config)
     hf_logging.disable_progress_bar()  # hides the bars of loading, and of downloads, which are enabled again below
     if not constants.HF_HUB_DISABLE_PROGRESS_BARS:
         enable_progress_bars()
@@ -262,7 +266,7 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
     options = _hub_options(source)
     try:
         if model.from_scratch:
-            hf = maker.from_config(config, trust_remote_code=model.trust_remote_code)
+            hf = maker.from_config(config, trust_remote_code=model.trust_remote_code, **options_of_class)
             return hf, tuple(name for name, _ in hf.named_parameters())
         hf, info = maker.from_pretrained(
             source,
@@ -275,6 +279,7 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
             dtype=torch.float32,
             adapter_kwargs=dict(options),  # with PEFT installed, transformers also looks for an adapter on the hub
             **options,
+            **options_of_class,
         )
     except Exception as error:
         raise _load_error("model", source, error) from error
@@ -293,6 +298,18 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
             name=model.name,
         )
     return hf, new
+
+
+def encoder_options(auto_class: str, config: Any) -> dict[str, bool]:
+    """Return the option with which `AutoModel` has no pooler, which no task would train; empty for other classes."""
+    import transformers
+
+    if auto_class != ENCODER:
+        return {}
+    classes = transformers.MODEL_MAPPING.get(type(config), None)
+    first = classes[0] if isinstance(classes, tuple) else classes
+    takes = first is not None and "add_pooling_layer" in inspect.signature(first.__init__).parameters
+    return {"add_pooling_layer": False} if takes else {}
 
 
 def _check_class(hf: Any, auto_class: str, name: str) -> None:

@@ -5,12 +5,15 @@ from typing import Any
 import torch
 
 from paratune.config.sections import LoraOptions
-from paratune.config.task_sections import Task, class_names
+from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.models.adapters import add_adapter
+from paratune.models.embedding import embedding
+from paratune.models.load import ENCODER, encoder_options
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
 
 _HEADS = {
+    "embedding": ENCODER,
     "mlm": "AutoModelForMaskedLM",
     "qa": "AutoModelForQuestionAnswering",
     "token_classification": "AutoModelForTokenClassification",
@@ -36,10 +39,11 @@ def build_model(
     before = torch.get_default_dtype()
     torch.set_default_dtype(precision.pass_dtype or precision.param_dtype)
     try:
-        maker = getattr(transformers, _HEADS.get(task.kind, "AutoModelForSequenceClassification"))
-        hf = maker.from_config(config)
+        auto_class = _HEADS.get(task.kind, "AutoModelForSequenceClassification")
+        hf = getattr(transformers, auto_class).from_config(config, **encoder_options(auto_class, config))
         if adapter is not None:
             add_adapter(hf, adapter)
-        return TaskModel(hf, task.kind).train()
+        objective = embedding(task) if isinstance(task, EmbeddingTask) else None
+        return TaskModel(hf, task.kind, objective=objective).train()
     finally:
         torch.set_default_dtype(before)

@@ -9,7 +9,7 @@ from typing import Any
 from paratune.batch.packing import rounded_size
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.sections import BatchSize, Config
-from paratune.config.task_sections import MaskedLMTask, Task
+from paratune.config.task_sections import EmbeddingTask, MaskedLMTask, Task, group_size
 from paratune.config.traits import Traits
 from paratune.data.order import steps_per_epoch
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
@@ -45,7 +45,7 @@ class PlannedJob:
     hf_config: Any
     """The model's own configuration."""
     lengths: Lengths
-    """Row lengths of the training split."""
+    """Tokens of the samples of the training split."""
     num_samples: int | None
     """Rows of the training split; None if no data was read."""
     entry: PackedEntry | None
@@ -56,6 +56,11 @@ class PlannedJob:
     @property
     def task(self) -> Task:
         return self.config.task
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of each sample, which are planned as equally long."""
+        return sequences_per_sample(self.config)
 
     @property
     def labelled_share(self) -> float:
@@ -85,6 +90,7 @@ class PlannedJob:
             data_world_size=num_ranks // traits.ranks_per_replica,
             num_micro_batches=traits.num_micro_batches,
             micro_batch_multiple=traits.micro_batch_multiple,
+            group_size=group_size(self.config.task),
         )
 
     def layout(self, traits: Traits, *, is_cuda: bool) -> BatchLayout:
@@ -134,13 +140,23 @@ class PlannedJob:
         return bucketed_length(self.lengths, size, num_ranks, layout.num_buckets or 1, num_micro)
 
     def _shape(self, rows: int, length: int, layout: BatchLayout) -> Shape:
+        options: dict[str, Any] = {"labelled_share": self.labelled_share, "sequences": self.sequences}
+        rows, length = rows * self.sequences, -(-length // self.sequences)
         if layout.kind == "packed":
             if layout.rounds:
                 length = -(-rounded_size(rows * length) // rows)
-            return Shape((length,) * rows, layout="packed", labelled_share=self.labelled_share)
+            return Shape((length,) * rows, layout="packed", **options)
         # One row is shorter: without padding a model uses no mask and calls another kernel.
         lengths = (*(length,) * (rows - 1), max(1, length - (rows > 1)))
-        return Shape(lengths, layout="padded", labelled_share=self.labelled_share)
+        return Shape(lengths, layout="padded", **options)
+
+
+def sequences_per_sample(config: Config) -> int:
+    """Return the number of sequences of each sample: the texts of a pair or triplet for sentence embeddings, else 1."""
+    columns = config.data.columns
+    if not isinstance(config.task, EmbeddingTask):
+        return 1
+    return 1 + (columns.text_pair is not None) + (columns.negative is not None)
 
 
 def find_packing(hf_config: Any, task: Task) -> tuple[PackedEntry | None, str | None]:

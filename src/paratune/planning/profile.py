@@ -45,6 +45,8 @@ class Shape:
     """Rows joined without padding, or padded to the longest row."""
     labelled_share: float = 0.15
     """Share of the tokens with a label, in a masked LM."""
+    sequences: int = 1
+    """Rows of each sample."""
 
     @property
     def num_tokens(self) -> int:
@@ -337,13 +339,17 @@ def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
     """Return a batch of the shape on the meta device."""
     rows, longest, is_packed = len(shape.lengths), max(shape.lengths), shape.layout == "packed"
     tokens = (shape.num_tokens,) if is_packed else (rows, longest)
-    labels: Tensor | None = torch.zeros(rows, dtype=torch.float32 if task.kind == "regression" else torch.long)
+    samples = rows // shape.sequences
+    is_number = task.kind == "regression" or getattr(task, "loss", None) in ("cosine_similarity", "contrastive")
+    labels: Tensor | None = torch.zeros(samples, dtype=torch.float32 if is_number else torch.long)
     places = None
     if model.head_reads == "labelled":
         labels = torch.zeros(tokens, dtype=torch.long)
         places = torch.zeros(max(1, round(shape.labelled_share * sum(shape.lengths))), dtype=torch.long)
     elif task.kind == "multi_label":
         labels = torch.zeros(rows, len(class_names(task)))
+    elif task.kind == "embedding" and not is_number:
+        labels = torch.zeros(samples, shape.sequences, dtype=torch.long)
     elif task.kind == "qa":
         labels = torch.zeros(rows, 2, dtype=torch.long)
     # Without padding, models use no mask; they would see this in the values, which do not exist here.
@@ -351,18 +357,20 @@ def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
     has_types = getattr(model.hf.config, "type_vocab_size", 0) > 1
     return Batch(
         input_ids=torch.zeros(tokens, dtype=torch.long),
-        row_weight=torch.ones(rows),
-        index=torch.zeros(rows, dtype=torch.long),
-        num_samples=rows,
+        row_weight=torch.ones(samples),
+        index=torch.zeros(samples, dtype=torch.long),
+        num_samples=samples,
         num_tokens=sum(shape.lengths),
         num_padded_tokens=shape.num_tokens,
-        loss_denominator=float(rows),
+        loss_denominator=float(samples),
         attention_mask=torch.ones(tokens, dtype=torch.long) if is_masked else None,
         token_type_ids=torch.zeros(tokens, dtype=torch.long) if has_types else None,
         position_ids=torch.zeros(tokens, dtype=torch.long) if is_packed else None,
         cu_seqlens=torch.zeros(rows + 1, dtype=torch.int32) if is_packed else None,
         slots=torch.zeros(tokens, dtype=torch.long) if is_packed else None,
         max_seqlen=longest,
+        sample_offsets=torch.zeros(samples + 1, dtype=torch.long) if shape.sequences > 1 else None,
+        row_size=shape.sequences,
         labels=labels,
         label_places=places,
         row_bounds=torch.zeros(rows, 3, dtype=torch.long) if task.kind == "qa" else None,

@@ -23,6 +23,7 @@ MAIN_METRICS: Final[dict[str, tuple[str, ...]]] = {
     "regression": ("rmse", "pearson"),
     "qa": ("exact", "f1"),
     "token_classification": ("f1", "accuracy"),
+    "embedding": ("spearman", "recall_at_1", "mrr", "accuracy", "average_precision"),
 }
 """Metrics in tables, by the kind of the task; the record has all metrics."""
 

@@ -12,6 +12,7 @@ from paratune.tasks.protocol import TaskRecipe
 
 TASKS: Final[dict[str, str]] = {
     "classification": "paratune.tasks.sequence:SequenceRecipe",
+    "embedding": "paratune.tasks.embedding:EmbeddingRecipe",
     "mlm": "paratune.tasks.masked_lm:MaskedLMRecipe",
     "multi_label": "paratune.tasks.sequence:SequenceRecipe",
     "ordinal": "paratune.tasks.sequence:SequenceRecipe",

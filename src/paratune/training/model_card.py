@@ -31,8 +31,11 @@ _PIPELINES: Final = {
     "token_classification": "token-classification",
     "qa": "question-answering",
     "mlm": "fill-mask",
+    "embedding": "sentence-similarity",
 }
-"""Pipelines of transformers by the kind of the task."""
+"""Pipelines of transformers, or of sentence-transformers, by the kind of the task."""
+_LIBRARIES: Final = {"embedding": "sentence-transformers"}
+"""Libraries that load a model folder, where it is not transformers."""
 _METRIC_IDS: Final = {
     **dict.fromkeys(("f1_macro", "f1_micro", "f1_weighted"), "f1"),
     "matthews": "matthews_correlation",
@@ -47,7 +50,16 @@ _AUTO_CLASSES: Final = {
     "token_classification": "AutoModelForTokenClassification",
     "qa": "AutoModelForQuestionAnswering",
     "mlm": "AutoModelForMaskedLM",
+    "embedding": "AutoModel",
 }
+_SENTENCES: Final = [
+    "from sentence_transformers import SentenceTransformer",
+    "",
+    'model = SentenceTransformer(".")  # this folder, or its name on the hub',
+    'vectors = model.encode(["A text.", "Another text."])',
+    "print(model.similarity(vectors, vectors))",
+]
+"""How vectors are computed without paratune."""
 _PACKAGES: Final = ("python", "paratune", "torch", "transformers", "tokenizers", "safetensors", "peft", "cuda")
 _MARKUP: Final = re.compile(r"([\\`*_\[\]<>|~&$])")
 """Characters with a meaning inside a line of Markdown."""
@@ -107,7 +119,7 @@ def _metadata(
     kind = run["task"]["kind"]
     sources = [source for split in run["data"].values() for source in _sources(split)]
     data = ModelCardData(
-        library_name="peft" if is_adapter else "transformers",
+        library_name="peft" if is_adapter else _LIBRARIES.get(kind, "transformers"),
         pipeline_tag=_PIPELINES.get(kind),
         base_model=base,
         datasets=list(dict.fromkeys(hub for source in sources if (hub := _hub_data_set(source)))) or None,
@@ -197,12 +209,16 @@ def _usage(run: Mapping[str, Any], base: BaseModel, *, is_adapter: bool) -> list
                 f"base = {auto_class}.from_pretrained({(base.name or 'base')!r}{head})",
                 "model = PeftModel.from_pretrained(base, folder)",
             ]
-        code = [
-            *(["from peft import PeftModel"] if is_adapter else []),
-            f"from transformers import {auto_class}, AutoTokenizer",
-            *("", 'folder = "."  # this folder, or its name on the hub'),
-            *("tokenizer = AutoTokenizer.from_pretrained(folder)", *load),
-        ]
+        code = (
+            _SENTENCES
+            if kind == "embedding"
+            else [
+                *(["from peft import PeftModel"] if is_adapter else []),
+                f"from transformers import {auto_class}, AutoTokenizer",
+                *("", 'folder = "."  # this folder, or its name on the hub'),
+                *("tokenizer = AutoTokenizer.from_pretrained(folder)", *load),
+            ]
+        )
         lines += ["```python", *code, "```", ""]
     texts = [_escaped(columns[key]) for key in ("text", "text_pair") if columns.get(key)]
     lines += ["```", "paratune predict . --input rows.csv --output predictions.csv", "```", ""]
