@@ -1,7 +1,7 @@
 """All proofs on one GPU, in parts that may fail: what is wrong, what is slow, and what is as it should be.
 
     python benchmarks/gpu.py --minutes 9 --out FOLDER               # needs the demo model's package, or --tokenizer
-    python benchmarks/gpu.py --device cpu --tiny --out FOLDER       # a rehearsal of everything on a CPU
+    python benchmarks/gpu.py --device cpu --tiny --out FOLDER       # all checks with tiny shapes on a CPU
     python benchmarks/gpu.py --pack FOLDER                          # one folder to take to a bare machine
     python benchmarks/gpu.py --write FOLDER/results.json            # the page benchmarks/gpu_<card>_<yyyymm>.md
 
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder of the results")
     parser.add_argument("--minutes", type=float, default=9.0, help="for all parts together")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="small shapes, few steps: a rehearsal")
+    parser.add_argument("--tiny", action="store_true", help="small shapes and few steps, to test the checks")
     parser.add_argument("--parts", help=f"comma-separated; of {', '.join(part.name for part in PARTS)}")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer; the demo model's when not given")
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make a folder for a bare machine; run nothing")

@@ -58,6 +58,8 @@ class Settings:
     warmup_ratio: float = 0.1
     weight_decay: float = 0.01
     model: str = "demo:minilm"
+    adapter: dict[str, float] | None = None
+    """Rank, alpha and dropout of a LoRA adapter on query and value; None trains the whole model."""
 
 
 PAIRS = Settings(
@@ -110,6 +112,13 @@ TASKS = {
     "wnli": replace(PAIRS, rows={"train": 635, "validation": 71}, epochs=3),
     "stsb": SIMILARITY,
     "stsb_pt_deepl": SIMILARITY,
+    "mrpc_lora": replace(
+        PAIRS,
+        rows={"train": 1200, "validation": 408, "test": 800},
+        max_length=64,
+        learning_rate=1e-3,
+        adapter={"rank": 8, "alpha": 16, "dropout": 0.05},
+    ),
     "assin_ptpt": replace(SIMILARITY, rows={"train": 2500, "validation": 500, "test": 1600}),
 }
 METRICS = {
@@ -194,7 +203,8 @@ def _files(name: str, settings: Settings, options: argparse.Namespace) -> dict[s
 
 def _first_rows(name: str, split: str, settings: Settings, data: Path) -> pa.Table:
     columns = list(settings.columns.values())
-    return pq.read_table(data / name / f"{split}.parquet", columns=columns).slice(0, settings.rows[split])
+    path = data / name.removesuffix("_lora") / f"{split}.parquet"
+    return pq.read_table(path, columns=columns).slice(0, settings.rows[split])
 
 
 def _run(side: str, name: str, settings: Settings, seed: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -236,7 +246,10 @@ def _paratune_command(
             "truncation": settings.truncation,
             "cache_dir": str(work / "cache"),
         },
-        "model": {"name": settings.model},
+        "model": {
+            "name": settings.model,
+            **({} if settings.adapter is None else {"adapter": {"kind": "lora", **settings.adapter}}),
+        },
         "train": {
             "epochs": float(settings.epochs),
             "learning_rate": settings.learning_rate,
@@ -300,6 +313,8 @@ def _table(rows: list[dict[str, Any]], tasks: dict[str, Settings], data: Path) -
 def _said(settings: Settings) -> str:
     rows = ", ".join(f"{number} {split}" for split, number in settings.rows.items())
     centred = "targets minus the training mean; " if settings.centre else ""
+    if settings.adapter is not None:
+        centred += "LoRA, " + ", ".join(f"{key} {value:g}" for key, value in settings.adapter.items()) + "; "
     return (
         f"{rows} rows; at most {settings.max_length} tokens ({settings.truncation}); {settings.epochs} epochs of "
         f"batches of {settings.batch_size}; learning rate {settings.learning_rate:g}, linear, warm-up "

@@ -16,9 +16,9 @@ import torch
 import torch.multiprocessing
 from safetensors.torch import load_file, save_file
 from tiny import tiny_config, tiny_masked_lm, tiny_model
-from tiny_data import tiny_collator, tiny_masking, tiny_tags
+from tiny_data import tiny_choices, tiny_collator, tiny_masking, tiny_tags
 from tiny_questions import tiny_qa_model, tiny_windows
-from transformers import BertForTokenClassification
+from transformers import BertForMultipleChoice, BertForTokenClassification
 
 from paratune import checkpoint
 from paratune.batch import Batch
@@ -44,7 +44,7 @@ from paratune.strategies.process_group import close_process_group, open_process_
 
 CPU = torch.device("cpu")
 SPAWN_LIMIT_S = 1100
-Task = Literal["classification", "regression", "mlm", "qa", "token_classification"]
+Task = Literal["classification", "regression", "mlm", "qa", "token_classification", "multiple_choice"]
 NUM_CLASSES = {"classification": 3, "regression": 0, "mlm": 0}
 """As `tiny_collator` wants it."""
 DISTIL = Distil(teacher="none", weight=0.5)
@@ -167,6 +167,10 @@ def _model(job: Job) -> Any:
         return TaskModel(tiny_masked_lm(tied=job.violation != "lost tie", num_layers=4), "mlm")
     if job.task == "qa":
         return TaskModel(tiny_qa_model(tiny_config(dropout=job.dropout, num_layers=4)), "qa")
+    if job.task == "multiple_choice":
+        torch.manual_seed(0)
+        config = tiny_config(dropout=job.dropout, num_layers=4)
+        return TaskModel(BertForMultipleChoice(config), "multiple_choice")
     if job.task == "token_classification":
         torch.manual_seed(0)
         config = tiny_config(3, dropout=job.dropout, num_layers=4)
@@ -205,6 +209,8 @@ def _padded(job: Job, num_samples: int, *, seed: int) -> Collate:
         return tiny_masking(num_samples, whole_words=job.whole_words, seed=seed)
     if job.task == "qa":
         return tiny_windows(num_samples, seed=seed)
+    if job.task == "multiple_choice":
+        return tiny_choices(num_samples, seed=seed)
     if job.task == "token_classification":
         return tiny_tags(num_samples, seed=seed)
     collator = tiny_collator(num_samples, num_classes=NUM_CLASSES[job.task], seed=seed)

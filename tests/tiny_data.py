@@ -54,3 +54,10 @@ def tiny_tags(num_samples: int, *, num_tags: int = 3, seed: int = 0) -> WordColl
     word = np.concatenate([np.where(first, first.cumsum() - 1, -1) for first in firsts]).astype(np.int32)
     tags = [(row[first] % num_tags).astype(np.int64) for row, first in zip(tokens, firsts, strict=True)]
     return WordCollator(replace(store, token_values={WORD: word}), tags, 0)
+
+
+def tiny_choices(num_samples: int, *, seed: int = 0) -> Collator:
+    """Return questions with 2 to 4 choices, which are the rows of `tiny_collator`."""
+    counts = np.random.default_rng(seed).integers(2, 5, num_samples)
+    store = tiny_collator(int(counts.sum()), seed=seed).store.grouped(counts)
+    return Collator(store, (np.arange(num_samples) % counts).astype(np.int64), pad_token_id=0, row_size=4)

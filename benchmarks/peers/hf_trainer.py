@@ -37,6 +37,8 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
         problem_type="regression" if settings["num_labels"] == 1 else "single_label_classification",
         use_safetensors=True,
     )
+    if settings["adapter"] is not None:
+        model = _with_adapter(model, settings["adapter"])
     trainer = Trainer(
         model=model,
         args=arguments,
@@ -55,6 +57,15 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
         "best_step": trainer.state.best_global_step,
         "scores": {split: _plain(trainer.predict(parts[split]).metrics) for split in parts if split != "train"},
     }
+
+
+def _with_adapter(model: Any, adapter: dict[str, float]) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    options = LoraConfig(
+        task_type="SEQ_CLS", r=adapter["rank"], lora_alpha=adapter["alpha"], lora_dropout=adapter["dropout"]
+    )
+    return get_peft_model(model, options)
 
 
 def _read(settings: dict[str, Any], split: str, tokenizer: Any) -> list[dict[str, Any]]:

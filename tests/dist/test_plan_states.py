@@ -1,4 +1,4 @@
-"""What `plan.kinds` counts is what the ranks of a real run hold: the bytes of the storages behind their tensors.
+"""What `planning.kinds` counts is what the ranks of a real run hold: the bytes of the storages behind their tensors.
 
 Each rank takes one step, so that optimizer states are there, and the gradients of another; then storages are counted,
 each once.

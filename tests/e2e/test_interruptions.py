@@ -4,7 +4,7 @@ import json
 import random
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU
 
@@ -66,6 +66,16 @@ KILLS = {
     "before the summary": SignalAt(SIGKILL, "paratune.training.finish:summarise"),
 }
 
+FAST = {
+    *("SIGTERM in a step", "SIGTERM within an evaluation", "SIGTERM in a checkpoint", "SIGUSR1 while tokenizing"),
+    *("while tokenizing", "in a step", "in a checkpoint, its tensors written", "before the summary"),
+}
+"""Cases of the fast suite; each case takes 2 to 9 s."""
+
+
+def cases(names: Iterable[str]) -> list[object]:
+    return [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in names]
+
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> dict[str, object]:
@@ -81,7 +91,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> 
     return whole
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", cases(MOMENTS))
 def test_a_signal_saves_and_resuming_is_the_same_run(
     moment: str, world: Path, cli: Cli, undisturbed: dict[str, object]
 ):
@@ -120,7 +130,7 @@ def test_new_weights_are_logged_at_the_start_of_training(world: Path, cli: Cli):
     assert "new weights" not in stopped.stderr
 
 
-@pytest.mark.parametrize("moment", KILLS)
+@pytest.mark.parametrize("moment", cases(KILLS))
 def test_a_killed_run_resumes_from_its_last_complete_checkpoint(
     moment: str, world: Path, cli: Cli, undisturbed: dict[str, object]
 ):

@@ -10,6 +10,7 @@ from paratune.records import read_json
 
 pytestmark = pytest.mark.slow
 CODE = """
+from torch import nn
 from torch.nn import functional
 from torch.optim import SGD
 def scaled(outputs, labels, *, factor):
@@ -18,6 +19,11 @@ def gap(predictions, labels):
     return abs(predictions.mean() - labels.mean())
 def halved(step, num_steps, *, every):
     return 0.5 ** (step // every)
+class Mean(nn.Linear):
+    def __init__(self, config): super().__init__(config.hidden_size, config.num_labels)
+    def forward(self, hidden, attention_mask):
+        mask = attention_mask.unsqueeze(-1)
+        return super().forward((hidden * mask).sum(1) / mask.sum(1))
 class Steps:
     def on_start(self, state): self.steps = []
     def on_step(self, state): self.steps.append(state.step)
@@ -28,6 +34,7 @@ OPTIONS = [
     "train.max_steps=4",
     "train.epochs=null",
     "run.folder=runs/own",
+    "model.head={function: 'beside:Mean'}",
     "task.loss={function: 'beside:scaled', options: {factor: 2.0}}",
     "train.optimizer={function: 'beside:SGD', options: {momentum: 0.9}, elementwise: true, state_bytes: 4}",
     "train.schedule={function: 'beside:halved', options: {every: 2}}",
@@ -50,7 +57,7 @@ def test_code_beside_the_configuration(world: Path, cli: Cli, tmp_path_factory):
     own = record["own_code"]["task.loss"]
     assert (own["function"], own["options"], len(own["sha256"])) == ("beside:scaled", {"factor": 2.0}, 64)
     others = ["train.optimizer", "train.schedule", "run.callbacks[0]", "evaluate.metrics.gap_error"]
-    assert list(record["own_code"]) == ["task.loss", *others]
+    assert list(record["own_code"]) == ["model.head", "task.loss", *others]
     run = next(world.rglob("summary.json")).parent
     assert read_json(run / "summary.json")["scores"]["validation"].keys() >= {"own_gap_error", "loss"}
     assert (run / "steps.txt").read_text() == "[1, 2, 3, 4] roc_auc"

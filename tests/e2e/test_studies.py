@@ -29,6 +29,7 @@ SMOKE_MATRICES = [
 ]
 """Those on several nodes are run on the toy Slurm."""
 FIGURES = {
+    "compress/smoke_matrix": ("ladder",),
     "evora/smoke_scaling": ("scaling", "phases", "overview"),
     "evora/smoke_figure1": ("overview",),
     "ielts/smoke_matrix": ("predictions", "loss", "scaling"),
@@ -43,6 +44,7 @@ FEW = (
 SHORT = {"squad": ("--set", "data.max_length=64", "--set", "task.stride=16"), "others": ("--set", "data.max_length=32")}
 """A matrix trains on texts that are cut to a few tokens."""
 ONLY = {
+    "compress/smoke_matrix": "seed=1",
     "evora/smoke_figure1": "way=fp32,batch-32",
     "evora/smoke_precision": "precision=bf16",
     "evora/smoke_scaling": "rule=total-16",
@@ -132,8 +134,9 @@ def test_a_matrix_of_a_study_is_valid_except_for_missing_files(path: Path):
 
 def test_every_study_has_a_variant_for_a_laptop():
     folders = [folder for folder in STUDIES.iterdir() if folder.is_dir()]
-    assert sorted(folder.name for folder in folders) == ["evora", "ielts", "imdb", "oakridge", "squad"]
-    assert {path.parent for path in SMOKE} == {path.parent for path in SMOKE_MATRICES} == set(folders)
+    assert sorted(folder.name for folder in folders) == ["compress", "evora", "ielts", "imdb", "oakridge", "squad"]
+    assert {path.parent for path in SMOKE_MATRICES} == set(folders)
+    assert {path.parent for path in SMOKE} == {folder for folder in folders if folder.name != "compress"}
 
 
 def _sentences(num: int, seed: int = 0) -> list[str]:

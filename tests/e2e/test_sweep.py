@@ -1,13 +1,15 @@
 """A matrix of runs from one command: trained, killed, gone on with, reported."""
 
 import json
+import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from harness import Cli
-from patience import wait_for
+from patience import PATIENCE_S, wait_for
 from raised import check_shown
 
 MATRIX = """\
@@ -57,6 +59,15 @@ def test_a_sweep_resumes_after_kills_and_signals(cli: Cli, world: Path):
     assert result.code == 75, result.stderr
     assert "the same command continues it" in result.stderr
     assert states(world) == ["finished", "interrupted"]
+
+    # Ctrl-C ends `tee` first: what the command prints after that is lost, its record is not.
+    piped = f"'{sys.executable}' -m paratune sweep m.yaml 2>&1 | tee sweep.log"
+    shell = subprocess.Popen(["sh", "-c", piped], cwd=world, start_new_session=True)
+    wait_for(lambda: states(world)[1] == "running")
+    os.killpg(shell.pid, signal.SIGINT)
+    shell.wait(PATIENCE_S)
+    assert states(world) == ["finished", "interrupted"]
+    assert all(attempt["ended"] for attempt in record(world)["cells"][1]["attempts"])
     first = json.loads((world / "runs/m/runs" / RUNS[0] / "summary.json").read_text())
     assert first["num_interruptions"] <= 1
     (world / "brake").unlink()

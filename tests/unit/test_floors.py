@@ -1,19 +1,21 @@
-"""Holds the floors of the house: imports go down only. Reads the source, so that imports inside functions count.
+"""Checks the layers of the code: a package imports only packages of lower layers. Reads the source, so that imports
+inside functions count, too.
 
 8  cli, commands                     the command line
-7  api                               the Python interface, which commands call; beside it hf, the callback for the
-                                     Trainer of transformers
-6  training, infer                   composition; on infer and reports: explain, and on it feedback;
-                                 on infer: compress; on infer, explain, feedback and reports: serving
-5  engine                            knows strategies by their protocol alone; beside it trackers, on floors 0 and 1
-4  strategies, checkpoint, tasks     never each other; of them only tasks know floor 3
-3  data, models, metrics             never each other
-2  batch, precision, stages            torch
-1  config, records, hardware           no torch at import; above them: console, demo, hangs, hub, processes
-0  base, errors                        standard library only
-side rooms, on floors 0 and 1: cluster, reports, launch, sweeps, corpus, doctor, submission, tokenizer, watch (and
-planning, which may use 2 and 3; verdicts, which computes the scores of metrics again and is used by reports and
-training). Training also uses infer: it applies the teachers of a distillation.
+7  api                               the Python interface, which commands call; in the same layer hf, the callback for
+                                     the Trainer of transformers
+6  training, infer                   composition; above infer, reports and verdicts: explain, above it compress,
+                                     feedback, and above all of these serving
+5  engine                            uses strategies only by their protocol; trackers use layers 0 and 1 only
+4  strategies, checkpoint, tasks     do not import each other; only tasks use layer 3
+3  data, models, metrics             do not import each other
+2  batch, precision, stages          use torch
+1  config, records, hardware         do not import torch; above them: console, demo, hangs, hub, processes
+0  base, errors                      standard library only
+
+These use layers 0 and 1 only: bundle, cluster, reports, launch, sweeps, corpus, doctor, submission, tokenizer, watch.
+Exceptions: planning may also use layers 2 and 3; verdicts uses metrics, and reports and training use verdicts. Training
+also uses infer, to apply the teachers of a distillation.
 """
 
 import ast
@@ -65,29 +67,29 @@ ALLOWED: dict[str, Set[str]] = {
     "reports": LOW | {"verdicts"},
     "planning": LOW | FLOOR_2 | FLOOR_3,
     "hf": BELOW_6 | {"training"},
-    "explain": BELOW_6 | {"infer", "reports"},
+    "explain": BELOW_6 | {"infer", "reports", "verdicts"},
     "feedback": BELOW_6 | {"explain", "infer", "reports", "verdicts"},
     "api": BELOW_6 | FLOOR_6 | SIDE | {"planning"},
-    "compress": BELOW_6 | {"infer"},
+    "compress": BELOW_6 | {"explain", "infer", "verdicts"},
     "serving": BELOW_6 | {"explain", "feedback", "infer", "reports"},
     "commands": BELOW_6 | FLOOR_6 | SIDE | {"api", "compress", "explain", "feedback", "planning", "serving"},
     "cli": {"commands"} | LOW | SIDE,
     "__main__": {"cli"},
     "__init__": {"api"},
 }
-"""Which rooms each room may import, besides itself and the version number in `paratune`."""
+"""The packages that each package may import, besides itself and the version number in `paratune`."""
 
 LIGHT = LOW | SIDE | {"trackers", "api", "cli", "__main__", "__init__"}
 HEAVY = {"torch", "transformers", "sklearn", "scipy", "matplotlib", "datasets", "deepspeed"}
 
 
 def violations(package: Path) -> list[str]:
-    """Return what breaks the floors in a package folder, one line each."""
+    """Return what breaks the layers in a package folder, one line each."""
     found = []
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
         if parts[0] not in ALLOWED:
-            found.append(f"{path.relative_to(package)}: {parts[0]} has no floor; give it one in test_floors.py")
+            found.append(f"{path.relative_to(package)}: {parts[0]} has no layer; give it one in test_floors.py")
             continue
         for statement in imports(path, package):
             reason = reason_against(parts[0], statement)
@@ -96,22 +98,22 @@ def violations(package: Path) -> list[str]:
     return found
 
 
-def reason_against(room: str, statement: Import) -> str | None:
+def reason_against(package: str, statement: Import) -> str | None:
     top, *inner = statement.module.split(".")
     if top != "paratune":
-        if room in FLOOR_0 and top not in sys.stdlib_module_names:
-            return f"{room} imports {top}; floor 0 rests on the standard library alone"
-        if room in LIGHT and top in HEAVY and statement.at_import:
-            return f"{room} imports {top} when it is imported; move it into the function that needs it"
+        if package in FLOOR_0 and top not in sys.stdlib_module_names:
+            return f"{package} imports {top}; layer 0 uses only the standard library"
+        if package in LIGHT and top in HEAVY and statement.at_import:
+            return f"{package} imports {top} when it is imported; move it into the function that needs it"
         return None
     target = inner[0] if inner else None
-    if target is None or target == room:
+    if target is None or target == package:
         return None
-    if target not in ALLOWED[room]:
-        return f"{room} may not import {target}"
-    if room == "engine" and target == "strategies" and inner[1:2] != ["protocol"]:
+    if target not in ALLOWED[package]:
+        return f"{package} may not import {target}"
+    if package == "engine" and target == "strategies" and inner[1:2] != ["protocol"]:
         return f"engine may import strategies.protocol, not {statement.module}"
-    if room == "cli" and statement.at_import and target not in ("errors", "commands"):
+    if package == "cli" and statement.at_import and target not in ("errors", "commands"):
         return f"cli imports {statement.module} when it is imported; move it into the command"
     return None
 
@@ -121,8 +123,8 @@ def test_imports_go_down_only():
 
 
 def test_there_is_something_to_read():
-    rooms = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in PACKAGE.rglob("*.py")}
-    assert {"errors", "config", "batch", "metrics", "strategies", "engine"} <= rooms
+    packages = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in PACKAGE.rglob("*.py")}
+    assert {"errors", "config", "batch", "metrics", "strategies", "engine"} <= packages
     assert sum(len(list(imports(path, PACKAGE))) for path in PACKAGE.rglob("*.py")) > 100
 
 
@@ -157,14 +159,14 @@ def make_tree(folder: Path, **changed: str) -> Path:
     return folder
 
 
-def test_a_sound_house_passes(tmp_path):
+def test_allowed_imports_pass(tmp_path):
     assert violations(make_tree(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
     ("name", "source", "said"),
     [
-        ("errors.py", "import numpy", "errors.py:1: errors imports numpy; floor 0"),
+        ("errors.py", "import numpy", "errors.py:1: errors imports numpy; layer 0"),
         ("base/units.py", "from paratune.errors import X", "base may not import errors"),
         ("config/load.py", "\n\nimport paratune.records", "config/load.py:3: config may not import records"),
         ("config/load.py", "from paratune import batch", "config may not import batch"),
@@ -199,7 +201,7 @@ def test_a_sound_house_passes(tmp_path):
         ("launch/local.py", "from paratune.reports import X", "launch may not import reports"),
         ("cli.py", "from paratune.records import X", "cli imports paratune.records when it is imported"),
         ("cli.py", "def f():\n    import paratune.engine.loop", "cli may not import engine"),
-        ("attic.py", "", "attic.py: attic has no floor"),
+        ("attic.py", "", "attic.py: attic has no layer"),
     ],
 )
 def test_each_rule_catches_what_breaks_it(tmp_path, name, source, said):

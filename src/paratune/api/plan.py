@@ -179,8 +179,10 @@ def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> t
 
     lengths, config = job.lengths, job.config
     rows = "rows" if job.num_samples is None else f"{job.num_samples:,} rows"
+    if job.sequences.longest > 1:
+        rows = f"{rows} of {job.sequences.mean:.3g} sequences, each"
     data = (
-        f"{rows}, each with {lengths.longest} tokens (--max-length)"
+        f"{rows.removesuffix(', each')}, each with {lengths.longest} tokens (--max-length)"
         if lengths.is_assumed
         else f"{rows} of {lengths.mean:.0f} tokens on average, the longest {lengths.longest}"
     )
@@ -201,6 +203,7 @@ def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> t
             "num_samples": job.num_samples,
             "mean_length": lengths.mean,
             "longest": lengths.longest,
+            "sequences_per_sample": job.sequences.mean,
             "is_assumed": lengths.is_assumed,
         },
         "machine": {

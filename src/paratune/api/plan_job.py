@@ -9,6 +9,7 @@ from paratune.errors import ConfigError, DataError, coded
 
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
+    from paratune.config.sections import Config
     from paratune.planning.job import PlannedJob
     from paratune.planning.lengths import Lengths
 
@@ -26,7 +27,7 @@ def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int
     Raises:
         ParatuneError: The model or the data cannot be read.
     """
-    from paratune.planning.job import PlannedJob, find_packing, sequences_per_sample
+    from paratune.planning.job import PlannedJob, find_packing
     from paratune.planning.lengths import assumed_lengths
 
     config = loaded.config
@@ -34,12 +35,37 @@ def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int
     num_samples: int | None
     if max_length is not None:
         check_positions(config, hf_config, max_length)
-        lengths, num_samples = assumed_lengths(max_length * sequences_per_sample(config)), rows
+        lengths, num_samples = assumed_lengths(max_length), rows
+        sequences = assumed_lengths(_assumed_sequences(config))
     else:
-        lengths = _read_lengths(loaded)
-        num_samples = lengths.num_rows
-    entry, why_padded = find_packing(hf_config, config.task)
-    return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded)
+        lengths, sequences = _read_lengths(loaded)
+        num_samples = sequences.num_rows
+    entry, why_padded = find_packing(hf_config, config.task, config.model)
+    return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded, sequences)
+
+
+def _assumed_sequences(config: "Config") -> int:
+    """Return the sequences of each sample, where no data is read.
+
+    Raises:
+        ConfigError: Only the data has this number.
+    """
+    from paratune.config.sections import named_columns
+
+    if config.task.kind == "embedding":
+        return 1 + sum(column is not None for column in (config.data.columns.text_pair, config.data.columns.negative))
+    choices = config.data.columns.choices
+    if config.task.kind != "multiple_choice":
+        return 1
+    if isinstance(choices, str):
+        raise ConfigError(
+            f"--max-length: only the data has the number of choices, because data.columns.choices: {choices} is one "
+            "column with lists; plan with the data, without --max-length",
+            code="plan.choices_unknown",
+            option="--max-length",
+            key="data.columns.choices",
+        )
+    return len(named_columns(choices))
 
 
 def _model_config(model: Any) -> Any:
@@ -79,8 +105,10 @@ def check_positions(config: Any, hf_config: Any, max_length: int) -> None:
         )
 
 
-def _read_lengths(loaded: "LoadedConfig") -> "Lengths":
-    """Return the lengths of the training split, from the cache of tokens or after tokenizing.
+def _read_lengths(loaded: "LoadedConfig") -> tuple["Lengths", "Lengths"]:
+    """Return the lengths of the sequences of the training split, and the numbers of sequences of its samples.
+
+    They come from the cache of tokens, or the split is tokenized.
 
     Raises:
         ParatuneError: The split cannot be read.
@@ -95,4 +123,4 @@ def _read_lengths(loaded: "LoadedConfig") -> "Lengths":
             train = make_recipe(config.task).load_splits(data, tokenizing)["train"]
     except (ConfigError, DataError) as error:
         raise type(error)(f"{error}; or plan without data: --max-length TOKENS", code=error.code) from error
-    return lengths_of_rows(train.store.lengths)
+    return lengths_of_rows(train.store.sequence_lengths), lengths_of_rows(train.store.num_sequences)

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from paratune.api.sweep_result import Sweep
 from paratune.api.sweep_search import Searching, check_options, skip_runs_without_need
 from paratune.api.sweep_train import log_failed, steps_to_train, train_steps
 from paratune.console import set_up_logging
-from paratune.errors import EXIT_OK, ConfigError, LaunchError, Stopped
+from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, ConfigError, LaunchError, Stopped
 from paratune.processes.launcher import sweep_problem
 from paratune.records.sweep import REPORT_FOLDER, Rounds, SweepRecord
 from paratune.sweeps import asked
@@ -23,7 +24,7 @@ from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, all_probes, read_matrix
 from paratune.sweeps.plan import Step, SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.rounds import read_rounds
-from paratune.sweeps.run import exit_code, take
+from paratune.sweeps.run import exit_code, locked
 
 log = logging.getLogger(__name__)
 
@@ -188,11 +189,15 @@ class TrainedSweep:
     """Of the selected runs, in order."""
     signal: str | None
     """Signal that stopped the sweep."""
+    not_compressed: tuple[str, ...] = ()
+    """Finished runs without all of their smaller forms (`compress:`)."""
 
     @property
     def exit_code(self) -> int:
-        """Return 0 when all selected runs are finished or skipped, 75 after a signal, else 1."""
-        return exit_code(self.record, self.names, was_stopped=self.signal is not None)
+        """Return 0 when all selected runs are finished or skipped, and made smaller; 75 after a signal, else 1."""
+        was_stopped = self.signal is not None
+        code = exit_code(self.record, self.names, was_stopped=was_stopped)
+        return (EXIT_STOPPED if was_stopped else EXIT_FAILED) if self.not_compressed and code == EXIT_OK else code
 
     def check(self) -> int:
         """Log the failed runs, and return the exit code.
@@ -219,43 +224,46 @@ def train_matrix(request: SweepRequest, prepared: PreparedSweep) -> TrainedSweep
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
     """
-    lock = take(prepared.matrix.folder)
-    try:
-        plan, searching = locked_plan(request, prepared, here=True)
+    searching = Searching(prepared.matrix, request.overrides, here=True)
+    with locked(prepared.matrix.folder):
+        plan = present_plan(request, prepared)
         plan = replace(plan, record=replace(plan.record, rounds=prepared.rounds))
         return TrainedSweep(*train_steps(plan, prepared.names, searching, retry_failed=request.retry_failed))
-    finally:
-        lock.release()
 
 
-def locked_plan(request: SweepRequest, prepared: PreparedSweep, *, here: bool) -> tuple[SweepPlan, Searching]:
-    """Return the states of the runs, now that this process has locked the folder, and the search.
+def present_plan(request: SweepRequest, prepared: PreparedSweep) -> SweepPlan:
+    """Return the present states of the runs; another process may have trained since `prepare`.
 
     Raises:
         CheckpointError: Runs in the folder have other settings than the matrix.
     """
     matrix = prepared.matrix
-    plan = plan_of(matrix, prepared.cells, sys.argv)  # another sweep may have trained since `prepare`
+    plan = plan_of(matrix, prepared.cells, sys.argv)
     plan = skip_runs_without_need(matrix, plan, retry_failed=request.retry_failed)
     if not request.overwrite:
         check_unchanged(matrix, [step for step in plan.steps if step.cell.name in prepared.names])
-    return plan, Searching(matrix, request.overrides, here=here)
+    return plan
 
 
-def steps_to_list(request: SweepRequest, prepared: PreparedSweep) -> list[Step]:
-    """Return the runs that other programs can start now, and write their configurations.
+def steps_to_list(request: SweepRequest, prepared: PreparedSweep, *, writes: bool = True) -> list[Step]:
+    """Return the runs that other programs can start now.
+
+    Args:
+        request: The arguments.
+        prepared: Of the request, without an error.
+        writes: Whether to write the configurations of the runs and the record of the matrix.
 
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
     """
     from paratune.sweeps.listing import write_listed
 
-    lock = take(prepared.matrix.folder)
-    try:
-        plan, searching = locked_plan(request, prepared, here=False)
+    matrix = prepared.matrix
+    searching = Searching(matrix, request.overrides, here=False, writes=writes)
+    with locked(matrix.folder) if writes else nullcontext():
+        plan = present_plan(request, prepared)
         todo = steps_to_train(plan, prepared.names, retry_failed=request.retry_failed)
         record, todo = searching.present_round(plan.record, todo)
-        write_listed(prepared.matrix.folder, record, todo)
-        return todo
-    finally:
-        lock.release()
+        if writes:
+            write_listed(matrix.folder, record, todo)
+    return todo

@@ -14,6 +14,7 @@ from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, read_matrix
 from paratune.sweeps.plan import Step, SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.search import trial_title
+from paratune.sweeps.teachers import waits_for
 from paratune.sweeps.trials import (
     check_search,
     halving_needs,
@@ -105,7 +106,11 @@ class Searching:
         """
         search, folder = self.matrix.search, self.matrix.folder
         if search is None or not search.is_adaptive:
-            return record, list(todo)
+            ready = [step for step in todo if waits_for(record, step.record) is None]
+            if len(ready) < len(todo):
+                waiting = counted(len(todo) - len(ready), "run")
+                log.info("%s", f"{waiting} left out: a teacher is not finished; repeat the command when it is")
+            return record, ready
         if search.method == "halving":
             needed = halving_needs(folder, record, search, {step.cell.name for step in todo})
             steps = [step for step in todo if step.cell.name in needed.now]

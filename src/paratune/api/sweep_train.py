@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from paratune.api.sweep_compress import compress_runs
 from paratune.api.sweep_rounds import train_rounds
 from paratune.api.sweep_search import Searching
 from paratune.base.text import plain
@@ -19,6 +20,7 @@ from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, wri
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import Step, SweepPlan, now
 from paratune.sweeps.run import Start, run_step
+from paratune.sweeps.teachers import waits_for
 from paratune.sweeps.warmup import warm_ups
 
 log = logging.getLogger(__name__)
@@ -31,8 +33,8 @@ def steps_to_train(plan: SweepPlan, names: Collection[str], *, retry_failed: boo
 
 def train_steps(
     plan: SweepPlan, names: Collection[str], searching: Searching, *, retry_failed: bool
-) -> tuple[SweepRecord, tuple[str, ...], str | None]:
-    """Train the runs of these names that are not finished.
+) -> tuple[SweepRecord, tuple[str, ...], str | None, tuple[str, ...]]:
+    """Train the runs of these names that are not finished, and make smaller forms of the finished ones.
 
     Args:
         plan: The states of all runs; its record is written at the start.
@@ -41,7 +43,8 @@ def train_steps(
         retry_failed: Whether failed runs are trained again.
 
     Returns:
-        The record, the names of the selected runs with those of new trials, and the signal that stopped the sweep.
+        The record, the names of the selected runs with those of new trials, the signal that stopped the sweep, and the
+        runs without all of their smaller forms.
     """
     matrix = searching.matrix
     todo = steps_to_train(plan, names, retry_failed=retry_failed)
@@ -62,10 +65,11 @@ def train_steps(
             names = [cell.name for cell in record.cells]
         else:
             record = trainer.train(record, todo)
+        not_compressed = compress_runs(matrix, record, names, trainer)
         signal = children.signal
     record = record.with_look(now())
     write_sweep(matrix.folder, record)
-    return record, tuple(sorted(names)), signal
+    return record, tuple(sorted(names)), signal, not_compressed
 
 
 @dataclass
@@ -84,7 +88,8 @@ class _Trainer:
         return self.children.signal is not None
 
     @property
-    def _start(self) -> Start:
+    def start(self) -> Start:
+        """Runs a command, within the time limit of the matrix."""
         return partial(self.children.run, timeout_s=self.matrix.timeout_s)
 
     def warm_up(self, todo: Sequence[Step]) -> None:
@@ -93,7 +98,7 @@ class _Trainer:
             if self.is_stopped:
                 return
             _log(f"warm-up: the first steps of {warm_up.of}; they do not count")
-            code = warm_up.run(self._start)
+            code = warm_up.run(self.start)
             if code != EXIT_OK and not self.is_stopped:
                 _log(f"the warm-up ended with exit code {code}; its output is in {warm_up.log}")
 
@@ -103,10 +108,15 @@ class _Trainer:
             if self.is_stopped:
                 break
             number = f"[{self.num_done + 1}/{self.total}]"
+            if (reason := waits_for(record, step.record)) is not None:
+                _log(f"{number} {step.cell.name}: not started, {reason}")
+                record = record.with_cell(replace(step.record, reason=reason))
+                self.num_done += 1
+                continue
             if sys.stderr.isatty():  # elsewhere the lines below show the progress
                 self.bar.update(self.num_done, step.cell.name)
             _log(f"{number} {step.cell.name}{_start_note(step)}")
-            record = run_step(self.matrix.folder, record, step, self._start, stopped=lambda: self.is_stopped)
+            record = run_step(self.matrix.folder, record, step, self.start, stopped=lambda: self.is_stopped)
             cell = next(cell for cell in record.cells if cell.name == step.cell.name)
             _log(f"{number} {_end_note(cell)}{_score_note(self.matrix, cell)}")
             self.num_done += 1

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _DEMO_MODEL = "demo:minilm"
 TaskKind = Literal[
-    "classification", "embedding", "mlm", "multi_label", "ordinal", "qa", "regression", "token_classification"
+    *("classification", "embedding", "mlm", "multi_label", "multiple_choice", "ordinal", "qa", "regression"),
+    "token_classification",
 ]
 _HUB_MODEL = "google-bert/bert-base-uncased"
 """Without --model: the model that comes with the extra `demo` where it is installed, else one of the hub."""
@@ -42,7 +43,7 @@ def init(
 ) -> int:
     """Write a configuration file that runs: task, columns and labels are read from the data in --train.
 
-    What is guessed has its reason as a comment; give an option to decide yourself. With --full the file has every
+    A comment gives the reason for each guess. Give an option to replace a guess. With --full the file has every
     option with its help, and needs no data.
 
     Args:

@@ -53,7 +53,7 @@ def sample(
     host: str | None = None,
     json: Json = False,
 ) -> int:
-    """Show random texts of a corpus, or what a stage dropped and why.
+    """Show random texts of a corpus, or random texts that a stage dropped, with the reasons.
 
     PATH is the configuration of a corpus, or its work folder.
 

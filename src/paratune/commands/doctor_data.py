@@ -129,6 +129,7 @@ def _column_errors(table: pa.Table, data: Data, source: str, *, labelled: bool) 
     columns, names = data.columns, table.column_names
     needed = [("text", name) for name in named_columns(columns.text)]
     needed += [("text_pair", name) for name in named_columns(columns.text_pair)]
+    needed += [("choices", name) for name in named_columns(columns.choices)]
     needed += [("id", columns.id)] if columns.id is not None else []
     if labelled:
         needed += [(key, name) for key in ("label", "answer_start") if (name := getattr(columns, key)) is not None]
@@ -305,14 +306,12 @@ def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | No
     rows = np.unique(np.linspace(0, len(samples) - 1, min(NUM_TOKENIZED, len(samples))).astype(np.int64))
     texts = [samples.texts[row] for row in rows]
     pairs = None if samples.text_pairs is None else [samples.text_pairs[row] for row in rows]
-    if isinstance(task, EmbeddingTask):  # each text is encoded alone: the longest one of a row counts
-        negatives = [] if samples.negatives is None else [samples.negatives[row] for row in rows]
-        alone = (_num_tokens(tokenizer, column, None) for column in (texts, pairs, negatives) if column)
-        return list(map(max, *alone)) if pairs else next(alone)
-    return _num_tokens(tokenizer, texts, pairs)
-
-
-def _num_tokens(tokenizer: Any, texts: list[str], pairs: list[str] | None) -> list[int]:
+    if samples.choices is not None:
+        longest = [max(samples.choices[row], key=len) for row in rows]
+        pairs = longest if pairs is None else [pair + choice for pair, choice in zip(pairs, longest, strict=True)]
+    if isinstance(task, EmbeddingTask):  # each text is a sequence: the longest one of a row counts
+        columns = [column for column in (samples.texts, samples.text_pairs, samples.negatives) if column is not None]
+        texts, pairs = [max((column[row] for column in columns), key=len) for row in rows], None
     return [len(ids) for ids in tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]]
 
 

@@ -182,6 +182,7 @@ def show(explained: Any) -> None:
     from rich.table import Table
 
     from paratune.explain.explain import METHODS
+    from paratune.explain.faithfulness import AS_CHANCE
     from paratune.reports.document import signed
 
     for number, explanations in enumerate(explained.rows):
@@ -198,7 +199,7 @@ def show(explained: Any) -> None:
             strongest = sorted(range(len(values)), key=lambda word: -abs(values[word]))[:_MAX_LISTED]
             words = ", ".join(f"{plain(first.row.word_text(at))} {signed(values[at])}" for at in strongest if holds[at])
             gap = f"{first.gap(method):+.1e}" if effects.is_complete else "n/a"
-            verdict = "holds" if first.faithfulness.is_told(method) else "not told"
+            verdict = "holds" if first.faithfulness.holds(method) else AS_CHANCE
             table.add_row(METHODS[method], words or "n/a", gap, f"{first.faithfulness.p_value(method):.2f}", verdict)
         print_result(table)
     if explained.overview is not None:
@@ -209,8 +210,9 @@ def _show_overview(overview: Any) -> None:
     from paratune.explain.page import length_sentence
     from paratune.reports.document import signed
 
-    told = [effect for effect in overview.words if effect.is_told]
-    ends = [*told[:_MAX_LISTED], *told[_MAX_LISTED:][-_MAX_LISTED:]]
+    shown = [effect for effect in overview.words if effect.differs_from_0]
+    ends = [*shown[:_MAX_LISTED], *shown[_MAX_LISTED:][-_MAX_LISTED:]]
     words = ", ".join(f"{plain(effect.word)} {signed(effect.mean)}" for effect in ends)
-    print_result(f"{plain(overview.target)} over {overview.length.num_rows} rows: {words or 'no word can be told'}")
+    found = words or "no word has an effect whose interval excludes 0"
+    print_result(f"{plain(overview.target)} over {overview.length.num_rows} rows: {found}")
     print_result(length_sentence(overview))

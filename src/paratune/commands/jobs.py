@@ -22,7 +22,7 @@ def jobs(*paths: Path, all_: bool = False, json: Json = False) -> int:
     """Show the submitted jobs of runs and matrices, and their state; without PATHS, of all runs below runs/.
 
     Args:
-        all_: also jobs that ended long ago
+        all_: also show jobs that ended long ago
     """
     submitted = cluster_jobs.submissions(paths or [Path("runs")])
     queued = queue() if submitted else []

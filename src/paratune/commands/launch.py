@@ -35,11 +35,11 @@ def launch(
         site: file that describes the cluster, such as those in configs/sites
         nodes: number of nodes, instead of the site's
         gpus_per_node: number of GPUs on each node, instead of the site's; 0: CPUs
-        calibrate: measure the nodes, and with several also their network, for paratune plan CONFIG --device FILE
+        calibrate: measure the nodes, and with several nodes also their network, for paratune plan CONFIG --device FILE
         array: CONFIG is a matrix: submit its unfinished runs, each as a separate job
         max_at_once: maximum number of jobs of an array at the same time
         only: only these runs of the matrix, as in paratune sweep --only
-        retry_failed: with --array: also runs that failed before
+        retry_failed: with --array: also submit runs that failed before
         after: start after this job ended with success; may be repeated
         wait: wait for the end of the job, print what happens, and exit with its exit code
         dry_run: print the batch script; submit and write nothing

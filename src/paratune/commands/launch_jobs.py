@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.api.sweep_search import Searching, check_options
+from paratune.api.sweep import SweepRequest, prepare, steps_to_list
 from paratune.base.text import plain
 from paratune.cluster import jobs
 from paratune.cluster.script import ArrayRun, BatchJob, script_text
@@ -24,13 +24,10 @@ from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, 
 from paratune.processes.place import global_batch_size
 from paratune.records import is_finished
 from paratune.records.run_folder import SLURM_FOLDER, check_same_run, check_usable
-from paratune.sweeps.asked import invalid, none_possible, only
-from paratune.sweeps.cells import cells_of, missing_files
+from paratune.sweeps.cells import missing_files
 from paratune.sweeps.environment import for_a_run
-from paratune.sweeps.listing import write_listed
-from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.plan import Step, check_unchanged, plan_of
-from paratune.sweeps.run import config_of, take
+from paratune.sweeps.plan import Step
+from paratune.sweeps.run import config_of
 
 SCRIPT = "job.sh"
 CONFIG = "config.yaml"
@@ -174,34 +171,20 @@ def array_jobs(
             path=path,
             option="--array",
         )
-    matrix = read_matrix(path)
-    check_options(matrix, only=only_words)
-    cells = cells_of(matrix, overrides, here=False)
-    selected = only(matrix, cells, only_words) if only_words else cells
-    error = invalid(matrix, cells) or none_possible(matrix, selected)
-    if error is not None:
-        raise error
-    if nodes is not None and (clash := next((cell for cell in selected if cell.num_nodes), None)):
+    request = SweepRequest(path, tuple(overrides), only=tuple(only_words), retry_failed=retry_failed)
+    prepared = prepare(request, here=False)
+    if prepared.error is not None:
+        raise prepared.error
+    matrix = prepared.matrix
+    in_matrix = (cell for cell in prepared.cells if cell.name in prepared.names and cell.num_nodes)
+    if nodes is not None and (clash := next(in_matrix, None)):
         raise option_error(
             "--nodes",
             nodes,
             f"the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes",
             code="cli.conflict",
         )
-    names = {cell.name for cell in selected}
-    plan = plan_of(matrix, cells, sys.argv)
-    check_unchanged(matrix, [step for step in plan.steps if step.cell.name in names])
-    todo = [step for step in plan.in_order() if step.cell.name in names and step.runs(retry_failed=retry_failed)]
-    searching = Searching(matrix, overrides, here=False, writes=not dry_run)
-    if dry_run:
-        _, todo = searching.present_round(plan.record, todo)
-    else:
-        lock = take(matrix.folder)
-        try:
-            record, todo = searching.present_round(plan.record, todo)
-            write_listed(matrix.folder, record, todo)
-        finally:
-            lock.release()
+    todo = steps_to_list(request, prepared, writes=not dry_run)
     if not todo:
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
     elif not dry_run:

@@ -81,12 +81,12 @@ def plan(
     write: Path | None = None,
     json: Json = False,
 ) -> int:
-    """Estimate what fits, how long it takes and what limits it, and recommend a way to run CONFIG.
+    """Estimate the memory and the time of CONFIG and what limits its speed, and recommend an option.
 
     Needs no GPU, no network and no weights: the model is traced on the meta device, for the longest rows of the data.
 
     Args:
-        write: YAML file for the recommended configuration; with --calibrate and without CONFIG for the machine
+        write: YAML file for the recommended configuration, or with --calibrate and without CONFIG for the device
     """
     from rich.text import Text
 

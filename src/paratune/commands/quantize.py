@@ -54,26 +54,62 @@ def quantize(
     with stdout_for_results():
         check_model(model)
         with collector_off_for_imports():
-            from paratune.compress.quantize import QuantizeJob, quantize_model, require_quantizable
-            from paratune.infer.trained import NamedColumns, load_trained
+            from paratune.infer.trained import NamedColumns
 
-        trained = load_trained(model, NamedColumns(text=text, text_pair=text_pair, label=label), "cpu")
-        require_quantizable(trained, model, to)
-        checked = _read(trained, data or _file_of_run(trained, model, "--data"), rows)
-        measured = None
-        if to == "int8-static":
-            measured = _read(trained, calibration or _file_of_run(trained, model, "--calibration"), rows)
-        with Display(speaks=True).bar("quantize", 1) as bar:
-            job = QuantizeJob(
-                trained,
-                model,
-                to,
-                checked,
-                measured,
-                batch_size=batch_size,
-                on_batch=lambda part, done, total: bar.update(done, total=total),
-            )
-            record = quantize_model(job, out)
+        named = NamedColumns(text=text, text_pair=text_pair, label=label)
+        record = make_form(
+            model, to, out, data=data, calibration=calibration, num_rows=rows, named=named, batch_size=batch_size
+        )
+    if json:
+        print_json({"output": str(out), **record})
+        return EXIT_OK
+    show(out, record)
+    return EXIT_OK
+
+
+def make_form(
+    model: str,
+    form: Form,
+    out: Path,
+    *,
+    data: str | None = None,
+    calibration: str | None = None,
+    num_rows: int = 256,
+    named: Any = None,
+    batch_size: int = 32,
+) -> dict[str, Any]:
+    """Write a smaller form of a model, with a progress bar and a warning where its decisions differ; return its record.
+
+    Args:
+        model: Run, model folder or hub name.
+        form: The form.
+        out: Folder that does not exist, or is empty.
+        data: File on whose rows outputs are compared; None: that of the run.
+        calibration: File that gives `int8-static` the ranges of activations; None: the training file of the run.
+        num_rows: Rows of each file that are used.
+        named: `NamedColumns` from the command line, if any.
+        batch_size: Samples of a forward pass.
+    """
+    from paratune.compress.quantize import QuantizeJob, quantize_model, require_quantizable
+    from paratune.infer.trained import NamedColumns, load_trained
+
+    trained = load_trained(model, named or NamedColumns(), "cpu")
+    require_quantizable(trained, model, form)
+    checked = _read(trained, data or _file_of_run(trained, model, "--data"), num_rows)
+    measured = None
+    if form == "int8-static":
+        measured = _read(trained, calibration or _file_of_run(trained, model, "--calibration"), num_rows)
+    with Display(speaks=True).bar("quantize", 1) as bar:
+        job = QuantizeJob(
+            trained,
+            model,
+            form,
+            checked,
+            measured,
+            batch_size=batch_size,
+            on_batch=lambda part, done, total: bar.update(done, total=total),
+        )
+        record = quantize_model(job, out)
     agreement = record["check"]["agreement"]
     if agreement is not None and agreement < MIN_AGREEMENT:
         log.warning(
@@ -85,11 +121,7 @@ def quantize(
             out,
             extra=coded("quantize.decisions", agreement=agreement),
         )
-    if json:
-        print_json({"output": str(out), **record})
-        return EXIT_OK
-    show(out, record)
-    return EXIT_OK
+    return record
 
 
 def check_new_folder(out: Path) -> None:

@@ -37,7 +37,7 @@ def report(
         baseline: run with which the others are compared, in per cent
         target: score, such as f1>=0.88: show when each run or configuration first reached it
         price: price of a device-hour, in any currency: adds the cost of runs
-        plan: file of paratune plan MATRIX --write: show it next to the published figures
+        plan: file of paratune plan MATRIX --write: the plan is shown next to the published figures
         data_figures: add figures of the data to the report of a matrix; reads the data again
         layout: add a table of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad
     """

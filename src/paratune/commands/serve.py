@@ -91,14 +91,14 @@ def serve(
 
         listener = open_socket(host, port)
         trained = load_trained(run, NamedColumns(text=text, text_pair=text_pair), device)
-    if trained.task.kind == "embedding":
-        raise ConfigError(
-            f"{run} is a model of kind embedding; serve is for models that answer: classes, numbers, spans, tags, "
-            "words. Other programs serve its model folder, which is one of sentence-transformers",
-            code="task.unsupported",
-            target=run,
-            kind="embedding",
-        )
+        if trained.task.kind in ("multiple_choice", "embedding"):
+            why = "requests have no choices" if trained.task.kind == "multiple_choice" else "vectors are no answers"
+            raise ConfigError(
+                f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file",
+                code="serve.task",
+                target=run,
+                kind=trained.task.kind,
+            )
     service = Service(trained, limits)
     app = make_app(service, listens_on=host, token=token, write_line=_write_line)
     address = f"[{host}]" if ":" in host else host

@@ -36,7 +36,7 @@ def sweep(
         probe: train only 20 steps of each run, to measure speed, in a separate folder
         list_: print the command of each run, for a cluster; start none
         data_figures: add figures of the data to the report; reads the data again after the runs
-        until: add seeds only where a verdict is not decided: decided (all measures), speed or quality
+        until: add seeds only until the verdicts are decided on speed, on quality, or on both (decided)
         budget: with --until, time of all runs together, such as 8h or 90min
     """
     from paratune.api.sweep import SweepRequest, check_request, prepare, steps_to_list, train_matrix

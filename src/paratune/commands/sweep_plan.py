@@ -15,6 +15,7 @@ from paratune.sweeps.cell import Cell
 from paratune.sweeps.listing import listed
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import IN_USE, Step, SweepPlan
+from paratune.sweeps.trials import halving_needs
 
 
 def show_plan(
@@ -28,8 +29,9 @@ def show_plan(
 ) -> None:
     """Print the runs and their actions, the skipped runs with reasons, and the error when all runs are skipped."""
     steps = [step for step in plan.in_order() if step.cell.name in names]
+    later = _later(matrix, plan, steps, retry_failed=retry_failed)
     if as_json:
-        runs = [_step_dict(step, retry_failed) for step in steps]
+        runs = [_step_dict(step, retry_failed) | {"if_kept": step.cell.name in later} for step in steps]
         about = _about(matrix, [step.cell for step in plan.steps])
         problems = {"problems": None} if error is None else _problems(error)
         print_json({**about, **problems, "runs": runs, "past": list(plan.record.past)}, indent=1)
@@ -59,6 +61,7 @@ def show_plan(
             action = "wait"
         elif step.runs(retry_failed=retry_failed):
             action = "probe" if step.cell.kind == "probe" else "train"
+            action += " if its trial is kept" if step.cell.name in later else ""
         table.add_row(Text(step.cell.name), str(step.cell.num_processes), step.shown_state, action)
     if table.row_count:
         print_result(table)
@@ -81,6 +84,14 @@ def show_plan(
         )
     if error is not None:  # its reasons are those of the skipped runs above
         print(f"error: {error.text().splitlines()[0]}", file=sys.stderr)  # noqa: T201
+
+
+def _later(matrix: Matrix, plan: SweepPlan, steps: Sequence[Step], *, retry_failed: bool) -> set[str]:
+    """Return the runs of later rounds of successive halving, which follow for the best trials only."""
+    todo = {step.cell.name for step in steps if step.runs(retry_failed=retry_failed)}
+    if matrix.search is None or matrix.search.method != "halving":
+        return set()
+    return todo - halving_needs(matrix.folder, plan.record, matrix.search, todo).now
 
 
 def _settings(matrix: Matrix) -> Iterator[str]:

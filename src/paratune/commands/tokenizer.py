@@ -42,7 +42,7 @@ def tokenizer_train(
 
     Args:
         output: folder for the tokenizer
-        kind: kind of BERT's, RoBERTa's or XLM-R's tokenizer
+        kind: kind of tokenizer: wordpiece as for BERT, bpe as for RoBERTa, or unigram as for XLM-R
         vocab_size: number of entries, with special tokens
         column: column of the texts
         lowercase: ignore upper case

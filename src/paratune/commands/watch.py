@@ -28,7 +28,7 @@ def watch(*paths: Path, once: bool = False, interval: float = 2.0, json: Json = 
     PATHS are runs, matrices or folders of them; default: the running ones below runs/. Only records are read.
 
     Args:
-        once: print one view and exit; also the behaviour without a terminal
+        once: print one view and exit; the default without a terminal
         interval: seconds between two updates
     """
     if not (math.isfinite(interval) and interval >= MIN_INTERVAL_S):

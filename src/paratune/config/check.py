@@ -252,6 +252,7 @@ REQUIRED_COLUMNS = {
     "classification": ("text", "label"),
     "mlm": ("text",),
     "multi_label": ("text", "label"),
+    "multiple_choice": ("text", "choices", "label"),
     "ordinal": ("text", "label"),
     "regression": ("text", "label"),
     "qa": ("text", "text_pair", "label"),
@@ -263,6 +264,7 @@ _COLUMNS = {
     "qa": {"text": "the question", "text_pair": "the context", "label": "the gold answers"},
     "token_classification": {"text": "the words", "label": "the tags"},
     "embedding": {"text": "the first text", "text_pair": "the related, or compared, second text"},
+    "multiple_choice": {"text": "the question", "choices": "the choices", "label": "the right choice"},
 }
 _USUAL_COLUMNS = {"text": "the text", "label": "the class label or the numeric target"}
 
@@ -279,7 +281,12 @@ def _columns(config: Config) -> Iterator[Problem]:
                 code="config.required",
             )
     text, pair = named_columns(columns.text), named_columns(columns.text_pair)
-    for key, names in (("data.columns.text", text), ("data.columns.text_pair", pair)):
+    choices = named_columns(columns.choices)
+    for key, names in (
+        ("data.columns.text", text),
+        ("data.columns.text_pair", pair),
+        ("data.columns.choices", choices),
+    ):
         if columns.label is not None and columns.label in names:
             message = f"{key} has the column {columns.label} of data.columns.label; the text would contain the answer"
             yield Problem(message, (key, "data.columns.label"), code="data.column_conflict")
@@ -289,13 +296,13 @@ def _columns(config: Config) -> Iterator[Problem]:
     if pair and text == pair:
         message = f"data.columns.text_pair is the same as data.columns.text: {one_line(columns.text)}"
         yield Problem(message, ("data.columns.text_pair", "data.columns.text"), code="data.column_conflict")
-    if columns.separator != "\n" and max(len(text), len(pair)) < 2:
+    if columns.separator != "\n" and max(len(text), len(pair)) < 2 and not (pair and choices):
         wanted = "when no columns are joined (data.columns.text is not a list)"
         yield no_effect("data.columns.separator", columns.separator, wanted, ("data.columns.text",))
-    if config.data.truncation == "only_second" and not pair:
+    if config.data.truncation == "only_second" and not (pair or choices):
         wanted = "without data.columns.text_pair"
         yield no_effect("data.truncation", config.data.truncation, wanted, ("data.columns.text_pair",))
-    yield from _head_tail(config, pair)
+    yield from _head_tail(config, pair or choices)
 
 
 def _head_tail(config: Config, pair: list[str]) -> Iterator[Problem]:
@@ -307,8 +314,9 @@ def _head_tail(config: Config, pair: list[str]) -> Iterator[Problem]:
             yield no_effect("data.head_tokens", data.head_tokens, wanted, ("data.truncation",))
         return
     if pair:
-        message = "data.truncation: head_tail is for single texts, and data.columns.text_pair is set; use longest_first"
-        yield Problem(message, ("data.truncation", "data.columns.text_pair"), code="config.conflict")
+        key = "data.columns.text_pair" if data.columns.text_pair else "data.columns.choices"
+        message = f"data.truncation: head_tail is for single texts, and {key} is set; use longest_first"
+        yield Problem(message, ("data.truncation", key), code="config.conflict")
     if data.truncation_side is not None:
         yield conflict("data.truncation", data.truncation, "data.truncation_side", data.truncation_side)
 

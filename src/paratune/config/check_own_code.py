@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from paratune.config.contradictions import conflict, no_effect
 from paratune.config.metric_names import LOWER_ENDINGS, METRICS, OWN_PREFIX
-from paratune.config.own_code import CALLBACKS_KEY, METRICS_KEY
+from paratune.config.own_code import CALLBACKS_KEY, CLASS_KEY, HEAD_KEY, METRICS_KEY
 from paratune.config.problems import Problem
 from paratune.config.section import OwnOptimizer
 from paratune.config.sections import Config, OwnMetric, Train
@@ -66,6 +66,25 @@ def _metric(config: Config, key: str, metric: OwnMetric) -> Iterator[Problem]:
         )
 
 
+def _model(config: Config) -> Iterator[Problem]:
+    """Check an own head and an own model class."""
+    model, kind = config.model, config.task.kind
+    named = {HEAD_KEY: model.head and model.head.function, CLASS_KEY: model.class_}
+    given = {key: value for key, value in named.items() if value is not None}
+    if len(given) == 2:
+        yield conflict(f"{HEAD_KEY}.function", named[HEAD_KEY], CLASS_KEY, named[CLASS_KEY])
+    for key, value in given.items():
+        if kind not in ONE_ANSWER:
+            yield Problem(
+                f"{key}: {value} is for task.kind: {', '.join(ONE_ANSWER)}, and task.kind is {kind}, whose outputs "
+                "are not one answer for each text; leave it out",
+                (key, "task.kind"),
+                code="task.unsupported",
+            )
+        if config.baseline is not None:
+            yield no_effect(key, value, f"with baseline: {config.baseline.kind}, which has no encoder", ("baseline",))
+
+
 def _training(config: Config) -> Iterator[Problem]:
     """Check for options without effect with an own optimizer, or without steps."""
     train, defaults = config.train, Train.model_fields
@@ -81,4 +100,4 @@ def _training(config: Config) -> Iterator[Problem]:
         yield no_effect(CALLBACKS_KEY, config.run.callbacks[0].function, wanted, ("baseline",))
 
 
-OWN_CODE_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (_metrics, _training)
+OWN_CODE_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (_metrics, _model, _training)

@@ -16,6 +16,7 @@ from paratune.config.task_sections import (
     ClassTask,
     MaskedLMTask,
     MultiLabelTask,
+    MultipleChoiceTask,
     QuestionAnsweringTask,
     RegressionTask,
     TokenClassificationTask,
@@ -128,6 +129,29 @@ def _tags(config: Config) -> Iterator[Problem]:
     for key, value in unused.items():
         if value is not None:
             yield no_effect(key, value, "in token_classification, whose rows are lists of words", ("task.kind",))
+
+
+def _choices(config: Config) -> Iterator[Problem]:
+    """Check the options of multiple choice."""
+    task, columns = config.task, config.data.columns
+    if not isinstance(task, MultipleChoiceTask):
+        if columns.choices is not None:
+            wanted = f"in {task.kind}; it is for task.kind: multiple_choice"
+            yield no_effect("data.columns.choices", columns.choices, wanted, ("task.kind",))
+        return
+    if isinstance(columns.choices, list) and len(columns.choices) < 2:
+        yield Problem(
+            f"data.columns.choices: {one_line(columns.choices)} must name at least two columns, or one column with "
+            "lists (without brackets)",
+            ("data.columns.choices",),
+            code="data.column_conflict",
+        )
+    if task.label_format == "name" and isinstance(columns.choices, str):
+        wanted = f"with data.columns.choices: {columns.choices}, one column, whose choices have no names"
+        yield no_effect("task.label_format", task.label_format, wanted, ("data.columns.choices",))
+    if "label" in (config.evaluate.slices or ()):
+        wanted = "in multiple_choice, whose labels are places of choices"
+        yield no_effect("evaluate.slices", "label", wanted, ("task.kind",))
 
 
 def _own_loss(config: Config) -> Iterator[Problem]:
@@ -262,6 +286,7 @@ TASK_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _own_loss,
     _class_loss,
     _tags,
+    _choices,
     _glue,
     _bands,
     _masked_lm,

@@ -14,7 +14,7 @@ from paratune.errors import ConfigError, did_you_mean
 EXTENDS = "extends"
 OPAQUE = frozenset({"task.labels"})
 """Mappings that are values, not sections: a higher layer replaces the whole mapping."""
-OWN_CODE = ("task.loss", "train.optimizer", "train.schedule")
+OWN_CODE = ("model.head", "task.loss", "train.optimizer", "train.schedule")
 """Sections of own code: a higher layer with another `function` replaces the whole section, which is about this one."""
 MAPPINGS = frozenset(
     {"data.extra", "data.predict", "model.overrides", "strategy.options", *(f"{key}.options" for key in OWN_CODE)}

@@ -14,6 +14,7 @@ METRICS: dict[str, tuple[str, ...]] = {
         *("f1_micro", "f1_macro", "f1_weighted", "f1_samples", "accuracy", "hamming_loss"),
         *("roc_auc", "average_precision", "loss"),
     ),
+    "multiple_choice": ("accuracy", "loss"),
     "ordinal": ("accuracy", "mae", "within_one", "qwk", "spearman", "loss"),
     "regression": (
         *("rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement", "loss"),

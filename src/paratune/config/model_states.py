@@ -1,6 +1,7 @@
 """Bytes of weights, gradients and optimizer states on a rank, from the traits of a strategy.
 
-Advice, the doctor, and plans of the user's own strategies use them; `plan.kinds` adds padding, alignment and copies.
+Advice, the doctor, and plans of the user's own strategies use them; `planning.kinds` adds padding, alignment and
+copies.
 """
 
 from collections.abc import Collection

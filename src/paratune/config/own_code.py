@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # pydantic, which commands such as watch do not need
     from paratune.config.section import OwnCode
     from paratune.config.sections import Config, OwnMetric
 
+HEAD_KEY = "model.head"
+CLASS_KEY = "model.class"
 METRICS_KEY = "evaluate.metrics"
 CALLBACKS_KEY = "run.callbacks"
 NOT_COMPARED = (CALLBACKS_KEY, "data.")
@@ -36,6 +38,10 @@ def imported_code(values: Mapping[str, Any]) -> list[str]:
     loss = task.get("loss") if isinstance(task, Mapping) else None
     if isinstance(loss, Mapping):
         lines.append(f"task.loss.function: {loss.get('function')}")
+    if isinstance(model, Mapping):
+        head = model.get("head")
+        lines += [f"{HEAD_KEY}.function: {head.get('function')}"] if isinstance(head, Mapping) else []
+        lines += [f"{CLASS_KEY}: {model['class']}"] if model.get("class") else []
     train, run, evaluate = (values.get(section) for section in ("train", "run", "evaluate"))
     for name in ("optimizer", "schedule"):
         value = train.get(name) if isinstance(train, Mapping) else None
@@ -53,6 +59,12 @@ def imported_code(values: Mapping[str, Any]) -> list[str]:
     if isinstance(model, Mapping) and model.get("trust_remote_code"):
         lines.append("model.trust_remote_code: true")
     return lines
+
+
+def own_model_options(model: Any) -> dict[str, Any]:
+    """Return the options `head` and `class` of the section model that are set."""
+    known = model if isinstance(model, Mapping) else {}
+    return {key: known[key] for key in ("head", "class") if known.get(key) is not None}
 
 
 def _own_sources(data: Any) -> Iterator[tuple[str, str]]:
@@ -180,7 +192,9 @@ def own_code_record(config: "Config") -> dict[str, dict[str, Any]]:
     """
     from paratune.config.section import OwnCode
 
+    own_class = config.model.class_
     named: dict[str, Any] = {
+        HEAD_KEY: config.model.head,
         "task.loss": getattr(config.task, "loss", None),
         "train.optimizer": config.train.optimizer,
         "train.schedule": config.train.schedule,
@@ -191,6 +205,8 @@ def own_code_record(config: "Config") -> dict[str, dict[str, Any]]:
         for key, code in named.items()
         if isinstance(code, OwnCode)
     }
+    if own_class is not None:
+        record[CLASS_KEY] = {"function": own_class, "options": {}, "sha256": source_hash(own_class, CLASS_KEY)}
     for key, source in _own_sources(config.data.model_dump()):
         name, _, arguments = source.removeprefix(CODE).partition("?")
         code = {"function": name, "options": arguments, "sha256": source_hash(name, key)}

@@ -11,7 +11,7 @@ from paratune.config.glue import GLUE
 from paratune.config.layers import EXTENDS
 from paratune.config.options import Option, allowed_kinds, kinds, outside_kind, section_options
 from paratune.config.plain import one_line
-from paratune.config.section import Section
+from paratune.config.section import OwnCode, Section
 from paratune.config.sections import Config
 from paratune.errors import ConfigError, did_you_mean
 
@@ -38,6 +38,14 @@ _FILLED: dict[str, dict[str, Any]] = {
         "task.labels": ["praise", "complaint", "question"],
         "data.columns.label": "labels",
         "evaluate.best": "f1_micro",
+    },
+    "multiple_choice": {
+        "task.kind": "multiple_choice",
+        "data.train": "data/train.csv",
+        "data.columns.text": "question",
+        "data.columns.choices": ["a", "b", "c", "d"],
+        "data.columns.label": "answer",
+        "evaluate.best": "accuracy",
     },
     "ordinal": {
         "task.kind": "ordinal",
@@ -171,7 +179,7 @@ def _template(section: type[Section], prefix: str, depth: int, filled: dict[str,
     indent = "  " * depth
     for key, option in section_options(section).items():
         dotted = f"{prefix}{key}"
-        if option.sections and not option.listed and not option.words:
+        if option.sections and not option.listed and not option.words and option.sections != (OwnCode,):
             yield from [""] * (depth == 0)
             yield from _comment(option.help, indent)
             yield f"{indent}{'#' if _is_off(option, dotted, filled) else ''}{key}:"

@@ -39,10 +39,10 @@ class RunOptions(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     """Seed of new weights, sample order and dropout."""
     hang_timeout_s: Annotated[float, Field(ge=1, le=LONGEST_S)] | None = 1800
-    """Seconds without progress on any rank after which the run ends, with the missing rank and the stacks of all.
-    Choose more than the longest micro-batch takes; null never ends a run."""
+    """Timeout in seconds: when no rank makes progress for this time, the run ends. The message names the missing rank,
+    and files have the stacks of all ranks. Set it longer than the longest micro-batch; null: no timeout."""
     callbacks: list[OwnCode] = Field(default_factory=list)
-    """Your own objects that are called during the training, on rank 0; see docs/howto/extend.md."""
+    """Your own callbacks, called on rank 0 during the training; see docs/howto/extend.md."""
 
 
 class Columns(Section):
@@ -51,11 +51,13 @@ class Columns(Section):
     text: Columnar | None = None
     """Column of the text; a list of columns is joined by `separator`."""
     text_pair: Columnar | None = None
-    """Column of the second text of a pair."""
+    """Column of the second text of a pair; in multiple_choice, of a text that is put before each choice."""
     negative: Columnar | None = None
     """Column of a text that is not related to `text`, for triplets (task `embedding`)."""
+    choices: Columnar | None = None
+    """Columns of the choices, or one column with lists of choices (task `multiple_choice`)."""
     label: Text | None = None
-    """Column of the class label, of the numeric target, or of the gold answers (task `qa`)."""
+    """Column of the class label, of the numeric target, of the gold answers (task `qa`), or of the right choice."""
     answer_start: Text | None = None
     """Column of the character position at which the answer starts, when the column `label` holds only the answer's text
     (task `qa`)."""
@@ -89,7 +91,7 @@ class SplitOptions(Section):
     stratify: bool = False
     """Keep the share of each label equal in all parts (classification)."""
     group_by: Text | None = None
-    """Column whose equal values stay in one part, such as all essays on one question or all reviews of one film."""
+    """Column that groups rows: all rows with the same value stay in one part, such as all reviews of one film."""
 
 
 class MaxRows(Section):
@@ -159,8 +161,8 @@ class Data(Section):
     figures: FigureOptions = Field(default_factory=FigureOptions)
     """Figures of the data."""
     num_workers: Annotated[int, Field(ge=0, le=256)] = 0
-    """Loader workers of each rank, as in PyTorch's DataLoader; 0 makes batches in the training process. The number does
-    not change the trained weights."""
+    """Loader workers of each rank, as in PyTorch's DataLoader; with 0 the training process makes the batches. The
+    number does not change the trained weights."""
     prefetch_factor: Annotated[int, Field(ge=1, le=1024)] | None = None
     """With `num_workers`: maximum number of steps that a loader worker is ahead; default: 2."""
     cache_dir: Text | None = None
@@ -168,26 +170,26 @@ class Data(Section):
 
 
 class LoraOptions(Section):
-    """LoRA (Hu et al. 2022): small matrices beside the weights of an encoder are trained, and the weights are not."""
+    """LoRA (Hu et al. 2022): trains small matrices beside the frozen weights of the encoder."""
 
     kind: Literal["lora"]
     """Kind of the adapter."""
     rank: Positive = 8
     """Width of the matrices."""
     alpha: PositiveFloat = 16.0
-    """Scale of the adapter: alpha / rank times its product is added."""
+    """Scale of the adapter: the product of its matrices is multiplied by alpha / rank."""
     dropout: Share = 0.0
     """Dropout of the adapter's input."""
     target_modules: Literal["auto", "all-linear"] | Annotated[list[Text], Field(min_length=1)] = "auto"
-    """Linear layers with an adapter: auto is PEFT's choice for the type of the model, such as query and value;
-    all-linear all of the blocks; a list has the last parts of their names."""
+    """Linear layers with an adapter. auto: PEFT's choice for the type of the model, such as query and value;
+    all-linear: all linear layers of the blocks; a list: the last parts of the names of the layers."""
     rslora: bool = False
     """Scale by alpha / sqrt(rank) (Kalajdzievski 2023)."""
     dora: bool = False
-    """Train the lengths of the weights apart from their directions (DoRA, Liu et al. 2024)."""
+    """Train magnitudes and directions of the weights separately (DoRA, Liu et al. 2024)."""
     save: Literal["merged", "adapter"] = "merged"
-    """model/ is a plain model folder with the adapter added to its weights, or an adapter folder of PEFT, which needs
-    the base model."""
+    """Contents of model/. merged: a plain model folder, with the adapter added to its weights; adapter: an adapter
+    folder of PEFT, which needs the base model."""
 
 
 class ModelOptions(Section):
@@ -211,8 +213,14 @@ class ModelOptions(Section):
     then trained."""
     adapter: LoraOptions | None = None
     """Train an adapter and the head in place of the whole model (extra `peft`)."""
+    head: OwnCode | None = None
+    """Your own head on the encoder, for classification, multi_label, ordinal and regression; see
+    docs/howto/extend.md."""
+    class_: CodeName | None = Field(default=None, alias="class")
+    """Your own model class, package.module:Class, a subclass of transformers' PreTrainedModel; see
+    docs/howto/extend.md."""
     trust_remote_code: bool = False
-    """Run Python code of the model folder. Off by default, because such code can do everything that you can do."""
+    """Run Python code of the model folder. Off by default, because this code has all your rights on this machine."""
 
 
 class FreezeOptions(Section):
@@ -221,7 +229,7 @@ class FreezeOptions(Section):
     embeddings: bool = False
     """Freeze the weights before the first block."""
     blocks: Annotated[int, Field(ge=0)] = 0
-    """Freeze the first blocks of the model, this many."""
+    """Number of first blocks to freeze."""
     names: list[Text] = Field(default_factory=list)
     """Freeze parameters by name, with the wildcards * and ?, such as "*.attention.*". The names are those of the model
     in transformers."""
@@ -235,7 +243,7 @@ class Train(Section):
     max_steps: Positive | None = None
     """Number of steps; set this or `epochs`."""
     optimizer: Literal["adamw", "lamb"] | OwnOptimizer = "adamw"
-    """AdamW, or LAMB for large batches, whose step for each weight matrix has `learning_rate` times the norm of the
+    """adamw; lamb, for large batches: the norm of its step for a weight matrix is `learning_rate` times the norm of the
     matrix; or your own optimizer."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
@@ -255,22 +263,21 @@ class Train(Section):
     cosine_with_restarts, polynomial and warmup_stable_decay end at `schedule_end_ratio`; inverse_sqrt falls with the
     root of the steps."""
     schedule_cycles: Positive | None = None
-    """With `schedule: cosine_with_restarts`: number of half cosines, at whose ends the rate starts again from its peak;
-    default: 1."""
+    """With `schedule: cosine_with_restarts`: number of half cosines, each from the peak; default: 1."""
     schedule_power: PositiveFloat | None = None
     """With `schedule: polynomial`: the exponent; default: 1."""
     schedule_end_ratio: Share | None = None
     """Learning rate at the end as a share of the peak; default: 0. Not with constant and inverse_sqrt."""
     decay_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    """With `schedule: warmup_stable_decay`: share of the steps after the warm-up in which the rate falls, along half a
+    """With `schedule: warmup_stable_decay`: share of the steps after the warm-up for the decay at the end, along half a
     cosine; default: 0.1."""
     warmup_steps: Annotated[int, Field(ge=0)] | None = None
     """Steps in which the learning rate rises linearly from 0; set this or `warmup_ratio`."""
     warmup_ratio: Share | None = None
     """Warm-up as a share of all steps; set this or `warmup_steps`."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Layer-wise decay of the learning rate: the head has the whole rate, the last block `layer_decay` times it, each
-    block before it `layer_decay` times that of the next, and the embeddings the smallest. 1 is one rate for all."""
+    """Layer-wise decay of the learning rate. The head has the whole rate; each block, from the last to the first, has
+    `layer_decay` times the rate of the block after it; the embeddings have the smallest rate. 1: one rate for all."""
     weight_decay: NonNegative = 0.01
     """Decoupled weight decay; not applied to biases and norms."""
     betas: Annotated[list[Share], Field(min_length=2, max_length=2)] = Field(default_factory=lambda: [0.9, 0.999])
@@ -278,7 +285,7 @@ class Train(Section):
     eps: PositiveFloat = 1e-8
     """Term in the optimizer's denominator; the LAMB paper has 1e-6."""
     max_grad_norm: PositiveFloat | None = 1.0
-    """Largest norm of the gradients; larger gradients are scaled down to it. null: no clipping."""
+    """Maximum norm of the gradient, as in clip_grad_norm_; null: no clipping."""
     freeze_encoder: bool = False
     """Train only the head."""
     freeze: FreezeOptions = Field(default_factory=FreezeOptions)
@@ -290,9 +297,9 @@ class Train(Section):
     """Compile every block with torch.compile: fewer, larger kernels on a GPU, and a start that takes a minute or more.
     On a CPU it was measured to be slower."""
     deterministic: bool = True
-    """Gradients of attention over packed rows on a GPU have the same bits in every run, so that a resumed run equals an
-    uninterrupted one. With false the kernels add in any order: faster, but equal only up to rounding. On a CPU they are
-    always the same."""
+    """On a GPU, compute the gradients of packed attention with the same bits in every run; then a resumed run equals an
+    uninterrupted one. With false the kernels add in any order, which is faster, and results are equal only up to
+    rounding. Not for CPUs, whose results are always the same."""
 
 
 class BatchSize(Section):
@@ -308,10 +315,10 @@ class BatchSize(Section):
     grad_accum_steps: Positive | None = None
     """With `per_device`: number of micro-steps in a step."""
     layout: Literal["auto", "packed", "bucketed", "padded"] = "auto"
-    """How a batch holds rows of different lengths. packed: one after the other, without padding; bucketed: padded, with
-    rows sorted by length within the step; padded: to the longest row of the micro-batch. auto uses packed when the
-    model computes the same for packed rows, which is tested at the start, and otherwise bucketed. The samples of a step
-    are the same in all of them."""
+    """Layout of rows of different lengths. packed: one row after the other, without padding; padded: each row padded to
+    the longest one of the micro-batch; bucketed: padded, with the rows of a step sorted by length. auto: packed if a
+    test at the start shows that the model supports it, otherwise bucketed. The layout does not change the samples of a
+    step."""
 
 
 class OwnMetric(Section):
@@ -329,8 +336,8 @@ class OwnMetric(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function, of the class, or of `compute` of a module of `evaluate`."""
     input: Literal["predictions", "probabilities", "outputs"] = "predictions"
-    """What the metric gets: predictions (class ids, 0 or 1 of each class, numbers), probabilities of classes, or the
-    outputs of the head."""
+    """Input of the metric. predictions: class ids, 0 or 1 for each class, or numbers; probabilities: of the classes;
+    outputs: of the head."""
     entry: Text | None = None
     """Entry of the result, for a metric that returns a mapping of several values."""
 
@@ -343,8 +350,8 @@ class Evaluate(Section):
     steps: Positive | None = None
     """Steps between evaluations, with `every: steps`."""
     batch_size: Positive = 32
-    """Samples per rank and forward pass for the longest samples; for shorter samples more, up to 8 times as many, with
-    the same number of tokens."""
+    """Samples per rank and forward pass, for the longest samples. A pass of shorter samples has more of them, with
+    about the same number of tokens, up to 8 times as many samples."""
     best: str | None = None
     """Metric that selects the kept model, such as accuracy, f1, loss or rmse; null keeps the last model."""
     metrics: list[OwnMetric] = Field(default_factory=list)
@@ -354,18 +361,20 @@ class Evaluate(Section):
     min_delta: NonNegative = 0.0
     """Smallest improvement that resets the patience; any improvement selects a new best model."""
     slices: list[str] = Field(default_factory=list)
-    """Columns of the data by whose values the final scores are also reported, with counts and 95% intervals; `label` is
-    the task's label, and `length` quartiles of the number of tokens. A column may have at most 50 distinct values."""
+    """Columns of the data: the final scores are also reported for each value of these columns, with counts and 95%
+    intervals. Built-in names: `label` (the task's label) and `length` (quartiles of the number of tokens). A column may
+    have at most 50 distinct values."""
     cluster: Text | None = None
-    """Column of the data with equal values in rows that belong together, such as several answers of one person:
-    intervals of scores are over these clusters. Questions about one passage (`task.kind: qa`) are one by default."""
+    """Column of the data that names clusters: rows that belong together have the same value, such as several answers of
+    one person. Intervals of scores are over clusters. Default for `task.kind: qa`: one cluster for each passage."""
 
 
 class Checkpoint(Section):
     """Checkpoints, from which a run can be resumed."""
 
     every: Literal["epoch", "steps", "never"] = "epoch"
-    """Save after each epoch or every `steps` steps, and at the end; never: only when a signal stops the run."""
+    """epoch: save after each epoch; steps: every `steps` steps; both also at the end. never: only when a signal stops
+    the run."""
     steps: Positive | None = None
     """Steps between checkpoints, with `every: steps`."""
     keep: Positive = 2
@@ -380,14 +389,13 @@ class MeasureOptions(Section):
     log_every: Positive = 10
     """Steps between two writes of the event log, and between two updates of the progress line."""
     noise_scale_every: Positive | Literal["auto"] | None = "auto"
-    """Steps between two samples of the gradient noise scale, which reads the gradients of each micro-batch of a step.
-    auto: a twentieth of the measured steps, at least 5 and at most 20, so that runs of 100 measured steps have the 20
-    samples that the noise scale needs.
-    In a sampled step the rows of a bucketed layout are not sorted, and a single micro-batch is cut into two. null: no
-    samples."""
+    """Steps between two samples of the gradient noise scale; a sample reads the gradients of each micro-batch of a
+    step. auto: a twentieth of the measured steps, at least 5 and at most 20. The noise scale needs 20 samples, which a
+    run of 100 measured steps has. In a sampled step the rows of a bucketed layout are not sorted, and a single
+    micro-batch is cut into two. null: no samples."""
     reference_batch: Positive | None = None
-    """Global batch m0, in samples, with a statistical efficiency of 100%; reports and verdicts use that of the
-    baseline. null: the global batch of the baseline."""
+    """Global batch m0, in samples, that counts as a statistical efficiency of 100%. Reports and verdicts use this
+    option of the baseline run. null: the global batch of the baseline run."""
     profile_steps: Annotated[int, Field(ge=0)] = 0
     """Number of steps after the warm-up that run under torch.profiler: time of operators and kernels, idle time of the
     device, time of communication. They are left out of medians and rates, and end early at an evaluation or a
@@ -395,11 +403,11 @@ class MeasureOptions(Section):
     sample_every_s: Annotated[float, Field(ge=0.1, le=LONGEST_S)] | None = 1.0
     """Seconds between two samples of the devices' utilisation, memory and power; null: no samples."""
     plan: bool = True
-    """At the end of the run, record the prediction of `paratune plan` with the measurement; takes one or two seconds.
-    On a CPU only after `paratune plan --calibrate`."""
+    """At the end of the run, record the prediction of `paratune plan` next to the measurements; this takes one or two
+    seconds. On a CPU there is a prediction only after `paratune plan --calibrate`."""
     probe: bool = False
-    """Make the run a probe: only timed steps, without evaluation, scores, checkpoint and model, with any values of
-    `evaluate` and `checkpoint`. `paratune sweep` sets this for probes."""
+    """Make the run a probe: it only times steps, and has no evaluation, scores, checkpoints and model. The sections
+    `evaluate` and `checkpoint` have no effect then. `paratune sweep` sets this for probes."""
 
 
 class Config(Section):
@@ -435,7 +443,7 @@ class Config(Section):
     """Fit a baseline on the same rows in place of the model, in one process on the CPU. Then the options of model
     (except its tokenizer), train, batch, checkpoint, measure, precision and device have no effect."""
     distil: Distil | None = None
-    """Distillation: learn from the outputs of trained models, too."""
+    """Distillation: learn also from the outputs of trained models."""
 
 
 def run_path(config: Config) -> Path:

@@ -35,7 +35,7 @@ class ClassificationTask(Section):
 
 
 class MultiLabelTask(Section):
-    """Any number of classes for each text or pair of texts, or none."""
+    """Any number of classes for each text or pair of texts, also none."""
 
     kind: Literal["multi_label"]
     """The task."""
@@ -67,8 +67,8 @@ class RegressionTask(Section):
     kind: Literal["regression"]
     """The task."""
     start_at_mean: bool = False
-    """Set the bias of a new head to the mean of the training targets, so that the first steps are not spent on targets
-    far from 0. A model with a trained head is refused."""
+    """Set the bias of a new head to the mean of the training targets. This saves steps if the targets are far from 0. A
+    model with a trained head is refused."""
     glue: Literal["stsb"] | None = None
     """Task of GLUE, in any language: sets `kind` and the columns that the file does not set; see docs/howto/glue.md."""
     round_to: PositiveFloat | None = None
@@ -109,8 +109,8 @@ class QuestionAnsweringTask(Section):
     """Whether a question may have no answer in its context (SQuAD 2.0); null: yes when train or validation has such a
     question."""
     null_threshold: Finite | None = None
-    """A question counts as unanswerable when the score of "no answer" exceeds the score of its best answer by more than
-    this; default: the threshold with the best F1 on the validation set."""
+    """Threshold: a question counts as unanswerable when the score of "no answer" minus the score of its best answer is
+    larger. Default: the threshold with the best F1 on the validation set."""
     articles: list[Text] = Field(default_factory=lambda: ["a", "an", "the"])
     """Words that are removed before an answer is compared with a gold answer; default: the English articles, as in
     SQuAD."""
@@ -124,11 +124,22 @@ class TokenClassificationTask(Section):
     labels: list[Text]
     """The tags in the order of their ids, such as [O, B-PER, I-PER]."""
     scheme: Literal["iob2", "none"] = "iob2"
-    """iob2: tags mark entities, B- the first word of one, I- the following ones, O no entity; none: tags are classes of
-    words, such as parts of speech."""
+    """iob2: tags mark entities: B- the first word of an entity, I- its other words, O a word outside of entities; none:
+    tags are classes of words, such as parts of speech."""
     strict: bool = False
-    """Whether an I- tag without B- or I- of its type in front is part of no entity; otherwise it begins one, as in
-    seqeval."""
+    """For an I- tag that does not follow a B- or I- tag of its type. true: the tag is part of no entity; false: it
+    begins an entity, as in seqeval."""
+
+
+class MultipleChoiceTask(Section):
+    """One right choice among several for each text; rows may have different numbers of choices."""
+
+    kind: Literal["multiple_choice"]
+    """The task."""
+    label_format: Literal["index", "number", "letter", "name", "text"] | None = None
+    """What the column `label` has: index: 0 for the first choice; number: 1 for the first choice; letter: A for the
+    first choice; name: the name of a column of `data.columns.choices`; text: the text of the choice. null: found in the
+    training data."""
 
 
 class EmbeddingTask(Section):
@@ -171,6 +182,7 @@ Task = Annotated[
     | MaskedLMTask
     | QuestionAnsweringTask
     | TokenClassificationTask
+    | MultipleChoiceTask
     | EmbeddingTask,
     Field(discriminator="kind"),
 ]

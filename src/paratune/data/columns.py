@@ -75,6 +75,8 @@ class Samples:
     """Tag ids of the words of each text; None in other tasks, and where labels were not read."""
     negatives: list[str] | None = None
     """Texts that are not related to the first ones, for triplets of sentence embeddings; None in other tasks."""
+    choices: list[tuple[str, ...]] | None = None
+    """Choices of each text, at least two; None in other tasks."""
     clusters: IntArray | None = None
     """(len,): number of the cluster of each row, of rows that belong together; None where rows are independent."""
 
@@ -104,7 +106,7 @@ class Samples:
 
 VALUES_OF_SAMPLES = (
     *("texts", "text_pairs", "labels", "ids", "rows", "groups", "pseudo", "file_index"),
-    *("answers", "words", "tags", "negatives"),
+    *("answers", "words", "tags", "choices", "negatives"),
 )
 """Fields of `Samples` that have one value for each sample, or are None."""
 
@@ -152,8 +154,17 @@ def select(
         )
     raw_labels = table.column(columns.label).to_pylist() if require_labels and columns.label is not None else None
 
-    values = {"text": texts, "text_pair": pairs, "negative": negatives, "label": raw_labels}
-    rows, num_dropped = _without_missing(values, task, columns, missing, source)
+    lacks = {"text": [text is None for text in texts]}
+    for key, column in (("text_pair", pairs), ("negative", negatives)):
+        if column is not None:
+            lacks[key] = [text is None for text in column]
+    if raw_labels is not None:
+        rule = {
+            "nan_is_missing": isinstance(task, ClassTask),
+            "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class
+        }
+        lacks["label"] = [is_missing(label, **rule) for label in raw_labels]
+    rows, num_dropped = complete_rows(lacks, columns, missing, source)
     samples = unlabelled_samples(table, columns, texts, pairs, rows, num_dropped, source=source, group_by=group_by)
     if negatives is not None:
         samples = replace(samples, negatives=[negatives[row] or "" for row in rows])  # none of these is missing
@@ -193,7 +204,8 @@ def require_columns(table: pa.Table, columns: Columns, source: str, group_by: st
     Raises:
         DataError: A column is absent or occurs twice; the message suggests similar names.
     """
-    named = {"text": columns.text, "text_pair": columns.text_pair, "negative": columns.negative, "id": columns.id}
+    keys = ("text", "text_pair", "negative", "choices", "id")
+    named = {key: getattr(columns, key) for key in keys}
     if require_labels:
         named |= {"label": columns.label, "answer_start": columns.answer_start}
     wanted = [
@@ -233,7 +245,7 @@ def joined_texts(
             code="data.column_missing",
             key=f"data.columns.{key}",
         )
-    parts = [_texts(table, name, source, key, refuse_numbers=refuse_numbers) for name in names]
+    parts = [column_texts(table, name, source, key, refuse_numbers=refuse_numbers) for name in names]
     if len(parts) == 1:
         return parts[0]
     return [
@@ -242,7 +254,12 @@ def joined_texts(
     ]
 
 
-def _texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers: bool) -> list[str | None]:
+def column_texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers: bool) -> list[str | None]:
+    """Return the texts of a column; None where a value is missing.
+
+    Raises:
+        DataError: The column has no texts or, with `refuse_numbers`, only numbers.
+    """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -283,6 +300,16 @@ def _texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers:
 _TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
 
 
+def lists_of_texts(table: pa.Table, name: str) -> list[list[str | None]] | None:
+    """Return the values of a column of lists of texts, an empty list for null; None where it has other types."""
+    kind = table.column(name).type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    has_texts = is_list and any(is_text(kind.value_type) for is_text in _TEXT_TYPES)
+    if not (has_texts or pa.types.is_null(kind)):
+        return None
+    return [value or [] for value in table.column(name).to_pylist()]
+
+
 def _is_float(text: str) -> bool:
     try:
         float(text)
@@ -291,33 +318,26 @@ def _is_float(text: str) -> bool:
     return True
 
 
-def _without_missing(
-    values: Mapping[str, Sequence[Any] | None], task: Task, columns: Columns, missing: Missing, source: str
+def complete_rows(
+    lacks: Mapping[str, Sequence[bool]], columns: Columns, missing: Missing, source: str
 ) -> tuple[list[int], dict[str, int]]:
     """Return the complete rows, and the number of other rows by the first value that is missing.
 
     Args:
-        values: The texts, and the labels as the last entry, each with a value for each row, or None; by column.
-        task: Gives the labels that count as missing.
+        lacks: By option of `data.columns`: whether each row lacks the value.
         columns: Names of the columns.
-        missing: Whether a missing value is an error.
+        missing: As for `select`.
         source: Name of the table in messages.
+
+    Raises:
+        DataError: A value is missing (`refuse`), or no row is left.
     """
-    rule = {
-        "nan_is_missing": isinstance(task, ClassTask),
-        "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class
-    }
-    given = {key: column for key, column in values.items() if column is not None}
-    lacking: dict[str, list[int]] = {key: [] for key in given}
-    kept_rows = []
-    num_rows = len(given["text"])
+    lacking: dict[str, list[int]] = {key: [] for key in lacks}
+    kept_rows: list[int] = []
+    num_rows = len(lacks["text"])
     for row in range(num_rows):
-        for key, column in given.items():
-            if is_missing(column[row], **rule) if key == "label" else column[row] is None:
-                lacking[key].append(row)
-                break
-        else:
-            kept_rows.append(row)
+        key = next((key for key, is_lacking in lacks.items() if is_lacking[row]), None)
+        (kept_rows if key is None else lacking[key]).append(row)
     missing_text = "; ".join(
         f"{key} (column {_column_text(getattr(columns, key))}) in {len(rows)} of {num_rows} rows: {first_rows(rows)}"
         for key, rows in lacking.items()

@@ -58,6 +58,8 @@ class Overlap:
 
 def _keys(samples: Samples) -> list[Key]:
     pairs = samples.text_pairs or [""] * len(samples)
+    if samples.choices is not None:  # the same question with other choices is another sample
+        pairs = [" ".join((pair, *choices)) for pair, choices in zip(pairs, samples.choices, strict=True)]
     return [(" ".join(text.split()), " ".join(pair.split())) for text, pair in zip(samples.texts, pairs, strict=True)]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from paratune.base.text import listing
+from paratune.data.guess_choices import choice_columns
 from paratune.data.labels import as_number, is_missing
 from paratune.errors import DataError, did_you_mean
 
@@ -83,6 +84,8 @@ def guess_options(
     named = _named_columns(table, source, columns)
     if _is_questions(table, task, named):
         _put_questions(guess, table, source, named)
+    elif _is_choices(table, task, named):
+        _put_choices(guess, table, source, named)
     elif task == "mlm" or (task is None and table.column_names == ["text"] and "label" not in named):
         guess.put("task.kind", "mlm", None if task else "the file has only texts, no labels")
         _put_texts(guess, table, source, named)
@@ -118,6 +121,38 @@ def _is_questions(table: pa.Table, task: str | None, named: Mapping[str, str]) -
         return task == "qa"
     has = {"question", "context"} <= set(table.column_names)
     return has and (named.get("label") in _ANSWERS or _answer_column(table) is not None)
+
+
+def _is_choices(table: pa.Table, task: str | None, named: Mapping[str, str]) -> bool:
+    if task is not None:
+        return task == "multiple_choice"
+    choices = choice_columns(table)
+    # One letter is a name of other columns, too.
+    is_usual = isinstance(choices, str) or any(len(name) > 1 for name in choices or ())
+    return choices is not None and (is_usual or "question" in table.column_names)
+
+
+def _put_choices(guess: OptionGuess, table: pa.Table, source: str, named: Mapping[str, str]) -> None:
+    choices = choice_columns(table)
+    if choices is None:
+        raise DataError(
+            f"{source} has no columns with usual names of choices (it has: {listing(map(repr, table.column_names))}); "
+            "rename them to choice1, choice2, ..., or one column with lists to choices",
+            code="data.column_missing",
+            source=source,
+        )
+    guess.put("task.kind", "multiple_choice", "columns of choices")
+    of_choices = [choices] if isinstance(choices, str) else choices
+    rest = table.select([name for name in table.column_names if name not in of_choices])
+    if "text" not in named and "question" in rest.column_names:
+        named = {**named, "text": "question"}
+    if "label" not in named and (answer := _answer_column(rest)) is not None:
+        named = {**named, "label": answer}
+    label = _label_column(rest, source, named)
+    _put_texts(guess, rest, source, named, label)
+    guess.put("data.columns.choices", choices, "usual names of choices")
+    guess.put("data.columns.label", label, None if "label" in named else "its name and values")
+    guess.put("evaluate.best", "accuracy")
 
 
 def _answer_column(table: pa.Table) -> str | None:

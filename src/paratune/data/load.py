@@ -187,7 +187,7 @@ def _cut_train(samples: Samples, data: Data) -> dict[str, Samples]:
 
 
 def samples_fingerprint(samples: Samples, task: Task) -> str:
-    """Return the SHA-256, in hexadecimal, over texts, labels, answers, tags and names of classes, in order."""
+    """Return the SHA-256, in hexadecimal, over texts, labels, answers, tags, choices and names of classes, in order."""
     sha = hashlib.sha256(json.dumps([task.kind, class_names(task)]).encode())
     hash_texts(sha, samples.texts)
     hash_texts(sha, samples.text_pairs)
@@ -197,6 +197,8 @@ def samples_fingerprint(samples: Samples, task: Task) -> str:
         sha.update(np.ascontiguousarray(samples.labels).data)
     if samples.answers is not None:
         sha.update(json.dumps(samples.answers).encode())
+    if samples.choices is not None:
+        sha.update(json.dumps(samples.choices).encode())
     if samples.tags is not None:
         sha.update(json.dumps([samples.words, [tags.tolist() for tags in samples.tags]]).encode())
     return sha.hexdigest()

@@ -72,6 +72,8 @@ class Collator:
     """Token after the last one of a row, where the attention mask is 0."""
     teacher: npt.NDArray[np.float32] | None = None
     """(N, C), outputs of the teachers in a distillation; see `Split.teacher`."""
+    row_size: int = 0
+    """See `Batch.row_size`."""
 
     def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
         return float(len(indices))
@@ -146,6 +148,7 @@ class Collator:
             "num_samples": num_samples,
             "num_tokens": int(lengths[: len(lengths) - num_filler].sum()),
             "sample_offsets": offsets,
+            "row_size": self.row_size,
             "labels": None if labels is None else torch.from_numpy(labels),
             "teacher": None if self.teacher is None else torch.from_numpy(self.teacher[samples]),
         }

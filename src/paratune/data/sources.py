@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paratune.config.sections import Data
-from paratune.config.task_sections import Task, TokenClassificationTask
+from paratune.config.task_sections import MultipleChoiceTask, Task, TokenClassificationTask
+from paratune.data.choices import select_choices
 from paratune.data.columns import VALUES_OF_SAMPLES, Samples, select
 from paratune.data.labels import first_rows
 from paratune.data.read import read_table
@@ -41,11 +42,13 @@ def sources_text(source: str | Sequence[str]) -> str:
 
 
 def default_selector(data: Data, task: Task) -> Selector:
-    """Return the selector of tasks with one label, or a list of tags, for each row."""
+    """Return the selector of tasks with one label, a list of tags, or choices, for each row."""
 
     def selected(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
         if isinstance(task, TokenClassificationTask):
             return select_words(table, data.columns, task, data.missing, source=source, group_by=group_by)
+        if isinstance(task, MultipleChoiceTask):
+            return select_choices(table, data.columns, task, data.missing, source=source, group_by=group_by)[0]
         return select(table, data.columns, task, data.missing, source=source, group_by=group_by)
 
     return selected

@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from paratune.config.sections import Columns
 from paratune.config.task_sections import TokenClassificationTask
-from paratune.data.columns import Missing, Samples, require_columns, unlabelled_samples
+from paratune.data.columns import Missing, Samples, lists_of_texts, require_columns, unlabelled_samples
 from paratune.data.labels import first_rows
 from paratune.errors import DataError, did_you_mean
 
 IntArray = npt.NDArray[np.int64]
-_TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
 
 
 def select_words(
@@ -81,20 +80,18 @@ def select_words(
 
 def _lists(table: pa.Table, name: str, key: str, source: str) -> list[list[Any]]:
     """Return a column of lists of texts; an empty list for null."""
-    kind = table.column(name).type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    value_kind = kind.value_type if is_list else None
-    has_texts = is_list and any(is_kind(value_kind) for is_kind in _TEXT_TYPES)
-    if not (has_texts or pa.types.is_null(kind)):
+    lists = lists_of_texts(table, name)
+    if lists is None:
         raise DataError(
-            f"{source}, column {name} (data.columns.{key}) contains {kind}; lists of texts are needed, as in "
-            'JSON lines {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}, or a file in CoNLL format (*.conll)',
+            f"{source}, column {name} (data.columns.{key}) contains {table.column(name).type}; lists of texts are "
+            'needed, as in JSON lines {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}, or a file in CoNLL format '
+            "(*.conll)",
             code="data.not_words",
             source=source,
             name=name,
             key=f"data.columns.{key}",
         )
-    return [value or [] for value in table.column(name).to_pylist()]
+    return lists
 
 
 def _tag_ids(tags: list[list[str]], rows: Sequence[int], task: TokenClassificationTask, where: str) -> list[IntArray]:

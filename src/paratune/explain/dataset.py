@@ -13,11 +13,11 @@ import numpy as np
 from paratune.data.load import Split
 from paratune.explain.effects import integrated_gradients
 from paratune.explain.explain import ExplainOptions, predict_targets
-from paratune.explain.faithfulness import rank_correlation
 from paratune.explain.outputs import Floats, RowOutput
 from paratune.explain.parts import words
 from paratune.explain.rows import read_rows
 from paratune.infer.trained import TrainedModel
+from paratune.verdicts.agreement import rank_correlation
 
 OVERVIEW_STEPS = 20
 MIN_ROWS = 5
@@ -37,7 +37,7 @@ class WordEffect:
     """95% interval for all shown words together (Bonferroni)."""
 
     @property
-    def is_told(self) -> bool:
+    def differs_from_0(self) -> bool:
         """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 

@@ -22,12 +22,13 @@ from paratune.explain.effects import (
     occlusion,
     partition_shap,
 )
-from paratune.explain.faithfulness import Faithfulness, agreement, measure, rank_correlation
+from paratune.explain.faithfulness import Faithfulness, agreement, measure
 from paratune.explain.outputs import Bools, ExplainedOutput, Floats, RowOutput, answer_target, class_target
 from paratune.explain.rows import TokenRow, read_rows
 from paratune.infer.trained import TrainedModel
 from paratune.models.onnx_model import OnnxModel
 from paratune.tasks.spans import best_answers
+from paratune.verdicts.agreement import rank_correlation
 
 METHODS = {
     "integrated_gradients": "integrated gradients",

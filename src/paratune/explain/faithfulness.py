@@ -11,11 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.explain.outputs import Bools, Floats, RowOutput
+from paratune.verdicts.agreement import rank_correlation
 
 NUM_POINTS = 10
 NUM_RANDOM = 19
 """With 19 random orders, an order that exceeds all of them has p = 1 / 20."""
 MAX_P = 0.05
+AS_CHANCE = "cannot be distinguished from chance"
+"""In words: effects do not hold, because random orders or random choices do as well."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +48,7 @@ class Faithfulness:
         gain = self.methods[method].gain
         return (1 + sum(curves.gain >= gain for curves in self.random)) / (1 + len(self.random))
 
-    def is_told(self, method: str) -> bool:
+    def holds(self, method: str) -> bool:
         """Return whether the order of a method changes the output more than random orders do."""
         return self.p_value(method) <= MAX_P
 
@@ -78,15 +81,6 @@ def _visible(order: npt.NDArray[np.int64], shares: Floats) -> Bools:
     ranks[order] = np.arange(len(order))
     is_first = ranks[None, :] < np.round(shares * len(order))[:, None]
     return np.concatenate([~is_first, is_first])
-
-
-def rank_correlation(first: Floats, second: Floats) -> float | None:
-    """Return Spearman's correlation of two effects of the same words; None where one is constant."""
-    from scipy.stats import spearmanr
-
-    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return None
-    return float(spearmanr(first, second).statistic)
 
 
 def agreement(effects: Mapping[str, Floats]) -> dict[tuple[str, str], float | None]:

@@ -11,7 +11,7 @@ from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.explain.dataset import Correlation, Overview, WordEffect
 from paratune.explain.explain import METHODS, RowExplanation, RunAgreement
-from paratune.explain.faithfulness import MAX_P, NUM_RANDOM
+from paratune.explain.faithfulness import AS_CHANCE, MAX_P, NUM_RANDOM
 from paratune.explain.figures import attention_map, bars, curves, removed_parts, strongest_words
 from paratune.explain.outputs import Bools, Floats
 from paratune.explain.rows import TokenRow
@@ -55,7 +55,7 @@ class Explained:
     def shown(self, number: int, method: str) -> tuple[Floats, Bools]:
         """Return the effects that are shown of a row, (W,): means over runs; and which of them hold, (W,)."""
         first = self.rows[number][0]
-        holds = all(explanation.faithfulness.is_told(method) for explanation in self.rows[number])
+        holds = all(explanation.faithfulness.holds(method) for explanation in self.rows[number])
         if not self.agreements:
             return first.effects[method].values, np.full(len(first.row.words), holds)
         agreement = self.agreements[number]
@@ -115,8 +115,8 @@ def _row_parts(explained: Explained, number: int, key: str) -> Iterator[Part]:
     values, holds = explained.shown(number, main)
     if not holds.any():
         yield Notice(
-            f"Not told: hiding words in the order of {METHODS[main]} does not change the output more than random "
-            "orders do, or the runs disagree on every word. The text has no colours."
+            f"These effects {AS_CHANCE}: hiding words in the order of {METHODS[main]} does not change the output more "
+            "than random orders do, or the runs disagree on every word. The text has no colours."
         )
     yield marked_text(METHODS[main].capitalize(), row, values, holds)
     for method in others:
@@ -164,8 +164,8 @@ def _methods_table(key: str, explanation: RowExplanation) -> Table:
     for method, curves_of_method in found.methods.items():
         effects = explanation.effects.get(method)
         gap = None if effects is None or not effects.is_complete else explanation.gap(method)
-        told = found.is_told(method)
-        verdict = "" if effects is None else "holds" if told else "not told"
+        holds = found.holds(method)
+        verdict = "" if effects is None else "holds" if holds else AS_CHANCE
         p = found.p_value(method)
         lines.append(
             (
@@ -173,7 +173,7 @@ def _methods_table(key: str, explanation: RowExplanation) -> Table:
                 TableCell("n/a" if gap is None else f"{gap:+.1e}", gap),
                 TableCell(signed(curves_of_method.gain), curves_of_method.gain),
                 TableCell(f"{p:.2f}", p),
-                TableCell(verdict or "n/a", better=told if verdict else None),
+                TableCell(verdict or "n/a", better=holds if verdict else None),
             )
         )
     random = [order.gain for order in found.random]
@@ -241,9 +241,9 @@ def _runs_table(key: str, explained: Explained, number: int) -> Table:
 
 
 def _overview_section(overview: Overview) -> ReportSection:
-    told = [effect for effect in overview.words if effect.is_told]
-    raising = [effect for effect in told if effect.mean > 0][:_SHOWN_WORDS]
-    lowering = [effect for effect in told[::-1] if effect.mean < 0][:_SHOWN_WORDS]
+    shown = [effect for effect in overview.words if effect.differs_from_0]
+    raising = [effect for effect in shown if effect.mean > 0][:_SHOWN_WORDS]
+    lowering = [effect for effect in shown[::-1] if effect.mean < 0][:_SHOWN_WORDS]
     shown = [*raising, *lowering[::-1]]
     parts: list[Part] = [f"Explained in all rows: the {overview.target}."]
     if shown:
@@ -255,7 +255,7 @@ def _overview_section(overview: Overview) -> ReportSection:
         values = np.asarray([effect.mean for effect in shown])
         parts += [bars("overview-words", "Words that drive the output", caption, names, values), _words_table(shown)]
     else:
-        parts.append(f"No word of {overview.num_words} in at least 5 rows has an effect that can be told from 0.")
+        parts.append(f"No word of {overview.num_words} in at least 5 rows has an effect whose interval excludes 0.")
     parts += [_length_table(overview), Remarks((length_sentence(overview),))]
     return ReportSection("overview", "Over the data set", tuple(parts))
 
@@ -308,10 +308,10 @@ def length_sentence(overview: Overview) -> str:
     partial = overview.length.partial
     if partial is None or partial.low is None or partial.high is None:
         return (
-            "Whether the output follows the length beyond the label is not told: there are no labels, or too few rows."
+            "Whether the output follows the length beyond the label is unknown: there are no labels, or too few rows."
         )
     if partial.low <= 0 <= partial.high:
-        return "With the label held constant, no dependence of the output on the length can be told."
+        return f"With the label held constant, a dependence of the output on the length {AS_CHANCE}."
     way = "higher" if partial.low > 0 else "lower"
     return (
         f"Of texts with equal labels, longer ones get {way} outputs: the model has a length bias, or length carries "
@@ -366,7 +366,7 @@ def _row_dict(explained: Explained, number: int) -> dict[str, Any]:
                 else None,
                 "gain": curves_of_method.gain,
                 "p_value": found.p_value(method),
-                "holds": found.is_told(method) if method in first.effects else None,
+                "holds": found.holds(method) if method in first.effects else None,
                 "deletion": curves_of_method.deletion.tolist(),
                 "insertion": curves_of_method.insertion.tolist(),
             }
@@ -404,7 +404,7 @@ def _overview_dict(overview: Overview) -> dict[str, Any]:
                 "mean": effect.mean,
                 "low": effect.low,
                 "high": effect.high,
-                "holds": effect.is_told,
+                "holds": effect.differs_from_0,
             }
             for effect in overview.words
         ],

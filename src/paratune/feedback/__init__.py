@@ -1,1 +1,1 @@
-"""Feedback on essays from a scoring model: an interval, parts that matter, countable facts, and what a person reads."""
+"""Feedback on essays from a scoring model: intervals, effects of parts, countable facts, and essays to read."""

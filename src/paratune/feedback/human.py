@@ -58,7 +58,7 @@ def signals(predicted: Floats, doubt: Floats | None, scale: NumberScale, centre:
 
 def choose_signal(validation: Scored, scale: NumberScale, centre: float) -> tuple[str, float | None]:
     """Return the signal that follows the absolute residuals of the validation set best, and Spearman's correlation."""
-    from paratune.explain.faithfulness import rank_correlation
+    from paratune.verdicts.agreement import rank_correlation
 
     errors = np.abs(validation.residuals)
     found = signals(validation.predicted, validation.doubt, scale, centre)
@@ -142,7 +142,7 @@ class HumanRule:
         return self.correlation is not None and self.correlation > 0
 
     @property
-    def is_told(self) -> bool:
+    def beats_chance(self) -> bool:
         """Whether on the test set (without one, on validation) more than half of the shares are better than chance."""
         lines = (self.tables.get("test") or self.tables["validation"])[1:]
         return self.is_known and 2 * sum(line.is_better for line in lines) > len(lines)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from paratune.base.units import counted
+from paratune.explain.faithfulness import AS_CHANCE
 from paratune.feedback.feedback import EssayFeedback, Reference, ScoreCalibration
 from paratune.feedback.human import SIGNALS, HumanRule, ShareSent
 from paratune.feedback.removal import ROUNDING, RemovedPart
@@ -313,12 +314,12 @@ def _rule_parts(rule: HumanRule) -> Iterator[Part]:
     for split, lines in rule.tables.items():
         yield _share_table(split, lines)
     if not rule.is_known:
-        yield Notice("Not told: no signal grows with the errors on the validation set. No essay is marked.")
+        yield Notice("No signal grows with the errors on the validation set. No essay is marked.")
         return
-    if not rule.is_told:
+    if not rule.beats_chance:
         yield Notice(
-            "Not told: sending essays by this signal gives no higher agreement than sending as many at random. The "
-            "gain in the table comes from the person alone."
+            f"This signal {AS_CHANCE}: sending essays by it gives no higher agreement than sending as many at random. "
+            "The gain in the table comes from the person alone."
         )
     if rule.wanted is None:
         yield "No essay is marked for a person: --agreement was not given."

@@ -1,4 +1,4 @@
-"""Measures the Trainer of transformers with the clocks of paratune, and writes its run in paratune's record."""
+"""Measures the Trainer of transformers with the clocks of paratune, and writes the record of its run."""
 
 from paratune.hf.callback import PhaseCallback
 

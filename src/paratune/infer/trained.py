@@ -14,7 +14,7 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.implied import IMPLIED_COLUMNS, QA_COLUMNS
-from paratune.config.own_code import add_to_path
+from paratune.config.own_code import add_to_path, own_model_options
 from paratune.config.section import OwnCode
 from paratune.config.sections import Columns, ModelOptions, OwnMetric, named_columns
 from paratune.config.task_sections import (
@@ -22,6 +22,7 @@ from paratune.config.task_sections import (
     EmbeddingTask,
     MaskedLMTask,
     MultiLabelTask,
+    MultipleChoiceTask,
     QuestionAnsweringTask,
     RegressionTask,
     Task,
@@ -231,12 +232,18 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
     folder = _model_folder(target)
     torch_device = _onnx_device(device, target) if (Path(folder) / ONNX_FILE).is_file() else _device(device)
     run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
-    model = ModelOptions(name=folder, trust_remote_code=run is not None and _trusts_code(run, Path(folder)))
     known = _known(Path(folder) / TASK_FILE)
+    named_code = own_model_options(known.get("model"))
+    model: ModelOptions = _validated(
+        ModelOptions,
+        {"name": folder, "trust_remote_code": run is not None and _trusts_code(run, Path(folder)), **named_code},
+        folder,
+    )
     check_files(Path(folder))
     tokenizer = load_tokenizer(model)
     task = _task(known, model, tokenizer)
-    if run is not None and (isinstance(getattr(task, "loss", None), OwnCode) or known.get("metrics")):
+    has_loss = isinstance(getattr(task, "loss", None), OwnCode)
+    if run is not None and (has_loss or known.get("metrics") or named_code):
         _add_code_folder(run)
     precision = _precision(known.get("precision", "fp32"), torch_device)
     recipe = make_recipe(task)
@@ -280,7 +287,7 @@ def _trusts_code(run: Path, folder: Path) -> bool:
 
 
 def _add_code_folder(run: Path) -> None:
-    """Let Python find a loss or a metric beside the configuration file of the run, as in its training."""
+    """Let Python find own code beside the configuration file of the run, as in its training."""
     config_file = read_run(run).get("config_file")  # None for a mapping, and in older records
     if isinstance(config_file, str):
         add_to_path(Path(config_file).parent)
@@ -370,6 +377,8 @@ def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     if any(name.endswith(_MASKED_LM) for name in names) or (not names and _fills_masks_in(model, tokenizer)):
         return MaskedLMTask(kind="mlm")
     labels = [config.id2label[index] for index in sorted(config.id2label)]
+    if any("ForMultipleChoice" in name for name in names):
+        return MultipleChoiceTask(kind="multiple_choice")
     if any("ForTokenClassification" in name for name in names):
         is_iob2 = "O" in labels and all(label == "O" or label[:2] in ("B-", "I-") for label in labels)
         return TokenClassificationTask(kind="token_classification", labels=labels, scheme="iob2" if is_iob2 else "none")
@@ -416,6 +425,8 @@ def _columns(known: dict[str, Any], named: NamedColumns, target: str, task: Task
     implied = IMPLIED_COLUMNS.get(task.kind, label)
     if "label" in given:  # `answer_start` belongs to the recorded label column
         known = {key: value for key, value in known.items() if key != "answer_start"}
+    if task.kind == "multiple_choice":
+        implied = {**implied, "choices": "choices"}
     merged = {**implied, **known, **given}
     if "text" not in merged:
         raise ConfigError(

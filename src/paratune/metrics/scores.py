@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from paratune.config.metric_names import METRICS, direction
+from paratune.metrics.choices import choice_scores
 from paratune.metrics.classification import classification_scores
 from paratune.metrics.multi_label import multi_label_scores
 from paratune.metrics.ordinal import ordinal_scores
@@ -20,6 +21,7 @@ Score = Callable[..., dict[str, float | None]]
 SCORES: Final[dict[str, Score]] = {
     "classification": classification_scores,
     "multi_label": multi_label_scores,
+    "multiple_choice": choice_scores,
     "ordinal": ordinal_scores,
     "regression": regression_scores,
 }
@@ -37,8 +39,9 @@ def scores(task_kind: str, outputs: npt.ArrayLike, labels: npt.ArrayLike, **opti
 
     Args:
         task_kind: A key of `SCORES`.
-        outputs: (N, C) logits, (N, C - 1) of ordinal classes, or (N,) or (N, 1) predictions of a regression.
-        labels: (N,) class ids or targets, or (N, C) sets of classes.
+        outputs: (N, C) logits, (N, C - 1) of ordinal classes, (N, K) of choices, or (N,) or (N, 1) predictions of a
+            regression.
+        labels: (N,) class ids, places of right choices or targets, or (N, C) sets of classes.
         options: Further arguments of the scores of this kind, such as the `scale` of a regression.
 
     Returns:

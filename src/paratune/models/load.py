@@ -28,6 +28,7 @@ from paratune.models.kept_layers import check_kept, keep_layers
 from paratune.models.locate import locate
 from paratune.models.objectives import Objective
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
+from paratune.models.own_model import has_own_head, own_model_class, set_initial_values
 from paratune.models.task_model import TaskModel, in_body, is_pooler
 from paratune.precision import Precision
 
@@ -234,7 +235,7 @@ def load_model(
     if head.auto_class == "AutoModelForSequenceClassification":
         _check_pooling(config, model.name)
     torch.manual_seed(seed)
-    hf, new = _build(model, config, head.auto_class, head_must_exist)
+    hf, new = _build(model, config, head.auto_class, head_must_exist, seed)
     if model.keep_layers is not None:
         keep_layers(hf, model.keep_layers)
     if model.adapter is not None:
@@ -243,7 +244,9 @@ def load_model(
     return TaskModel(hf, task_kind, new_weights=new, objective=objective)
 
 
-def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: bool) -> tuple[Any, tuple[str, ...]]:
+def _build(
+    model: ModelOptions, config: Any, auto_class: str, head_must_exist: bool, seed: int
+) -> tuple[Any, tuple[str, ...]]:
     """Return the model, and the names of its new weights, which the folder does not have."""
     with collector_off_for_imports():
         import transformers
@@ -253,7 +256,8 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
 
         maker = getattr(transformers, auto_class)
         _import_class_of(config)
-        options_of_class = encoder_options(auto_class, config)
+        own_class = own_model_class(model, config)
+        options_of_class = encoder_options(auto_class, config) if own_class is None else {}
     hf_logging.disable_progress_bar()  # hides the bars of loading, and of downloads, which are enabled again below
     if not constants.HF_HUB_DISABLE_PROGRESS_BARS:
         enable_progress_bars()
@@ -266,9 +270,13 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
     options = _hub_options(source)
     try:
         if model.from_scratch:
-            hf = maker.from_config(config, trust_remote_code=model.trust_remote_code, **options_of_class)
+            if own_class is not None:
+                hf = own_class._from_config(config)
+                set_initial_values(hf, hf.state_dict() if has_own_head(hf) else (), seed)
+            else:
+                hf = maker.from_config(config, trust_remote_code=model.trust_remote_code, **options_of_class)
             return hf, tuple(name for name, _ in hf.named_parameters())
-        hf, info = maker.from_pretrained(
+        hf, info = (own_class or maker).from_pretrained(
             source,
             config=config,
             revision=base.revision,
@@ -281,9 +289,13 @@ def _build(model: ModelOptions, config: Any, auto_class: str, head_must_exist: b
             **options,
             **options_of_class,
         )
+    except ParatuneError:  # of code outside the package
+        raise
     except Exception as error:
         raise _load_error("model", source, error) from error
     new = tuple(sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])}))
+    if own_class is not None:
+        set_initial_values(hf, new, seed)
     if folder is not None:
         load_adapter(hf, folder)
         new = tuple(sorted(set(new) - set(saved_adapter_names(folder))))
@@ -401,10 +413,11 @@ def _check_pooling(config: Any, name: str) -> None:
 
 
 def require_weights(model: ModelOptions) -> None:
-    """Check that the folder of a model has readable weights, before the data is tokenized.
+    """Check that the folder of a model has readable weights, and import its own code, before the data is tokenized.
 
     Raises:
-        ConfigError: It has no weights, or only pickled ones, which are never read; or a revision is set for a folder.
+        ConfigError: It has no weights, or only pickled ones, which are never read; a revision is set for a folder; or
+            `model.head` or `model.class` cannot be imported.
         CheckpointError: paratune saved the model, and its files have changed since.
     """
     _refuse_revision("model.revision", model.revision, locate(model.name))
@@ -415,6 +428,8 @@ def require_weights(model: ModelOptions) -> None:
         advice = "save it again with transformers 5, or set model.from_scratch: true for new weights"
         _require_files(locate(model.name), WEIGHT_FILES, advice)
         check_files(Path(locate(model.name)))
+    if model.head is not None or model.class_ is not None:
+        own_model_class(model, load_config(model))
 
 
 def _adapter_folder(model: ModelOptions) -> Path | None:

@@ -17,6 +17,7 @@ from torch.nn import functional
 from paratune.batch import Batch
 from paratune.config.own_code import import_callable
 from paratune.errors import ConfigError, ParatuneError
+from paratune.models.sequences import by_sample
 from paratune.models.spans import best_spans, span_logits, span_losses
 
 NUM_GUESSES: Final = 5
@@ -47,6 +48,8 @@ class Objective:
     """From row outputs of a batch with labels to `row_losses`, where row outputs contain them."""
     head_reads: Literal["rows", "labelled", "tokens"] = "rows"
     """Which outputs of the encoder the head reads: one for each row, those of labelled tokens, or all tokens."""
+    takes_choices: bool = False
+    """Whether the model of transformers takes (samples, choices, S); each sequence is its only choice of a sample."""
 
 
 def weighted_sum(objective: Objective, outputs: Tensor, batch: Batch, row_outputs: Tensor | None = None) -> Tensor:
@@ -289,10 +292,22 @@ def question_answering(*, num_best: int = 20, max_answer_tokens: int = 30) -> Ob
     return Objective(span_losses, span_logits, row_outputs, head_reads="tokens")
 
 
+def _choice_logits(model_output: Any, batch: Batch) -> Tensor:
+    """Return the logits of the choices of each sample, (B, row_size); -inf behind its last choice.
+
+    Without `sample_offsets` (trials of a model), the logits of sequences, (Q, 1).
+    """
+    logits: Tensor = model_output.logits
+    if batch.sample_offsets is None:
+        return logits
+    return by_sample(logits.squeeze(-1), batch, batch.row_size, fill=float("-inf"))
+
+
 OBJECTIVES: Final[dict[str, Objective]] = {
     "classification": classification(),
     "mlm": masked_lm(),
     "multi_label": Objective(_mean_over_classes),
+    "multiple_choice": Objective(_cross_entropy, _choice_logits, takes_choices=True),
     "ordinal": Objective(_cumulative),
     "regression": Objective(_squared_error),
     "qa": question_answering(),

@@ -12,13 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from paratune.batch import Batch
+from paratune.batch.packing import unpack
 from paratune.errors import ConfigError
 from paratune.models.attention.disentangled import PackedRows
 from paratune.models.attention.masks import masks_without_sync
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
+from paratune.models.own_model import has_own_head
 
 Pooling = Literal["first", "mean"]
+_OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+"""Inputs of a model of transformers with a value for each token."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,8 @@ class TaskModel(nn.Module):
 
     @property
     def head_reads(self) -> str:
-        """See `Objective.head_reads`."""
-        return self.objective.head_reads
+        """See `Objective.head_reads`; "all" for an own head, which reads the hidden states of all tokens, (B, S, D)."""
+        return "all" if has_own_head(self.hf) else self.objective.head_reads
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the outputs of the task in the compute dtype: (B, C) logits, (B, 1) predictions, ...
@@ -79,6 +83,8 @@ class TaskModel(nn.Module):
         For a masked LM, the logits of labelled tokens; see `Objective.outputs`.
         """
         inputs = self._packed_inputs(batch) if batch.is_packed else self._padded_inputs(batch)
+        if self.objective.takes_choices:
+            inputs |= {name: inputs[name].unsqueeze(1) for name in _OF_TOKENS if inputs.get(name) is not None}
         self._set_batch(batch)
         try:
             with masks_without_sync(batch.input_ids.device, is_full=batch.num_tokens == batch.num_padded_tokens):
@@ -117,6 +123,10 @@ class TaskModel(nn.Module):
             inputs |= {"cu_seqlens": batch.cu_seqlens, "max_seqlen": batch.max_seqlen}
         if self.entry.shortens:
             inputs["first_tokens_only"] = True
+        if self.head_reads == "all":
+            assert batch.cu_seqlens is not None
+            places_S = torch.arange(batch.max_seqlen, device=batch.input_ids.device)
+            inputs["row_mask"] = places_S < batch.cu_seqlens.diff().unsqueeze(1)
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids.unsqueeze(0)
         return inputs
@@ -127,10 +137,12 @@ class TaskModel(nn.Module):
             self.hf.config._attn_implementation = name
 
     def _reduce_outputs(self, _module: nn.Module, _inputs: Any, outputs: Any) -> Any:
-        """Return what the head reads: one token of each row, (B, 1, D), or the labelled tokens, (1, M, D)."""
+        """Return what the head reads: one token of each row, (B, 1, D), all, (B, S, D), or labelled ones, (1, M, D)."""
         batch = self._batch
         if batch is None or self.head_reads == "tokens":
             return outputs
+        if batch.is_packed and self.head_reads == "all":
+            return _with_hidden(outputs, unpack(_hidden(outputs).squeeze(0), batch, 0.0))
         if batch.is_packed:
             assert self.entry is not None
             return _with_hidden(outputs, read_packed(outputs, batch, self.head_reads, self.entry.pooling))

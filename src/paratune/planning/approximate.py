@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from paratune.config.sections import LoraOptions, Train
+from paratune.config.sections import ModelOptions, Train
 from paratune.config.task_sections import Task
 from paratune.models.task_model import find_blocks
 from paratune.models.trained_weights import select_trained
@@ -60,7 +60,7 @@ def approximate(
     why: str,
     activation_checkpointing: int | None = None,
     train: Train | None = None,
-    adapter: LoraOptions | None = None,
+    model_options: ModelOptions | None = None,
     with_division: bool = False,
 ) -> Profile:
     """Return a profile by formula, marked as one. For the arguments see `profile`.
@@ -71,7 +71,7 @@ def approximate(
         shape: Rows of the micro-batch; packed ones count as rows of their mean length.
         precision: Dtype of weights, and of autocast.
         why: Why the model cannot be traced.
-        adapter: As `model.adapter`.
+        model_options: Section of the configuration, with an adapter, an own head or an own class.
         activation_checkpointing: As `train.activation_checkpointing`; one block at a time is recomputed.
         train: Section with the frozen weights; nothing is saved for blocks before the first trained weight.
         with_division: Whether the profile includes the division for a pipeline.
@@ -80,7 +80,7 @@ def approximate(
         Exception: The model cannot even be built on the meta device.
     """
     with torch.device("meta"):
-        model = build_model(hf_config, task, precision, None, adapter)
+        model = build_model(hf_config, task, precision, None, model_options)
     factors = select_trained(model, train)
     blocks = find_blocks(model)
     parameters = parameters_of(

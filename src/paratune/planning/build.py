@@ -4,17 +4,19 @@ from typing import Any
 
 import torch
 
-from paratune.config.sections import LoraOptions
+from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.models.adapters import add_adapter
 from paratune.models.embedding import embedding
 from paratune.models.load import ENCODER, encoder_options
+from paratune.models.own_model import own_model_class
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
 
 _HEADS = {
     "embedding": ENCODER,
     "mlm": "AutoModelForMaskedLM",
+    "multiple_choice": "AutoModelForMultipleChoice",
     "qa": "AutoModelForQuestionAnswering",
     "token_classification": "AutoModelForTokenClassification",
 }
@@ -22,11 +24,14 @@ _HEADS = {
 
 
 def build_model(
-    hf_config: Any, task: Task, precision: Precision, attention: str | None, adapter: LoraOptions | None = None
+    hf_config: Any, task: Task, precision: Precision, attention: str | None, model_options: ModelOptions | None = None
 ) -> TaskModel:
-    """Return the model in training mode, with the adapter of `model.adapter` if there is one.
+    """Return the model in training mode, with the adapter, the own head or the class of `model_options`.
 
     `hf_config` is not changed. `attention` is transformers' name of it.
+
+    Raises:
+        ConfigError: Code outside the package cannot be imported, or does not fit the model.
     """
     import transformers
 
@@ -40,9 +45,11 @@ def build_model(
     torch.set_default_dtype(precision.pass_dtype or precision.param_dtype)
     try:
         auto_class = _HEADS.get(task.kind, "AutoModelForSequenceClassification")
-        hf = getattr(transformers, auto_class).from_config(config, **encoder_options(auto_class, config))
-        if adapter is not None:
-            add_adapter(hf, adapter)
+        maker, options = getattr(transformers, auto_class), encoder_options(auto_class, config)
+        own_class = None if model_options is None else own_model_class(model_options, config)
+        hf = maker.from_config(config, **options) if own_class is None else own_class._from_config(config)
+        if model_options is not None and model_options.adapter is not None:
+            add_adapter(hf, model_options.adapter)
         objective = embedding(task) if isinstance(task, EmbeddingTask) else None
         return TaskModel(hf, task.kind, objective=objective).train()
     finally:

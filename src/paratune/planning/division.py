@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.config.feasibility.rules import stage_reasons
 from paratune.config.feasibility.words import refuse
-from paratune.config.sections import LoraOptions
+from paratune.config.sections import ModelOptions
 from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.task_sections import Task
 from paratune.config.traits import Traits
@@ -60,7 +60,7 @@ def divide(
     task: Task,
     precision: Precision,
     attention: str | None = None,
-    adapter: LoraOptions | None = None,
+    model_options: ModelOptions | None = None,
 ) -> Division:
     """Return costs and weights of the blocks of a model, which runs block by block on the meta device.
 
@@ -71,7 +71,7 @@ def divide(
     """
 
     def run() -> Division:
-        model = build_model(hf_config, task, precision, attention, adapter)
+        model = build_model(hf_config, task, precision, attention, model_options)
         with Kernels(on_cuda=False):
             costs, used, needed = CutModel(model, find_blocks(model)).analyse_blocks()
         return Division(tuple(costs), tuple(map(frozenset, used)), tuple(map(frozenset, needed)))

@@ -1,7 +1,7 @@
 """The memory that a strategy's engine needs on a rank besides the states, during the last micro-batch of a step.
 
-The last micro-batch needs most, because the gradients of the others already exist. The modules of `plan.kinds` describe
-each engine.
+The last micro-batch needs most, because the gradients of the others already exist. The modules of `planning.kinds`
+describe each engine.
 """
 
 from collections.abc import Iterator, Mapping

@@ -3,20 +3,20 @@
 Weights are not read; of the data only the row lengths are.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paratune.batch.packing import rounded_size
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
-from paratune.config.sections import BatchSize, Config
-from paratune.config.task_sections import EmbeddingTask, MaskedLMTask, Task, group_size
+from paratune.config.sections import BatchSize, Config, ModelOptions
+from paratune.config.task_sections import MaskedLMTask, Task, group_size
 from paratune.config.traits import Traits
 from paratune.data.order import steps_per_epoch
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import PackedEntry
 from paratune.planning.build import build_model
-from paratune.planning.lengths import Lengths, bucketed_length, padded_length
+from paratune.planning.lengths import Lengths, assumed_lengths, bucketed_length, padded_length
 from paratune.planning.profile import Shape
 from paratune.planning.setup import PredictionSetup
 from paratune.precision import POLICIES
@@ -45,22 +45,19 @@ class PlannedJob:
     hf_config: Any
     """The model's own configuration."""
     lengths: Lengths
-    """Tokens of the samples of the training split."""
+    """Lengths of the sequences of the training split; a sequence is a row of a micro-batch."""
     num_samples: int | None
-    """Rows of the training split; None if no data was read."""
+    """Samples of the training split; None if no data was read."""
     entry: PackedEntry | None
     """How packed rows enter the model; None if the model does not support them."""
     why_padded: str | None
     """Why the model does not support packed rows."""
+    sequences: Lengths = field(default_factory=lambda: assumed_lengths(1))
+    """Numbers of sequences of the samples of the training split."""
 
     @property
     def task(self) -> Task:
         return self.config.task
-
-    @property
-    def sequences(self) -> int:
-        """Sequences of each sample, which are planned as equally long."""
-        return sequences_per_sample(self.config)
 
     @property
     def labelled_share(self) -> float:
@@ -118,48 +115,45 @@ class PlannedJob:
 
     def largest_shape(self, setup: PredictionSetup, layout: BatchLayout) -> Shape:
         """Return the shape of the largest possible micro-batch: the longest rows of the split."""
-        rows = self.passes(setup, layout).micro_batch_size
+        rows = self.sequences.tokens_of_longest(self.passes(setup, layout).micro_batch_size)
         if layout.kind != "packed":
             return self._shape(rows, self.lengths.longest, layout)
         return self._shape(rows, -(-self.lengths.tokens_of_longest(rows) // rows), layout)
 
     def mean_shape(self, setup: PredictionSetup, layout: BatchLayout) -> Shape:
         """Return the shape of a micro-batch with the mean number of tokens of a run."""
-        rows = self.passes(setup, layout).micro_batch_size
+        rows = self._num_rows(self.passes(setup, layout).micro_batch_size)
         return self._shape(rows, max(1, round(self.mean_length(setup, layout))), layout)
 
     def mean_length(self, setup: PredictionSetup, layout: BatchLayout) -> float:
         """Return the expected tokens of a row, padding included, on the rank with most of them."""
-        size, num_ranks, num_micro = setup.micro_batch_size, setup.data_world_size, setup.grad_accum_steps
+        size, num_ranks = self._num_rows(setup.micro_batch_size), setup.data_world_size
+        num_micro = setup.grad_accum_steps
         if layout.kind == "packed":
             return self.lengths.mean
         if setup.traits.equal_shapes:
-            return self.lengths.expected_longest(setup.global_batch_size)
+            return self.lengths.expected_longest(self._num_rows(setup.global_batch_size))
         if layout.kind == "padded":
             return padded_length(self.lengths, size, num_ranks, num_micro)
         return bucketed_length(self.lengths, size, num_ranks, layout.num_buckets or 1, num_micro)
 
+    def _num_rows(self, num_samples: int) -> int:
+        """Return the expected number of sequences of some samples."""
+        return max(1, round(num_samples * self.sequences.mean))
+
     def _shape(self, rows: int, length: int, layout: BatchLayout) -> Shape:
-        options: dict[str, Any] = {"labelled_share": self.labelled_share, "sequences": self.sequences}
-        rows, length = rows * self.sequences, -(-length // self.sequences)
         if layout.kind == "packed":
             if layout.rounds:
                 length = -(-rounded_size(rows * length) // rows)
-            return Shape((length,) * rows, layout="packed", **options)
+            return Shape((length,) * rows, layout="packed", labelled_share=self.labelled_share)
         # One row is shorter: without padding a model uses no mask and calls another kernel.
         lengths = (*(length,) * (rows - 1), max(1, length - (rows > 1)))
-        return Shape(lengths, layout="padded", **options)
+        return Shape(lengths, layout="padded", labelled_share=self.labelled_share)
 
 
-def sequences_per_sample(config: Config) -> int:
-    """Return the number of sequences of each sample: the texts of a pair or triplet for sentence embeddings, else 1."""
-    columns = config.data.columns
-    if not isinstance(config.task, EmbeddingTask):
-        return 1
-    return 1 + (columns.text_pair is not None) + (columns.negative is not None)
-
-
-def find_packing(hf_config: Any, task: Task) -> tuple[PackedEntry | None, str | None]:
+def find_packing(
+    hf_config: Any, task: Task, model_options: ModelOptions | None = None
+) -> tuple[PackedEntry | None, str | None]:
     """Return how packed rows enter the model, or the reason why they cannot, by a trial on a small copy of the model.
 
     Training on a GPU also tries the attention kernel, which is not tried here.
@@ -167,6 +161,7 @@ def find_packing(hf_config: Any, task: Task) -> tuple[PackedEntry | None, str | 
     Args:
         hf_config: The model's own configuration; it is not changed.
         task: Determines the head of the model.
+        model_options: Section of the configuration, with an own head or an own class.
     """
     small = type(hf_config).from_dict(hf_config.to_dict())
     for key, most in _SMALL_SIZES.items():
@@ -174,8 +169,9 @@ def find_packing(hf_config: Any, task: Task) -> tuple[PackedEntry | None, str | 
             setattr(small, key, min(now, most))
     if layers := getattr(small, "layer_types", None):
         small.layer_types = list(layers)[: _SMALL_SIZES["num_hidden_layers"]]
+    own = None if model_options is None else model_options.model_copy(update={"adapter": None})
     try:
-        model = build_model(small, task, POLICIES["fp32"], None)
+        model = build_model(small, task, POLICIES["fp32"], None, own)
     except Exception as error:  # whatever the model's own code raises with sizes that it was not made for
         name = type(hf_config).__name__
         return None, f"a small {name} to try packed rows on cannot be made ({type(error).__name__}: {error})"

@@ -250,7 +250,7 @@ class JobPredictor:
             num_steps=num_steps,
             steps_per_epoch=job.num_samples / size,
             num_samples=job.num_samples,
-            num_tokens=job.num_samples * job.lengths.mean,
+            num_tokens=job.num_samples * job.sequences.mean * job.lengths.mean,
             forward_share=time.terms["forward"] / time.total_s,
             weight_bytes=whole.weight_bytes * numbers,
             state_bytes=3 * whole.weight_bytes * numbers,

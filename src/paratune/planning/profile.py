@@ -17,8 +17,8 @@ from torch.autograd.graph import _engine_run_backward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from paratune.batch import Batch
-from paratune.config.sections import LoraOptions, Train
-from paratune.config.task_sections import Task, class_names
+from paratune.config.sections import ModelOptions, Train
+from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.residual import fuse_residuals
@@ -45,8 +45,6 @@ class Shape:
     """Rows joined without padding, or padded to the longest row."""
     labelled_share: float = 0.15
     """Share of the tokens with a label, in a masked LM."""
-    sequences: int = 1
-    """Rows of each sample."""
 
     @property
     def num_tokens(self) -> int:
@@ -167,7 +165,7 @@ def profile(
     entry: PackedEntry | None = None,
     activation_checkpointing: int | None = None,
     train: Train | None = None,
-    adapter: LoraOptions | None = None,
+    model_options: ModelOptions | None = None,
     attention: str | None = None,
     with_working_weights: bool = False,
     with_division: bool = False,
@@ -181,7 +179,7 @@ def profile(
         precision: Dtype of the weights, and of autocast.
         on_cuda: Count what the kernels of CUDA keep, rounded as its allocator does; else what a CPU keeps.
         entry: How packed rows enter the model; needed where `shape.layout` is packed.
-        adapter: As `model.adapter`.
+        model_options: Section of the configuration, with an adapter, an own head or an own class.
         activation_checkpointing: As `train.activation_checkpointing`.
         train: Section with the weights that are frozen and the learning rates of layers; None trains all alike.
         attention: transformers' name of it, such as eager or sdpa; the model's own choice when not given.
@@ -196,12 +194,13 @@ def profile(
 
     def run() -> Profile:
         trace = Trace(CUDA_ROUNDING if on_cuda else 1)
-        model = build_model(hf_config, task, precision, attention, adapter)
+        model = build_model(hf_config, task, precision, attention, model_options)
         factors = select_trained(model, train)
         if activation_checkpointing is not None:
             checkpoint_blocks(find_blocks(model), activation_checkpointing)
         model.entry, model.head_takes_labelled = entry, model.head_reads == "labelled"
         batch = _batch(model, task, shape)
+        batch = _with_texts(batch, task) if isinstance(task, EmbeddingTask) else batch
         known_tensors = [*model.parameters(), *model.buffers()]
         for tensor in known_tensors:
             trace.hold(tensor, is_base=True)
@@ -226,7 +225,11 @@ def profile(
             return replace(traced, working_bytes=working.num_bytes)
 
     traced = on_meta(run)
-    return replace(traced, division=divide(hf_config, task, precision, attention, adapter)) if with_division else traced
+    return (
+        replace(traced, division=divide(hf_config, task, precision, attention, model_options))
+        if with_division
+        else traced
+    )
 
 
 @torch.no_grad()
@@ -339,17 +342,13 @@ def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
     """Return a batch of the shape on the meta device."""
     rows, longest, is_packed = len(shape.lengths), max(shape.lengths), shape.layout == "packed"
     tokens = (shape.num_tokens,) if is_packed else (rows, longest)
-    samples = rows // shape.sequences
-    is_number = task.kind == "regression" or getattr(task, "loss", None) in ("cosine_similarity", "contrastive")
-    labels: Tensor | None = torch.zeros(samples, dtype=torch.float32 if is_number else torch.long)
+    labels: Tensor | None = torch.zeros(rows, dtype=torch.float32 if task.kind == "regression" else torch.long)
     places = None
     if model.head_reads == "labelled":
         labels = torch.zeros(tokens, dtype=torch.long)
         places = torch.zeros(max(1, round(shape.labelled_share * sum(shape.lengths))), dtype=torch.long)
     elif task.kind == "multi_label":
         labels = torch.zeros(rows, len(class_names(task)))
-    elif task.kind == "embedding" and not is_number:
-        labels = torch.zeros(samples, shape.sequences, dtype=torch.long)
     elif task.kind == "qa":
         labels = torch.zeros(rows, 2, dtype=torch.long)
     # Without padding, models use no mask; they would see this in the values, which do not exist here.
@@ -357,23 +356,38 @@ def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
     has_types = getattr(model.hf.config, "type_vocab_size", 0) > 1
     return Batch(
         input_ids=torch.zeros(tokens, dtype=torch.long),
-        row_weight=torch.ones(samples),
-        index=torch.zeros(samples, dtype=torch.long),
-        num_samples=samples,
+        row_weight=torch.ones(rows),
+        index=torch.zeros(rows, dtype=torch.long),
+        num_samples=rows,
         num_tokens=sum(shape.lengths),
         num_padded_tokens=shape.num_tokens,
-        loss_denominator=float(samples),
+        loss_denominator=float(rows),
         attention_mask=torch.ones(tokens, dtype=torch.long) if is_masked else None,
         token_type_ids=torch.zeros(tokens, dtype=torch.long) if has_types else None,
         position_ids=torch.zeros(tokens, dtype=torch.long) if is_packed else None,
         cu_seqlens=torch.zeros(rows + 1, dtype=torch.int32) if is_packed else None,
         slots=torch.zeros(tokens, dtype=torch.long) if is_packed else None,
         max_seqlen=longest,
-        sample_offsets=torch.zeros(samples + 1, dtype=torch.long) if shape.sequences > 1 else None,
-        row_size=shape.sequences,
         labels=labels,
         label_places=places,
         row_bounds=torch.zeros(rows, 3, dtype=torch.long) if task.kind == "qa" else None,
+    )
+
+
+def _with_texts(batch: Batch, task: EmbeddingTask) -> Batch:
+    """Return a batch on the meta device in which two rows, or three for triplets, are the texts of a sample."""
+    count = 3 if task.loss == "triplet" else 2
+    samples = max(1, batch.num_samples // count)
+    has_number = task.loss in ("cosine_similarity", "contrastive")
+    return replace(
+        batch,
+        row_weight=torch.ones(samples),
+        index=torch.zeros(samples, dtype=torch.long),
+        num_samples=samples,
+        loss_denominator=float(samples),
+        sample_offsets=torch.zeros(samples + 1, dtype=torch.long),
+        row_size=count,
+        labels=torch.zeros(samples) if has_number else torch.zeros(samples, count, dtype=torch.long),
     )
 
 

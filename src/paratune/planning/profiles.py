@@ -63,7 +63,7 @@ class Profiles:
         options: dict[str, Any] = {
             "activation_checkpointing": setup.activation_checkpointing,
             "train": job.config.train,
-            "adapter": job.config.model.adapter,
+            "model_options": job.config.model,
             "with_division": self._lacks_division(setup),
         }
         model = job.hf_config, job.task, shape, setup.precision

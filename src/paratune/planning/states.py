@@ -1,4 +1,4 @@
-"""Bytes of weights, gradients and optimizer states: the common parts, which the modules of `plan.kinds` use.
+"""Bytes of weights, gradients and optimizer states: the common parts, which the modules of `planning.kinds` use.
 
 `N` ranks share states. Gradients are those at the end of the last backward pass of a step, before the update. Transient
 memory (communication buffers, gathered weights) is in `engines`.

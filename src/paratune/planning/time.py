@@ -1,6 +1,6 @@
 """The time of an optimizer step: its terms, its bound and its interval.
 
-The time of operations comes from `plan.kernels`; the modules of `plan.kinds` add that of the strategy.
+The time of operations comes from `planning.kernels`; the modules of `planning.kinds` add that of the strategy.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The collectives of a step in bytes; the modules of `plan.kinds` list them and compute their times.
+"""The collectives of a step in bytes; the modules of `planning.kinds` list them and compute their times.
 
 Scalars (gradient norms, losses) and an engine's messages about its buckets are not counted. `N` ranks, `m`
 micro-batches, `v` stages on a rank.

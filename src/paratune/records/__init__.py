@@ -155,6 +155,10 @@ def finite(value: Any) -> Any:
     return value
 
 
+_LAST_BYTES = 65536
+"""Read from the end of an event log to find its last event."""
+
+
 class EventLog:
     """Appends events to the file of a rank, one per line; `flush` writes the buffer.
 
@@ -234,6 +238,19 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
             events = [old for old in events if any(old.get(key) != event.get(key) for key in keys)]
         events.append(event)
     yield from events
+
+
+def failure_of(folder: Path) -> str | None:
+    """Return the message of the error with which the last session of a run ended; None if it did not end with one."""
+    try:
+        with (folder / events_file(0)).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+            last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
+        event = json.loads(last)
+    except (OSError, ValueError, RecursionError):
+        return None
+    is_failure = isinstance(event, dict) and event.get("event") == "failure"
+    return str(event.get("message")) if is_failure else None
 
 
 def repair_events(folder: Path, rank: int) -> int:

@@ -155,7 +155,7 @@ def check_same_run(
         values: The resolved configuration.
         global_batch_size: Samples per step with the present number of processes; None while it is unknown.
         fingerprints: Of the content of each split; None while the data has not been read.
-        teachers: Hashes of the weights of each teacher of a distillation by its name; None while they are unknown.
+        teachers: Hash of the weights, the tokenizer and the limits of each teacher by its name; None while unknown.
 
     Raises:
         CheckpointError: It does not; the message lists all differences.
@@ -180,8 +180,8 @@ def check_same_run(
         if fingerprints is not None and about is not None and about["fingerprint"] != fingerprints.get(split):
             changed.append(f"  data.{split}: the content of {about['source']} has changed")
     for about in record.get("teachers") or ():
-        if teachers is not None and about["weights_sha256"] != teachers.get(about["name"]):
-            changed.append(f"  distil.teacher: the weights of {about['name']} have changed")
+        if teachers is not None and about.get("inputs_sha256") != teachers.get(about["name"]):
+            changed.append(f"  distil.teacher: the weights or the tokenizer of {about['name']} have changed")
     if changed:
         raise CheckpointError(
             f"{folder} was started with another configuration and cannot be resumed with this one:\n"

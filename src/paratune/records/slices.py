@@ -21,6 +21,7 @@ MAIN_METRICS: Final[dict[str, tuple[str, ...]]] = {
     "multi_label": ("f1_micro", "f1_macro"),
     "ordinal": ("qwk", "mae"),
     "regression": ("rmse", "pearson"),
+    "multiple_choice": ("accuracy",),
     "qa": ("exact", "f1"),
     "token_classification": ("f1", "accuracy"),
     "embedding": ("spearman", "recall_at_1", "mrr", "accuracy", "average_precision"),

@@ -94,6 +94,8 @@ class CellRecord:
     """Number of the repeat, from 1; only the scores of the first one count."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
     """Environment variables that the matrix sets; null unsets one."""
+    teachers: tuple[str, ...] = ()
+    """Names of the runs of the matrix that are its teachers."""
     is_needed: bool = True
     """False where `paratune sweep` skipped it because the runs before decided: the verdict of `--until`, or a round of
     successive halving."""
@@ -203,6 +205,8 @@ class SweepRecord:
     """Of `--until`; None where all runs are made."""
     search: SearchRecord | None = None
     """None where the file has no `search`."""
+    compress: tuple[str, ...] = ()
+    """Smaller forms that are made of each finished run."""
 
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
         """Return the record with the cell of this name replaced."""
@@ -259,7 +263,8 @@ def read_sweep(folder: Path) -> SweepRecord:
         values["axes"] = tuple(Axis(**{**axis, "keys": tuple(axis.get("keys", ()))}) for axis in values["axes"])
         values["cells"] = tuple(_cell(cell) for cell in values["cells"])
         values |= {
-            key: tuple(map(str, values.get(key, ()))) for key in ("command", "select_per", "past", "order", "listed")
+            key: tuple(map(str, values.get(key, ())))
+            for key in ("command", "select_per", "past", "order", "listed", "compress")
         }
         values["published"] = parse_published(values.get("published"))
         values["groups"] = {
@@ -305,6 +310,7 @@ def _cell(values: Mapping[str, Any]) -> CellRecord:
     if type(values.get("repeat", 1)) is not int or not isinstance(values.get("environment", {}), dict):
         raise ValueError(f"repeat or environment of {values['name']}")
     tuples = {key: tuple(values[key]) for key in ("metrics", "attempts")}
+    tuples["teachers"] = tuple(map(str, values.get("teachers", ())))
     return CellRecord(**{**values, **tuples})
 
 

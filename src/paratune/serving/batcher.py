@@ -139,6 +139,7 @@ class Batcher:
             batch = self.take()
             if batch:
                 self._is_computing = True
+                self._on_batch(len(batch), sum(entry.num_tokens for entry in batch))
                 try:
                     await self._compute(batch)
                 finally:
@@ -160,14 +161,17 @@ class Batcher:
                 return
 
     async def _compute(self, batch: list[_Waiting]) -> None:
+        """Set the answers of a batch. After an error its halves are computed, so that only rows that fail have it."""
         loop = asyncio.get_running_loop()
-        self._on_batch(len(batch), sum(entry.num_tokens for entry in batch))
         try:
             answers = await loop.run_in_executor(self._thread, self._predict, [entry.row for entry in batch])
         except Exception as error:
-            for entry in batch:
-                if not entry.answer.done():
-                    entry.answer.set_exception(error)
+            if len(batch) > 1:
+                half = len(batch) // 2
+                await self._compute(batch[:half])
+                await self._compute(batch[half:])
+            elif not batch[0].answer.done():
+                batch[0].answer.set_exception(error)
             return
         for entry, answer in zip(batch, answers, strict=True):
             if not entry.answer.done():

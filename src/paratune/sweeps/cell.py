@@ -27,6 +27,8 @@ class Cell:
     """Variables that the matrix sets; None unsets one."""
     kind: Kind = "full"
     repeat: int = 1
+    teachers: tuple[str, ...] = ()
+    """Names of the runs of the matrix that are its teachers (`distil.teacher`)."""
     impossible: str | None = None
     """Why it cannot run, although the file is correct; None when it can."""
 

@@ -26,6 +26,7 @@ from paratune.sweeps.order import repeated
 from paratune.sweeps.possible import why_no_nodes, why_not_here, why_nowhere
 from paratune.sweeps.probe import ProbeLength, as_probe
 from paratune.sweeps.switch import drop_superseded_settings
+from paratune.sweeps.teachers import check_teachers, resolve_teachers
 from paratune.sweeps.values import Value
 
 MAX_CELLS = 10_000
@@ -82,6 +83,7 @@ def cells_of(
             code="sweep.exclude",
             source=matrix.source,
         )
+    cells = list(check_teachers(cells))
     _check_different(matrix, cells)
     cells = list(_each_probe_once([_shortened(matrix, cell) for cell in check_choices(matrix, cells)]))
     all_cells = repeated(cells, matrix.repeats)
@@ -175,7 +177,10 @@ def _cell(
         environment=environment,
         kind="full" if _probe_of(matrix, values) is None else "probe",
     )
-    layer = _layer(matrix, values, above)
+    layer, teachers, unknown = resolve_teachers(matrix, names, _layer(matrix, values, above), _name)
+    if unknown:
+        return replace(cell, problems=unknown)
+    cell = replace(cell, teachers=teachers)
     given = layer.values.get("run")
     if given is not None and not isinstance(given, dict):  # folder and name would replace it
         message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"

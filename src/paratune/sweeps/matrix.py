@@ -12,6 +12,7 @@ from paratune.errors import did_you_mean
 from paratune.records.published import Published
 from paratune.records.sweep import NAME
 from paratune.sweeps.axes import AxisOfValues, find_value, read_axes
+from paratune.sweeps.compressing import COMPRESS, Compress, read_compress
 from paratune.sweeps.environment import ENV, read_environment
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.names import short, show, slug
@@ -42,6 +43,7 @@ KEYS = {
     "select_per": "axes for each of whose values the best is chosen; those that change task, data or model",
     "groups": "headings under which a table lists values of an axis: {model: {Encoders: [a, b], Decoders: [c]}}",
     "published": "a file of published figures and claims, relative to this one, for reports",
+    COMPRESS: "smaller forms of each finished run, measured beside it: {forms: [bf16, int8]}",
     "select_by": "metric on validation by which to choose; evaluate.best, or the first of the task",
 }
 """Keys of a matrix file, with their meaning."""
@@ -88,6 +90,8 @@ class Matrix:
     """By label and heading, the names of the values that the table of chosen runs lists under it."""
     search: Search | None = None
     """Whose trials are the axis `trial`."""
+    compress: Compress | None = None
+    """Smaller forms of the finished runs; None where none are made."""
     trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of the trials that are known so far, by name."""
 
@@ -150,6 +154,7 @@ def _read(file: MatrixFile) -> Matrix | None:
         published=published_beside(file, content, name, axes),
         groups=dict(_groups(file, content.get("groups"), axes, labels)),
         search=search,
+        compress=read_compress(file, content.get(COMPRESS)),
         trials=trials,
     )
 

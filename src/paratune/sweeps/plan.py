@@ -1,6 +1,6 @@
 """The state of each cell of a matrix, what the matrix has changed since, and which cells run now."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from paratune.sweeps.cell import Cell
 from paratune.sweeps.environment import ENV
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.order import in_order
+from paratune.sweeps.teachers import teachers_first
 
 IN_USE = "still trained by another process"
 
@@ -85,7 +86,7 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
     """
     before = _before(matrix.folder)
     old_cells = {cell.name: cell for cell in before.cells} if before else {}
-    steps = tuple(_step(matrix, cell, old_cells.get(cell.name)) for cell in cells)
+    steps = tuple(_with_changed_teachers([_step(matrix, cell, old_cells.get(cell.name)) for cell in cells]))
     past = list(before.past) + [cell.name for cell in before.cells] if before else []
     names = {cell.name for cell in cells}
     axes = tuple(axis.axis for axis in matrix.axes)
@@ -111,12 +112,13 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
                     name for name in past if name not in names and cell_run_folder(matrix.folder, name).exists()
                 )
             ),
-            order=tuple(cell.name for cell in in_order(cells, matrix.name, matrix.order, axes)),
+            order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, matrix.order, axes))),
             price_per_device_hour=matrix.price_per_device_hour,
             listed=tuple(name for name in before.listed if name in names) if before else (),
             looks=before.looks if before else (),
             rounds=before.rounds if before else None,
             search=None if matrix.search is None else matrix.search.record(matrix.trials),
+            compress=() if matrix.compress is None else matrix.compress.forms,
         ),
     )
 
@@ -193,6 +195,7 @@ def _step(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Step:
         kind=cell.kind,
         repeat=cell.repeat,
         environment=dict(cell.environment),
+        teachers=cell.teachers,
     )
     folder = cell_run_folder(matrix.folder, cell.name)
     is_begun = (folder / records.RUN_FILE).exists()
@@ -207,11 +210,32 @@ def _step(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Step:
         return Step(
             cell, replace(record, state="failed", reason=old.reason, exit_code=old.exit_code), is_begun=is_begun
         )
+    # A run that another program started, such as a job of a cluster: no sweep has recorded how it ended.
+    failure = records.failure_of(folder) if is_begun and not record.attempts and not is_in_use(folder) else None
+    if failure is not None:
+        return Step(cell, replace(record, state="failed", reason=failure), is_begun=True)
     if is_begun:
         return Step(
             cell, replace(record, state="interrupted", reason=_why(folder, old if is_same else None)), is_begun=True
         )
     return Step(cell, record)
+
+
+def _with_changed_teachers(steps: Sequence[Step]) -> Iterator[Step]:
+    """Yield the steps; a run that was trained with a teacher whose settings have changed has changed, too."""
+    changed = {step.cell.name for step in steps if step.changed}
+    while more := {step.cell.name for step in steps if changed & {*step.cell.teachers}} - changed:
+        changed |= more
+    for step in steps:
+        old = next((name for name in step.cell.teachers if name in changed), None)
+        if old is None or not step.is_begun or step.changed or step.record.state == "skipped":
+            yield step
+        else:
+            yield replace(
+                step,
+                record=replace(step.record, state="pending", reason=None),
+                changed=(f"distil.teacher: {old} has other settings now",),
+            )
 
 
 def _why(folder: Path, old: CellRecord | None) -> str:

@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +39,9 @@ Start = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
 returns the exit code."""
 
 
-def take(folder: Path) -> FileLock:
-    """Make the folder of the matrix and lock it until the returned lock is released.
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make the folder of the matrix and lock it.
 
     Raises:
         CheckpointError: Another sweep runs in it, or it cannot be made.
@@ -60,7 +62,10 @@ def take(folder: Path) -> FileLock:
             code="run.not_writable",
             folder=folder,
         ) from error
-    return lock
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def run_step(

@@ -15,6 +15,7 @@ TASKS: Final[dict[str, str]] = {
     "embedding": "paratune.tasks.embedding:EmbeddingRecipe",
     "mlm": "paratune.tasks.masked_lm:MaskedLMRecipe",
     "multi_label": "paratune.tasks.sequence:SequenceRecipe",
+    "multiple_choice": "paratune.tasks.choices:MultipleChoiceRecipe",
     "ordinal": "paratune.tasks.sequence:SequenceRecipe",
     "regression": "paratune.tasks.sequence:SequenceRecipe",
     "qa": "paratune.tasks.question_answering:QuestionAnsweringRecipe",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from paratune.config.task_sections import ClassificationTask, QuestionAnsweringTask
+from paratune.config.task_sections import ClassificationTask, MultipleChoiceTask, QuestionAnsweringTask
 from paratune.data.load import Split
 from paratune.metrics.squad import raw_scores, squad_scores
 from paratune.tasks.protocol import TaskRecipe
@@ -62,8 +62,8 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
 
     For classes, it is the most frequent class of the training set (the first of several), with the shares of the
     classes as probabilities for the loss, which is None where the task has weights or another option of the loss. For
-    numbers, it is the mean of the training targets. For questions of which some have no answer, it is "no answer",
-    which has no loss.
+    numbers, it is the mean of the training targets. For choices, it is the place that is most often right. For
+    questions of which some have no answer, it is "no answer", which has no loss.
 
     Args:
         kind: Kind of the task.
@@ -76,6 +76,8 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
     if isinstance(recipe.task, QuestionAnsweringTask):
         return _no_answer(recipe.task, splits) if recipe.task.unanswerable else None
     train = splits["train"].labels
+    if isinstance(recipe.task, MultipleChoiceTask):
+        return _most_frequent_place(recipe, splits)
     if train is None or kind not in CONSTANTS:
         return None
     constant = CONSTANTS[kind](train, recipe.names)
@@ -89,6 +91,25 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
             loss = constant.loss(split.labels) if has_loss else np.inf
             scores[name] = {**recipe.scores(split, outputs), "loss": loss if np.isfinite(loss) else None}
     return {"predicts": constant.predicts, "value": constant.value, "scores": scores}
+
+
+def _most_frequent_place(recipe: TaskRecipe, splits: Mapping[str, Split]) -> dict[str, Any]:
+    """Return the baseline of multiple choice: the place that is most often right in training, among the choices of a
+    question; the loss is that of the shares of the places.
+    """
+    counts = {name: split.store.num_sequences for name, split in splits.items()}
+    labels = splits["train"].labels
+    assert labels is not None
+    right_K = np.bincount(labels, minlength=max(int(count.max()) for count in counts.values()))
+    scores: dict[str, Any] = {}
+    for name, split in splits.items():
+        if name != "train" and split.labels is not None:
+            is_choice_NK = np.arange(len(right_K)) < counts[name][:, None]
+            weights_NK = np.where(is_choice_NK, right_K, 0)
+            weights_N = weights_NK[np.arange(len(weights_NK)), split.labels]
+            loss = float(-np.log(weights_N / weights_NK.sum(axis=1)).mean()) if weights_N.all() else None
+            scores[name] = {**recipe.scores(split, np.where(is_choice_NK, right_K, -np.inf)), "loss": loss}
+    return {"predicts": "most frequent place", "value": int(right_K.argmax()), "scores": scores}
 
 
 def _no_answer(task: QuestionAnsweringTask, splits: Mapping[str, Split]) -> dict[str, Any]:

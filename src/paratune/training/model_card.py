@@ -30,6 +30,7 @@ _PIPELINES: Final = {
     **dict.fromkeys(("classification", "multi_label", "ordinal", "regression"), "text-classification"),
     "token_classification": "token-classification",
     "qa": "question-answering",
+    "multiple_choice": "multiple-choice",
     "mlm": "fill-mask",
     "embedding": "sentence-similarity",
 }
@@ -49,6 +50,7 @@ _AUTO_CLASSES: Final = {
     **dict.fromkeys(("classification", "multi_label", "ordinal", "regression"), "AutoModelForSequenceClassification"),
     "token_classification": "AutoModelForTokenClassification",
     "qa": "AutoModelForQuestionAnswering",
+    "multiple_choice": "AutoModelForMultipleChoice",
     "mlm": "AutoModelForMaskedLM",
     "embedding": "AutoModel",
 }
@@ -199,7 +201,8 @@ def _scores(
 def _usage(run: Mapping[str, Any], base: BaseModel, *, is_adapter: bool) -> list[str]:
     kind, columns = run["task"]["kind"], run["config"]["data"]["columns"]
     lines = ["## Use", ""]
-    if (auto_class := _AUTO_CLASSES.get(kind)) is not None:
+    own = run["config"]["model"].get("head") or run["config"]["model"].get("class")
+    if (auto_class := _AUTO_CLASSES.get(kind)) is not None and not own:
         load = [f"model = {auto_class}.from_pretrained(folder)"]
         if is_adapter:
             heads = {"regression": 1, "ordinal": len(run["task"].get("labels") or ()) - 1}
@@ -220,8 +223,11 @@ def _usage(run: Mapping[str, Any], base: BaseModel, *, is_adapter: bool) -> list
             ]
         )
         lines += ["```python", *code, "```", ""]
-    texts = [_escaped(columns[key]) for key in ("text", "text_pair") if columns.get(key)]
+    texts = [_escaped(columns[key]) for key in ("text", "text_pair", "choices") if columns.get(key)]
     lines += ["```", "paratune predict . --input rows.csv --output predictions.csv", "```", ""]
+    if own:
+        name = own["function"] if isinstance(own, Mapping) else own
+        lines.append(f"The model has Python code of its own, `{plain(name)}`, which Python must find.")
     lines.append(f"`paratune predict` also applies the settings in `paratune.json`; it reads {', '.join(texts)}.")
     if kind == "ordinal":
         lines.append("The outputs are the scores of the thresholds between classes, which `paratune predict` decodes.")

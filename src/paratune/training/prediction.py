@@ -61,10 +61,11 @@ def _predict(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machine
     job = PlannedJob(
         config=config,
         hf_config=model.hf.config,
-        lengths=lengths_of_rows(train.store.lengths),
+        lengths=lengths_of_rows(train.store.sequence_lengths),
         num_samples=train.num_samples,
         entry=model.entry,
         why_padded=model.why_padded,
+        sequences=lengths_of_rows(train.store.num_sequences),
     )
     layout = run_batch_layout(prepared, model)
     setup = PredictionSetup(

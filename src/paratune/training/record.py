@@ -15,7 +15,7 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.config.differences import flatten
 from paratune.config.glue import headline_metrics
 from paratune.config.load import MAPPING
-from paratune.config.own_code import own_code_record
+from paratune.config.own_code import own_code_record, own_model_options
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
@@ -269,6 +269,7 @@ def task_record(prepared: Prepared, task: Task) -> dict[str, Any]:
         "head_tokens": prepared.config.data.head_tokens,
         "missing": prepared.config.data.missing,
         "precision": prepared.config.precision,
+        **({"model": own} if (own := own_model_options(values["model"])) else {}),
         "layout": prepared.config.batch.layout,
         "metrics": [metric.model_dump(mode="json") for metric in prepared.config.evaluate.metrics],
     }

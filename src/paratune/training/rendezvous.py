@@ -85,7 +85,7 @@ def facts(prepared: Prepared) -> dict[str, Any]:
         "paratune": paratune.__version__,
         "code of paratune (SHA-256)": file_hash(sorted(Path(paratune.__file__).parent.rglob("*.py"))),
         **own_code,
-        **{f"weights of the teacher {about['name']}": about["weights_sha256"] for about in prepared.teachers},
+        **{f"teacher {about['name']}": about["inputs_sha256"] for about in prepared.teachers},
     }
 
 

@@ -182,7 +182,7 @@ def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
         session.prepared.loaded.values,
         global_batch_size=batch.global_batch_size,
         fingerprints={name: split.fingerprint for name, split in session.prepared.splits.items()},
-        teachers={about["name"]: about["weights_sha256"] for about in session.prepared.teachers},
+        teachers={about["name"]: about["inputs_sha256"] for about in session.prepared.teachers},
     )
 
 

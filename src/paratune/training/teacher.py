@@ -84,6 +84,7 @@ def _outputs(work: TeacherPass, name: str) -> tuple[Array, dict[str, Any]]:
     begin = time.perf_counter()
     with working(f"hash the files of the teacher {name}"):
         files = {file: about["sha256"] for file, about in file_records(folder).items() if file != "README.md"}
+        inputs = _inputs_sha256(folder, files)
         key = _fingerprint(work, folder, files)
     cache_dir = cache_folder(work.config.data.cache_dir)
     path = cache_dir / "teachers" / f"{key}.npz"
@@ -97,7 +98,7 @@ def _outputs(work: TeacherPass, name: str) -> tuple[Array, dict[str, Any]]:
                     values = _compute(work, name, folder)
                     with replace_file(path) as temporary, temporary.open("wb") as file:
                         np.savez(file, outputs=values)
-    return values, _record(name, folder, files, time.perf_counter() - begin)
+    return values, _record(name, folder, files, inputs, time.perf_counter() - begin)
 
 
 def _fingerprint(work: TeacherPass, folder: Path, files: dict[str, str]) -> str:
@@ -182,12 +183,21 @@ def _check_task(work: TeacherPass, name: str, teacher: TrainedModel, *, is_recor
         )
 
 
-def _record(name: str, folder: Path, files: dict[str, str], time_s: float) -> dict[str, Any]:
+def _inputs_sha256(folder: Path, files: dict[str, str]) -> str:
+    """Return the SHA-256, in hexadecimal, over what the outputs for given texts depend on: weights, configuration,
+    tokenizer, and how texts are cut."""
+    known = records.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
+    cut = {key: known.get(key) for key in ("max_length", "truncation", "head_tokens", "precision")}
+    return hashlib.sha256(json.dumps([files, cut], sort_keys=True).encode()).hexdigest()
+
+
+def _record(name: str, folder: Path, files: dict[str, str], inputs_sha256: str, time_s: float) -> dict[str, Any]:
     """Return the entry of a teacher in run.json."""
     is_run = (folder.parent / records.RUN_FILE).is_file()
     return {
         "name": name,
         "run_id": records.read_run(folder.parent).get("run_id") if is_run else None,
         "weights_sha256": {file: sha for file, sha in files.items() if Path(file).suffix in (".safetensors", ".onnx")},
+        "inputs_sha256": inputs_sha256,
         "time_s": time_s,
     }

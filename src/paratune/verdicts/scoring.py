@@ -103,6 +103,10 @@ def _classes(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeSc
     return _of_pairs(labels, predictions, num_classes, score, rows.clusters)
 
 
+def _choices(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+    return of_mean(np.asarray(rows.texts("label")) == np.asarray(rows.texts("prediction")))
+
+
 def _ranking(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     """Return a score of the order of samples by the probability of each class."""
     labels, num_classes = _ids(run, rows, "label"), len(run.get("run.task.labels"))
@@ -309,6 +313,7 @@ _SCORERS: Mapping[str, Mapping[str, Scorer]] = {
     "classification": _all(_classes, *classification.OF_CLASSES) | _all(_ranking, *classification.OF_RANKING),
     "mlm": _all(_windows, "perplexity", "accuracy"),
     "multi_label": _all(_sets, "f1_micro", "f1_macro", "f1_weighted", "f1_samples", "accuracy", "hamming_loss"),
+    "multiple_choice": _all(_choices, "accuracy"),
     "ordinal": _all(_ranks, "accuracy", "mae", "within_one", "qwk", "spearman"),
     "regression": _all(
         _numbers, "rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement"

@@ -24,6 +24,11 @@ from paratune.verdicts.scoring import members, score_rows
 
 _NEED_OTHER_LABELS = {"r2", "pearson", "spearman", "qwk"}
 """Of rows with one label these are undefined, or say nothing."""
+_SHARES = {
+    *("accuracy", "f1_micro", "within_one", "exact_agreement", "adjacent_agreement"),
+    *("exact", "has_answer_exact", "no_answer_exact"),
+}
+"""Scores that are a share of rows, if each row is right or wrong; others, such as a perfect F1, are not."""
 _HIGHEST = {"r2": 1.0, "perplexity": math.inf, "rmse": math.inf, "mse": math.inf, "mae": math.inf}
 _LOWEST = {"r2": -math.inf, "pearson": -1.0, "spearman": -1.0, "qwk": -1.0, "matthews": -1.0}
 """Limits of scores that are not from 0 to 1."""
@@ -161,7 +166,7 @@ def _scores(
     task: ScoredTask, rows: PredictionRows, part: _Slice, *, is_label: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     if is_label and task.kind in ("classification", "multi_label"):
-        yield RECALL, _with_interval(task, RECALL, _recall(task, rows, part.value))
+        yield RECALL, _with_interval(task, RECALL, _recall(task, rows, part.value), is_share=True)
         return
     is_constant = "label" in rows.columns and len(set(rows.texts("label"))) == 1
     for metric in METRICS[task.kind]:
@@ -173,7 +178,7 @@ def _scores(
                     scored = score_rows(task, rows, metric)
             except CannotTell:
                 continue
-        yield metric, _with_interval(task, metric, scored)
+        yield metric, _with_interval(task, metric, scored, is_share=metric in _SHARES)
 
 
 def _recall(task: ScoredTask, rows: PredictionRows, name: str) -> JackknifeScore:
@@ -182,25 +187,26 @@ def _recall(task: ScoredTask, rows: PredictionRows, name: str) -> JackknifeScore
     return of_mean(np.asarray(rows.texts("prediction"), dtype=object) == name)
 
 
-def _with_interval(task: ScoredTask, metric: str, scored: JackknifeScore | None) -> dict[str, Any]:
+def _with_interval(task: ScoredTask, metric: str, scored: JackknifeScore | None, *, is_share: bool) -> dict[str, Any]:
     if scored is None:
         return {"value": None, "interval": None}
-    interval = _interval(metric, scored, highest=100.0 if task.kind == "qa" else 1.0)
+    interval = _interval(metric, scored, highest=100.0 if task.kind == "qa" else 1.0, is_share=is_share)
     return {"value": scored.score, "interval": None if interval is None else list(interval)}
 
 
-def _interval(metric: str, scored: JackknifeScore, *, highest: float) -> tuple[float, float] | None:
+def _interval(metric: str, scored: JackknifeScore, *, highest: float, is_share: bool) -> tuple[float, float] | None:
     """Return the interval, None where there are too few rows, or rows that all bear on the score alike.
 
     Args:
         metric: Its name.
         scored: The score.
         highest: That a score of this task which has a limit can have.
+        is_share: Whether the score is a share of rows where each row is right or wrong.
     """
     if scored.num_samples < MIN_ROWS or not scored.is_known:
         return None
     values = scored.pseudovalues
-    if metric not in _HIGHEST and len(values) == scored.num_samples and np.isin(values, (0.0, highest)).all():
+    if is_share and len(values) == scored.num_samples and np.isin(values, (0.0, highest)).all():
         low, high = wilson(int((values > 0).sum()), len(values))
         return highest * low, highest * high
     variance = float(values.var(ddof=1)) / len(values)

@@ -1,6 +1,8 @@
 """`paratune launch`, `jobs` and `cancel` with stand-ins for Slurm's commands."""
 
 import json
+import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -232,6 +234,7 @@ def test_wait_returns_the_exit_code_and_prints_the_last_lines(launch: Launch, he
     folder = here / "runs" / "c" / "slurm"
     folder.mkdir(parents=True)
     (folder / "1.exit").write_text(f"{EXIT_DATA}\n")
+    os.utime(folder / "1.exit", (time.time() + 3600,) * 2)  # older than the job, it would be of an earlier job
     (folder / "1.node0.txt").write_text("error: data.csv line 7: \x1b[31mno label\n")
     assert launch(wait=True) == EXIT_DATA
     output = capsys.readouterr().err

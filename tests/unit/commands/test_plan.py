@@ -57,7 +57,13 @@ def planned(path: Path, capsys: pytest.CaptureFixture[str]) -> Planned:
 
 def test_a_plan_needs_only_data_and_architecture(planned: Planned) -> None:
     result = planned(strategies="single,ddp,zero3")
-    assert result["data"] == {"num_samples": 20, "mean_length": 6.0, "longest": 8, "is_assumed": False}
+    assert result["data"] == {
+        "num_samples": 20,
+        "mean_length": 6.0,
+        "longest": 8,
+        "sequences_per_sample": 1.0,
+        "is_assumed": False,
+    }
     ways = {(entry["strategy"], entry["num_ranks"]): entry for entry in result["options"]}
     assert set(ways) == {("single", 1), ("ddp", 1), ("ddp", 2), ("zero3", 1), ("zero3", 2)}
     single = ways["single", 1]
@@ -75,7 +81,13 @@ def test_a_plan_needs_only_data_and_architecture(planned: Planned) -> None:
 
 def test_max_length_replaces_the_data(planned: Planned) -> None:
     result = planned("data.train=nowhere.csv", max_length=32, rows=80, strategies="single", devices="1")
-    assert result["data"] == {"num_samples": 80, "mean_length": 32.0, "longest": 32, "is_assumed": True}
+    assert result["data"] == {
+        "num_samples": 80,
+        "mean_length": 32.0,
+        "longest": 32,
+        "sequences_per_sample": 1.0,
+        "is_assumed": True,
+    }
     assert result["options"][0]["num_steps"] == 30
     unknown = planned(max_length=32, strategies="single", devices="1")["options"][0]
     assert (unknown["epoch_s"], unknown["num_steps"]) == (None, None)

@@ -12,7 +12,6 @@ from paratune.config.traits import TRAITS
 
 REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kind: regression\n")
 MASKED_LM = "task=mlm", "data.columns.label="
-MORE_OPTIONS = {"mlm": MASKED_LM, "embedding": ("data.columns.text_pair=b",)}
 
 
 @pytest.mark.parametrize(
@@ -327,19 +326,31 @@ def test_valid_combinations_load(good, overrides):
     load_config(good, overrides)
 
 
+MORE = {
+    "mlm": MASKED_LM,
+    "multiple_choice": ["data.columns.choices=[a, b]"],
+    "embedding": ["data.columns.text_pair=b"],
+}
+"""Further options that a task needs."""
+
+
 def _task_swap(task):
     if task == "embedding":
         return REGRESSION[0], f"  kind: {task}\n  loss: cosine_similarity\n"
     if task == "token_classification":
         return REGRESSION[0], f"  kind: {task}\n  labels: [O, B-PER, I-PER]\n"
-    return ("classification", task) if task not in ("regression", "qa") else (REGRESSION[0], f"  kind: {task}\n")
+    return (
+        ("classification", task)
+        if task not in ("regression", "qa", "multiple_choice")
+        else (REGRESSION[0], f"  kind: {task}\n")
+    )
 
 
 @pytest.mark.parametrize("task", METRICS)
 def test_every_task_reads_several_files(good, task, good_text):
     swap = _task_swap(task)
     good.write_text(good_text if task == "mlm" else good_text.replace(*swap))
-    overrides = ["data.train=[a.csv, b.csv]", *MORE_OPTIONS.get(task, ())]
+    overrides = ["data.train=[a.csv, b.csv]", *MORE.get(task, ())]
     assert load_config(good, overrides).config.data.train == ["a.csv", "b.csv"]
 
 
@@ -348,7 +359,7 @@ def test_every_metric_of_a_task_can_select_the_best_model(good, task, good_text)
     swap = _task_swap(task)
     swapped = good_text.replace(*swap)
     good.write_text(good_text if task == "mlm" else swapped)
-    overrides = MORE_OPTIONS.get(task, ())
+    overrides = MORE.get(task, ())
     # Those of other losses: `test_check_embedding.py`.
     for metric in METRICS[task] if task != "embedding" else ("spearman", "pearson", "loss"):
         assert load_config(good, [*overrides, f"evaluate.best={metric}"]).config.evaluate.best == metric
@@ -538,3 +549,27 @@ def test_classes_of_words_have_no_entities(reject):
     swap = (REGRESSION[0], "  kind: token_classification\n  labels: [NOUN, VERB]\n  scheme: none\n  strict: true\n")
     error = reject("evaluate.best=f1", "data.split.stratify=false", swap=swap)
     check_code(error, "config.no_effect", "task.strict: true", "evaluate.best: f1")
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "values"),
+    [
+        ("data.columns.choices=null", "config.required", ["data.columns.choices", "multiple_choice"]),
+        ("data.columns.choices=[a]", "data.column_conflict", ["data.columns.choices"]),
+        ("data.columns.choices=[a, a]", "data.column_conflict", ["data.columns.choices names a 2 times"]),
+        ("data.columns.choices=[a, label]", "data.column_conflict", ["data.columns.choices", "label"]),
+        ("data.truncation=head_tail", "config.conflict", ["data.truncation", "data.columns.choices"]),
+        ("evaluate.slices=[label]", "config.no_effect", ["evaluate.slices"]),
+    ],
+)
+def test_options_of_choices(reject, override, code, values):
+    swap = (REGRESSION[0], "  kind: multiple_choice\n")
+    overrides = ["data.columns.choices=[a, b]", override, "data.split.stratify=false"]
+    check_code(reject(*overrides, swap=swap), code, *values)
+
+
+def test_choices_in_one_column_have_no_names(reject):
+    swap = (REGRESSION[0], "  kind: multiple_choice\n  label_format: name\n")
+    error = reject("data.columns.choices=choices", "data.split.stratify=false", swap=swap)
+    check_code(error, "config.no_effect", "task.label_format: name")
+    check_code(reject("data.columns.choices=[a, b]"), "config.no_effect", "data.columns.choices")

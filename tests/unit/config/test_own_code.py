@@ -9,7 +9,7 @@ TEXT = """
 task: {kind: classification, labels: [a, b], loss: {function: "json:dumps"}}
 data: {train: [a.csv, "code:json:loads?s=[]"], columns: {text: t, label: l}, extra: {more: "code:json:dumps"},
   split: {validation: 0.1}}
-model: {name: m}
+model: {name: m, head: {function: "json:JSONDecodeError"}}
 batch: {global: 8}
 train: {epochs: 1, optimizer: {function: "json:JSONDecoder"}, schedule: {function: "json:load", options: {x: 1}}}
 evaluate: {metrics: [{name: m, function: "json:dump", higher_is_better: true}]}
@@ -22,7 +22,7 @@ def test_every_option_that_names_code_is_listed_and_hashed(tmp_path: Path):
     loaded = load_config(tmp_path / "c.yaml")
     record = own_code_record(loaded.config)
     assert list(record) == [
-        *("task.loss", "train.optimizer", "train.schedule", "run.callbacks[0]"),
+        *("model.head", "task.loss", "train.optimizer", "train.schedule", "run.callbacks[0]"),
         *("data.train: json:loads", "data.extra.more: json:dumps", "evaluate.metrics.m"),
     ]
     assert {len(code["sha256"]) for code in record.values()} == {64}

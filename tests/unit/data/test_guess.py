@@ -121,3 +121,30 @@ def test_rows_without_a_value_are_dropped():
 def test_a_table_that_does_not_fit_is_refused(columns: dict[str, list[Any]], named: dict[str, str], code: str):
     with raises_code(code, "x.csv"):
         guessed(columns, **named)
+
+
+@pytest.mark.parametrize(
+    ("columns", "task", "choices"),
+    [
+        ({"question": TEXTS, "a": TEXTS, "b": TEXTS, "c": TEXTS, "answer": repeated("A", "C")}, None, ["a", "b", "c"]),
+        ({"question": TEXTS, "choices": [["x", "y"]] * 40, "answer": repeated(0, 1)}, None, "choices"),
+        (
+            {"question": TEXTS, "ending0": TEXTS, "ending1": TEXTS, "label": repeated(0, 1)},
+            None,
+            ["ending0", "ending1"],
+        ),
+        ({"text": TEXTS, "A": TEXTS, "B": TEXTS, "label": repeated(0, 1)}, "multiple_choice", ["A", "B"]),
+        ({"text": TEXTS, "A": TEXTS, "B": TEXTS, "label": repeated(0, 1)}, None, None),
+    ],
+)
+def test_choices_have_usual_names(columns: dict[str, list[Any]], task: str | None, choices: Any):
+    values = guessed(columns, task).values
+    assert values.get("data.columns.choices") == choices
+    assert (values["task.kind"] == "multiple_choice") == (choices is not None)
+    assert values["data.columns.label"] in columns
+    assert values["data.columns.text"] in ("question", "text")
+
+
+def test_choices_without_usual_names_are_refused():
+    with raises_code("data.column_missing"):
+        guessed({"text": TEXTS, "first": TEXTS, "label": repeated(0, 1)}, "multiple_choice")

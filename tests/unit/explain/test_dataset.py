@@ -38,7 +38,7 @@ def test_word_effects_have_bonferroni_intervals():
     assert [effect.word for effect in found] == ["up", "none"]
     # Deviation 0.83666; t of 4 degrees at 1 - 0.025 / 2 is 3.4954 (tables): 3.4954 * 0.83666 / 5**0.5 = 1.3079.
     assert (found[0].mean, found[0].low) == (pytest.approx(1.8), pytest.approx(1.8 - 1.3079, abs=1e-3))
-    assert [effect.is_told for effect in found] == [True, False]
+    assert [effect.differs_from_0 for effect in found] == [True, False]
 
 
 def test_overview_of_rows_with_labels(tmp_path: Path):

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from paratune.explain.attention import word_attention
-from paratune.explain.faithfulness import agreement, measure, rank_correlation
+from paratune.explain.faithfulness import agreement, measure
+from paratune.verdicts.agreement import rank_correlation
 
 
 @dataclass
@@ -42,8 +43,8 @@ def test_true_effects_hold_and_reversed_ones_do_not():
     values = np.asarray(WEIGHTS)
     found = measure(Sum(WEIGHTS), {"exact": values, "reversed": -values}, 0)
     assert (found.p_value("exact"), found.p_value("reversed")) == (0.05, 1.0)
-    assert found.is_told("exact")
-    assert not found.is_told("reversed")
+    assert found.holds("exact")
+    assert not found.holds("reversed")
 
 
 def test_the_seed_determines_the_random_orders():

@@ -81,5 +81,5 @@ def test_a_signal_that_does_not_follow_the_errors_marks_nothing():
     predicted = labels + np.where(labels == 2, 1.0, 0.0)  # wrong in the middle alone, and never near a border
     rule = make_rule({"validation": Scored(predicted, labels)}, NumberScale(None, (0.0, 4.0)), 0.01)
     assert not rule.is_known
-    assert not rule.is_told
+    assert not rule.beats_chance
     assert (rule.share, rule.threshold) == (None, None)

@@ -10,6 +10,7 @@ from paratune.metrics.scores import SCORES, is_better, scores
 OUTPUTS = {
     "classification": ([[1.0, 0.0], [0.0, 1.0]], [0, 1]),
     "multi_label": ([[1.0, -1.0], [-1.0, 1.0]], [[1, 0], [1, 1]]),
+    "multiple_choice": ([[1.0, 0.0], [0.0, 1.0]], [0, 0]),
     "ordinal": ([[1.0, -1.0], [-1.0, -1.0]], [1, 2]),
     "regression": ([1.0, 2.0], [1.0, 2.5]),
 }

@@ -13,7 +13,7 @@ from transformers import AutoConfig
 
 from paratune.batch import Batch
 from paratune.config.model_states import adam_bytes
-from paratune.config.sections import FreezeOptions, LoraOptions, Train
+from paratune.config.sections import FreezeOptions, LoraOptions, ModelOptions, Train
 from paratune.config.task_sections import (
     ClassificationTask,
     MaskedLMTask,
@@ -199,8 +199,8 @@ def test_saved_bytes_with_checkpointing_and_frozen_encoder(kind: str, options: d
 
 def test_an_adapter_trains_its_matrices_and_the_head_only() -> None:
     pytest.importorskip("peft")
-    adapter = LoraOptions(kind="lora", rank=4)
-    found = profile(small("bert"), TASK, Shape((16, 9)), POLICIES["fp32"], on_cuda=False, adapter=adapter)
+    options = ModelOptions(name="bert", adapter=LoraOptions(kind="lora", rank=4))
+    found = profile(small("bert"), TASK, Shape((16, 9)), POLICIES["fp32"], on_cuda=False, model_options=options)
     # Query and value of 2 blocks of width 64: two matrices of 4 x 64 each; the classifier has 2 outputs.
     assert found.num_trained == 2 * 2 * 2 * 4 * 64 + 2 * 64 + 2
     plain = profile(small("bert"), TASK, Shape((16, 9)), POLICIES["fp32"], on_cuda=False)

@@ -98,3 +98,25 @@ def test_a_request_that_is_given_up_leaves_the_queue():
         return batcher.num_queued
 
     assert asyncio.run(give_up()) == 0
+
+
+def test_a_row_that_fails_fails_its_own_request_alone():
+    def predict(rows: list[Any]) -> list[str]:
+        if any(row["text"] == "bad" for row in rows):
+            raise ValueError("bad row")
+        return [row["text"].upper() for row in rows]
+
+    async def answers() -> list[Any]:
+        counted: list[tuple[int, int]] = []
+        batcher = Batcher(predict, ServingLimits(max_wait_s=0.05), lambda *counts: counted.append(counts))
+        batcher.start()
+        requests = [["a", "b"], ["c", "bad"], ["d"]]
+        tasks = [batcher.submit([{"text": text} for text in texts], [1] * len(texts)) for texts in requests]
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        await batcher.close()
+        return [*found, counted]
+
+    first, second, third, counted = asyncio.run(answers())
+    assert (first, third) == (["A", "B"], ["D"])
+    assert isinstance(second, ValueError)
+    assert counted == [(5, 5)]  # tried again in parts, and counted once

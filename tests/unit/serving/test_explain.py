@@ -61,7 +61,7 @@ def test_an_explanation_is_that_of_the_command_and_leaves_predictions_as_they_ar
     assert effects == pytest.approx(expected.effects["occlusion"].values, abs=1e-5)
     assert (found["target"], found["texts"]) == ("log-odds of low", [ROW["text"]])
     assert "".join(word["text"] for word in found["words"]) == ROW["text"].replace(" ", "")
-    assert found["methods"]["occlusion"]["holds"] is expected.faithfulness.is_told("occlusion")
+    assert found["methods"]["occlusion"]["holds"] is expected.faithfulness.holds("occlusion")
 
 
 def test_explanations_that_cannot_be_given_are_refused(saved: Saved):

@@ -87,6 +87,20 @@ def test_a_record_of_a_sweep_that_was_killed(matrix_file: Path):
     assert states(plan(matrix_file))[0] == "interrupted"
 
 
+def test_a_run_of_a_cluster_that_ended_with_an_error_has_failed(matrix_file: Path):
+    folder = begin(matrix_file, FIRST)
+    (folder / "events.rank0000.jsonl").write_text(
+        '{"event": "step", "step": 1}\n{"event": "failure", "error": "NotFinite", "message": "the loss is nan"}\n'
+    )
+    found = plan(matrix_file)
+    assert (found.steps[0].record.state, found.steps[0].record.reason) == ("failed", "the loss is nan")
+    assert [found.steps[0].runs(retry_failed=retry) for retry in (False, True)] == [False, True]
+    # Trained again since; or a sweep has recorded how it ended, which knows of signals.
+    with (folder / "events.rank0000.jsonl").open("a") as file:
+        file.write('{"event": "resume", "step": 1}\n')
+    assert states(plan(matrix_file))[0] == "interrupted"
+
+
 def test_a_failure_of_another_configuration_is_none_of_this_one(matrix_file: Path):
     keep(matrix_file, state="failed", reason="not finite")
     assert states(plan(matrix_file, "train.eps=1e-6"))[0] == "pending"

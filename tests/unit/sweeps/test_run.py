@@ -16,7 +16,7 @@ from paratune.sweeps import run
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.plan import plan_of
-from paratune.sweeps.run import exit_code, run_step, take
+from paratune.sweeps.run import exit_code, locked, run_step
 
 FOLDER = Path("runs/m")
 LATE = "it took longer than timeout_s of the matrix, and was ended"
@@ -123,13 +123,10 @@ def test_a_run_that_another_process_still_trains(matrix_file: Path, monkeypatch:
 
 
 def test_the_folder_is_held(matrix_file: Path):
-    lock = take(FOLDER)
-    try:
-        with raises_code("run.in_use"):
-            take(FOLDER)
-    finally:
-        lock.release()
-    take(FOLDER).release()
+    with locked(FOLDER), raises_code("run.in_use"), locked(FOLDER):
+        pass
+    with locked(FOLDER):
+        pass
 
 
 def test_exit_codes(matrix_file: Path):

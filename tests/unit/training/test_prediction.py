@@ -31,13 +31,14 @@ SIZES = ResolvedBatch(global_batch_size=8, micro_batch_size=4, grad_accum_steps=
 
 
 def prepared(*overrides: str) -> Any:
+    store = SimpleNamespace(sequence_lengths=np.array([5, 9, 30] * 20), num_sequences=np.ones(60, dtype=np.int64))
     return SimpleNamespace(
         config=load_config(CONFIG, overrides).config,
         place=SimpleNamespace(rank=0, world_size=1),
         device=torch.device("cpu"),
         precision=POLICIES["fp32"],
         traits=TRAITS["single"],
-        splits={"train": SimpleNamespace(store=SimpleNamespace(lengths=np.array([5, 9, 30] * 20)), num_samples=60)},
+        splits={"train": SimpleNamespace(store=store, num_samples=60)},
     )
 
 

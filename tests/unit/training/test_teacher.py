@@ -64,6 +64,11 @@ def test_the_outputs_are_the_mean_logits_of_transformers(work: TeacherPass, monk
     np.testing.assert_allclose(split.teacher, torch.stack(logits).mean(dim=0).numpy(), atol=1e-6)
     assert [about["name"] for about in facts] == ["one", "two"]
     assert facts[0]["weights_sha256"] != facts[1]["weights_sha256"]
+    record("one", max_length=5)  # other tokens of the same weights
+    again = with_teachers(work)[1][0]
+    assert again["weights_sha256"] == facts[0]["weights_sha256"]
+    assert again["inputs_sha256"] != facts[0]["inputs_sha256"]
+    record("one")
     monkeypatch.setattr(teacher, "load_trained", lambda *args: pytest.fail("computed again"))
     np.testing.assert_array_equal(with_teachers(work)[0].teacher, split.teacher)
 

@@ -62,6 +62,15 @@ def test_slices_by_label_have_the_recall_of_the_class_alone(tmp_path):
     assert found[1]["scores"]["recall"]["interval"] == pytest.approx((1 / (1 + 1.959964**2 / 30), 1.0), rel=1e-6)
 
 
+def test_a_perfect_score_that_is_no_share_of_rows_has_no_interval(tmp_path):
+    # F1 and Matthews correlation of 1 have pseudovalues of 1, but their rows are not right or wrong independently.
+    found = slice_records(classes(tmp_path, [0, 1] * 10, [0, 1] * 10), "test", ["c"], {"c": np.full(20, "a")})["c"]
+    intervals = {metric: score["interval"] for metric, score in found[0]["scores"].items()}
+    assert found[0]["scores"]["matthews"]["value"] == 1.0
+    assert (intervals["f1"], intervals["f1_macro"], intervals["matthews"]) == (None, None, None)
+    assert intervals["accuracy"] == pytest.approx(wilson(20, 20))
+
+
 def test_a_class_without_rows_is_a_slice_without_scores(tmp_path):
     task = classes(tmp_path, [0, 0], [0, 1])
     assert slice_records(task, "test", ["label"], {})["label"][1] == {

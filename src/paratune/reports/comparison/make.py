@@ -1,6 +1,6 @@
 """`make_comparison`: the arguments of `paratune compare` to verdicts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from paratune.reports.comparison.arrange import BaselineFamily, arrange
 from paratune.reports.comparison.figures import FigureRow, figure_rows
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.differing import differs_of
+from paratune.reports.runs.execution import LABELS, OTHER_LOAD, execution_differences
 from paratune.reports.runs.read import RunRecord, Unfinished
 from paratune.verdicts import Group, LookHistory, Margin, Verdict, judge
 from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
@@ -29,6 +30,8 @@ class Compared:
     rows: tuple[FigureRow, ...]
     effects: tuple[FactorEffect, ...] = ()
     """Main effects of the axes of a matrix; empty with fewer than two axes."""
+    execution: tuple[str, ...] = ()
+    """Sentences about threads and usable cores that differ between the configurations."""
 
     @property
     def is_refused(self) -> bool:
@@ -119,7 +122,19 @@ def _compared(
     groups = [replace(group, noise_kind=kind) for group in family.groups]
     verdicts = judge(groups, family.baseline, margins, differs=differs, history=history)
     rows = tuple(figure_rows(family.groups, family.baseline, verdicts))
-    return Compared(family, tuple(verdicts), rows, _effects(family, verdicts, margins, history))
+    effects = _effects(family, verdicts, margins, history)
+    return Compared(family, tuple(verdicts), rows, effects, tuple(_execution(members)))
+
+
+def _execution(members: Mapping[str, Sequence[RunRecord]]) -> Iterator[str]:
+    """Yield a sentence for each kind of execution that differs; verdicts have the load by other programs."""
+    for difference in execution_differences([run for runs in members.values() for run in runs]):
+        if difference.label != LABELS[OTHER_LOAD]:
+            values = (
+                f"{plain(label)} {', '.join(dict.fromkeys(difference.values[run.name] for run in runs))}"
+                for label, runs in members.items()
+            )
+            yield f"{difference.label} differ, which changes times: {'; '.join(values)}."
 
 
 def _effects(
@@ -138,7 +153,8 @@ def _effects(
 def _notes(families: Sequence[Compared]) -> list[str]:
     """Return the notes that apply to all verdicts."""
     verdicts = [verdict for compared in families for verdict in compared.verdicts]
-    notes = [f"{plain(verdict.label)}: {note}." for verdict in verdicts for note in verdict.notes]
+    notes = [sentence for compared in families for sentence in compared.execution]
+    notes += [f"{plain(verdict.label)}: {note}." for verdict in verdicts for note in verdict.notes]
     most = max(len(compared.verdicts) for compared in families)
     if most > 1:
         notes.append(

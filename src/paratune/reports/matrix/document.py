@@ -29,6 +29,7 @@ from paratune.reports.matrix.trust import trust_statements
 from paratune.reports.page.document import made_by
 from paratune.reports.runs import reproduce, slice_tables
 from paratune.reports.runs.reproduce import ReproducedRun, reproduction
+from paratune.reports.systems import ladder_parts
 from paratune.reports.systems import tables as system_tables
 from paratune.reports.systems.effect_figures import effect_drawings
 from paratune.reports.systems.judging import verdict_table
@@ -148,6 +149,7 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         effects = tuple(effect_drawings(report.verdicts, report.effects))
         tables = verdict_table(report.verdicts, report.verdict_notes, is_closed=bool(effects))
         yield ReportSection("verdicts", "Verdicts", (*effects, *tables))
+        yield ReportSection(ladder_parts.KEY, ladder_parts.HEADING, tuple(ladder_parts.ladder_parts(report.ladders)))
         yield ReportSection("targets", "Time to quality", tuple(target_tables(systems, report.targets)))
         yield from _system_sections(systems)
     groups = tuple(candidates(report, group, number) for number, group in enumerate(report.groups))

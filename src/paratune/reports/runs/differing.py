@@ -19,6 +19,7 @@ ALLOW: Mapping[str, tuple[str, ...]] = {
     "task": ("task",),
     "kept": ("kept_model",),
     "weights": ("weights",),
+    "distil": ("distillation",),
 }
 """Names for `--allow`, and the keys of `paratune.reports.runs.sameness` that each allows to differ."""
 _OF_A_SECTION: Mapping[str, tuple[str, ...]] = {
@@ -31,6 +32,7 @@ _OF_A_SECTION: Mapping[str, tuple[str, ...]] = {
     "evaluate": ("kept",),
     "baseline": ("model", "batch", "train", "steps", "kept", "weights"),
     "probe": ("steps",),
+    "distil": ("distil",),
 }
 """Differences that an axis allows, by the configuration section of its keys."""
 _OF_A_KEY: Mapping[str, tuple[str, ...]] = {"strategy.param_dtype": ("weights",)}

@@ -18,7 +18,7 @@ _EXPERIMENT_FIELDS: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
     ("own_code", "code outside paratune (its name, options and SHA-256)", lambda run: _own_code(run)),
     (
         "distillation",
-        "the distillation (section distil and the weights of the teachers)",
+        "the distillation (section distil; weights and tokenizers of the teachers)",
         lambda run: _distillation(run),
     ),
     ("train_data", "the training data (fingerprint)", lambda run: run.get("run.data.train.fingerprint")),
@@ -235,12 +235,12 @@ def _own_code(run: RunRecord) -> Any:
 
 
 def _distillation(run: RunRecord) -> Any:
-    """Return the options of the distillation and the hashes of its teachers' weights; False without one."""
+    """Return the options of the distillation and the hashes of its teachers; False without one."""
     settings = run.get("run.config.distil")
     if not settings:
         return False
-    weights = [about.get("weights_sha256") for about in run.get("run.teachers") or ()]
-    return {**{key: value for key, value in settings.items() if key != "teacher"}, "teachers": weights}
+    teachers = [about.get("inputs_sha256") for about in run.get("run.teachers") or ()]
+    return {**{key: value for key, value in settings.items() if key != "teacher"}, "teachers": teachers}
 
 
 def _tokens(run: RunRecord) -> Any:

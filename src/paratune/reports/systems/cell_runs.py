@@ -36,8 +36,8 @@ def read_cell_runs(cells: Sequence[CellRecord], folders: Sequence[Path]) -> tupl
 
 def _read(cell: CellRecord, folder: Path) -> CellRun:
     if cell.state != "finished":
-        reason = f"{cell.state}: {cell.reason}" if cell.reason else cell.state
-        return CellRun(cell, folder, None, "not trained yet" if cell.state == "pending" else reason)
+        state = "not trained yet" if cell.state == "pending" else cell.state
+        return CellRun(cell, folder, None, f"{state}: {cell.reason}" if cell.reason else state)
     if not records.is_finished(folder):
         return CellRun(cell, folder, None, f"{records.SUMMARY_FILE} is missing: the run was not finished, or moved")
     try:

@@ -11,7 +11,7 @@ from paratune.reports.text import Html, escape, join, tag
 
 _CHANGES = {True: "better", False: "worse"}
 _WITH_HYPHEN = re.compile(r"(\b[\d.]+e-\d+)")
-_WIDE = 9
+_WIDE = 11
 """Tables with more columns are printed in landscape."""
 
 

@@ -19,6 +19,8 @@ _COLUMN = 56
 """Characters that are readable in a column of a page with two columns; a wider table spans both."""
 _WIDE_TEXT = 34
 """Columns of text with more characters are paragraphs."""
+_STACKED = 100
+"""Characters of a line from which a change in brackets stands below its value, so that letters remain readable."""
 _HEADING_WIDTH = 14
 _WORD_PART = 8
 _NO_SIGN = r"[^\s+\u2212-]"
@@ -111,20 +113,32 @@ def _latex_long_size(table: Table) -> str:
 
 def _latex_rows(table: Table, wide: Collection[int]) -> Iterator[str]:
     groups = dict(table.groups)
+    is_stacked = _num_characters(table) > _STACKED and len(table.lines) <= _MAX_FLOAT
     for position, line in enumerate(table.lines):
         if position in groups:
             if position:
                 yield r"\addlinespace"
             yield rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{latex(groups[position])}}}}} \\"
         is_marked = position in table.marked
-        cells = (_latex_cell(entry, is_marked=is_marked, is_wide=at in wide) for at, entry in enumerate(line))
+        cells = (
+            _latex_cell(
+                entry,
+                is_marked=is_marked,
+                is_wide=at in wide,
+                is_stacked=is_stacked and not table.columns[at].is_text and " (" in entry.text,
+            )
+            for at, entry in enumerate(line)
+        )
         yield " & ".join(cells) + r" \\"
 
 
-def _latex_cell(entry: TableCell, *, is_marked: bool, is_wide: bool) -> str:
+def _latex_cell(entry: TableCell, *, is_marked: bool, is_wide: bool, is_stacked: bool) -> str:
     text = _latex_broken(plain(entry.text)) if is_wide else latex(entry.text)
     if entry.marks:
         text += rf"\textsuperscript{{{latex(','.join(entry.marks))}}}"
+    if is_stacked:
+        value, change = text.split(" (", 1)
+        text = rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{value} \\ ({change}\end{{tabular}}"
     return rf"\textbf{{{text}}}" if is_marked and text else text
 
 

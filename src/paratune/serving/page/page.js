@@ -114,7 +114,7 @@ function showExplanation(found) {
     element("p", `Explained: the ${found.target}. It is ${rounded(output)}, and ${rounded(hidden)} with all words hidden (${found.replacement}).`),
   ];
   if (!details.holds) {
-    shown.push(element("p", "Not told: hiding words in this order does not change the output more than random orders do. The text has no colours.", { class: "notice warn" }));
+    shown.push(element("p", "These effects cannot be distinguished from chance: hiding words in this order does not change the output more than random orders do. The text has no colours.", { class: "notice warn" }));
   }
   shown.push(...markedTexts(found, method));
   if (details.holds) {

@@ -59,3 +59,15 @@ def test_different_kinds_of_memory_are_not_compared(tmp_path: Path):
     output = io.StringIO()
     Console(file=output, width=120).print(terminal_comparison(comparison))
     assert "cuda_allocated, rss" in output.getvalue()
+
+
+def test_different_threads_are_a_note(tmp_path: Path):
+    make_matrix(
+        tmp_path,
+        (STRATEGY, SEED),
+        lambda values: Made(run={"num_threads": 2 if values["strategy"] == "ddp" else 1}),
+    )
+    comparison = make_comparison([str(tmp_path)])
+    (sentence,) = comparison.families[0].execution
+    assert "ddp 2; zero3 1" in sentence
+    assert sentence in comparison.notes

@@ -179,7 +179,7 @@ def test_a_teacher_is_known_by_its_weights_and_not_by_its_folder(tmp_path):
             tmp_path / name,
             run_changes={
                 "config.distil": {"teacher": name, "weight": 0.5},
-                "teachers": [{"name": name, "weights_sha256": {"model.safetensors": sha}}],
+                "teachers": [{"name": name, "inputs_sha256": sha}],
             },
         )
         for name, sha in {"a": "1", "b": "1", "c": "2"}.items()

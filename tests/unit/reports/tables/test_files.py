@@ -120,6 +120,15 @@ def test_latex_has_only_the_columns_that_vary_and_a_wide_table_spans_both_column
     assert r"\begin{table*}" in latex_table(wide)
 
 
+def test_changes_of_a_wide_latex_table_stand_below_their_values():
+    lines = ((TableCell("ddp"), *(TableCell("12.3 ± 0.4 (−1.5% ↓)") for _ in range(8))),)
+    columns = (Column("Strategy", is_text=True), *(Column(f"c{at}") for at in range(8)))
+    below = r"\begin{tabular}[t]{@{}r@{}}$12.3 \pm 0.4$ \\ ($-1.5$\% $\downarrow$)\end{tabular}"
+    assert latex_table(Table("t", "T", columns, lines)).count(below) == 8
+    narrow = Table("t", "T", columns[:4], (lines[0][:4],))
+    assert latex_table(narrow).count(r"\begin{tabular}") == 1
+
+
 def test_latex_closes_what_it_opens():
     assert len(check_document(latex_table(TABLE))) == 4
 

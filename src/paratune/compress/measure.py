@@ -1,0 +1,229 @@
+"""Measures one form of a model in a process of its own: size, latency, throughput, memory, scores, effects of words.
+
+`python -m paratune.compress.measure SETTINGS.json` is what `ladder` starts: memory can be attributed to a form only in
+a process that loads nothing else. Everything is computed on the CPU in float32 from padded batches, as an ONNX file
+needs it, so that forms differ in nothing else.
+
+Dimensions: `N` rows, `W` words.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from paratune import hardware, records
+from paratune.base.atomic import replace_folder
+from paratune.batch import Batch
+from paratune.compress.check import num_weight_bytes
+from paratune.data.load import Split
+from paratune.data.read import read_table
+from paratune.data.slices import slice_values
+from paratune.errors import ConfigError
+from paratune.explain.effects import occlusion
+from paratune.explain.outputs import ExplainedOutput, RowOutput, prepare
+from paratune.explain.rows import TokenRow, read_rows
+from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
+from paratune.precision import POLICIES
+from paratune.records import write_json
+from paratune.records.compressed import FP32, MEASURED_FILE
+from paratune.verdicts.slices import ScoredTask, slice_records, split_records
+
+NUM_WARM = 10
+"""Batches that are computed before the clock starts."""
+MAX_PARTS = 32
+"""Most parts of a text whose effects are measured: words, or in a longer text groups of neighbouring words."""
+_EXPLAINED = ("classification", "ordinal", "regression")
+"""Tasks whose outputs are explained."""
+
+
+@dataclass(frozen=True)
+class MeasureSettings:
+    """What is measured, and on what."""
+
+    form: str
+    model: str
+    """Folder of the model."""
+    weights_sha256: dict[str, str]
+    """Of the weights, by file."""
+    rows_file: str
+    """Parquet file with the scored rows."""
+    source: str
+    """Their name for readers."""
+    split: str
+    slices: tuple[str, ...]
+    """Columns, `label` or `length`."""
+    batch_sizes: tuple[int, ...]
+    num_rows: int
+    """Most scored rows, as asked for."""
+    num_timed: int
+    """Rows for latency and throughput, evenly spaced."""
+    num_explained: int
+    """Rows whose effects of words are measured, evenly spaced."""
+    num_threads: int
+    out: str
+    """Folder to write."""
+
+    @property
+    def compared(self) -> dict[str, Any]:
+        """The settings with which another measurement is the same: all but places of files."""
+        values = json.loads(json.dumps(asdict(self)))
+        return {key: value for key, value in values.items() if key not in ("model", "rows_file", "out")}
+
+
+def measure(settings: MeasureSettings) -> None:
+    """Measure a form and write its folder, whole or not at all.
+
+    Raises:
+        ParatuneError: The model or the rows cannot be read.
+    """
+    torch.set_num_threads(settings.num_threads)
+    trained = load_trained(settings.model, NamedColumns(), "cpu")
+    trained = replace(trained, precision=POLICIES["fp32"])
+    trained.model.entry = None
+    prepare(trained)
+    loaded = hardware.resident_memory_bytes()
+    split = replace(
+        trained.read(settings.rows_file, read_table(settings.rows_file), require_labels=True), name=settings.split
+    )
+    timed = evenly(split.num_samples, settings.num_timed)
+    record: dict[str, Any] = {
+        "schema_version": records.SCHEMA_VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "form": settings.form,
+        "split": settings.split,
+        "source": settings.source,
+        "num_rows": split.num_rows,
+        "settings": settings.compared,
+        "weights_bytes": _weights_bytes(trained, settings),
+        "loaded_bytes": loaded or 0,
+        **_times(trained, split, timed, settings.batch_sizes),
+    }
+    record |= {
+        "peak_bytes": hardware.peak_memory_bytes() or 0,
+        "machine": {"cpu": hardware.cpu_model(), "num_threads": torch.get_num_threads()},
+        "versions": hardware.package_versions(),
+    }
+    with replace_folder(Path(settings.out)) as folder:
+        record |= _scores(trained, split, folder, settings)
+        record["effects"] = _effects(trained, split, settings)
+        write_json(folder / MEASURED_FILE, record)
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """Return at most `most` evenly spaced numbers below `count`."""
+    return [int(number) for number in np.linspace(0, count - 1, min(count, most))]
+
+
+def _weights_bytes(trained: TrainedModel, settings: MeasureSettings) -> int:
+    """Return the bytes of the weights: in float32, or of the files of a smaller form."""
+    if settings.form == FP32:
+        return num_weight_bytes(trained.model)
+    return sum((Path(settings.model) / name).stat().st_size for name in settings.weights_sha256)
+
+
+def _times(trained: TrainedModel, split: Split, rows: Sequence[int], batch_sizes: Sequence[int]) -> dict[str, Any]:
+    """Return latency of a batch of one text and texts per second for each batch size; rows are in order of length.
+
+    `cpu_share` is the CPU time of this process per second: below 1, it waited for a processor.
+    """
+    lengths = np.asarray(split.store.lengths)
+    ordered = sorted(rows, key=lambda row: int(lengths[row]))
+    batches = _batches(trained, split, rows, 1)
+    begin, begin_cpu = time.perf_counter(), time.process_time()
+    single = _seconds(trained, batches)
+    cpu_share = (time.process_time() - begin_cpu) / (time.perf_counter() - begin)
+    rates = {}
+    for size in batch_sizes:
+        seconds = single if size == 1 else _seconds(trained, _batches(trained, split, ordered, size))
+        rates[str(size)] = len(rows) / sum(seconds)
+    p50, p95 = np.quantile(single, [0.5, 0.95])
+    return {
+        "num_timed": len(rows),
+        "p50_ms": 1000 * float(p50),
+        "p95_ms": 1000 * float(p95),
+        "cpu_share": cpu_share,
+        "texts_per_s": rates,
+    }
+
+
+def _batches(trained: TrainedModel, split: Split, rows: Sequence[int], size: int) -> list[Batch]:
+    collator = trained.recipe.collator(split, trained.tokenizer)
+    return [collator(np.asarray(rows[at : at + size]), 1.0) for at in range(0, len(rows), size)]
+
+
+@torch.inference_mode()
+def _seconds(trained: TrainedModel, batches: Sequence[Batch]) -> list[float]:
+    """Return the seconds of the forward pass of each batch, on the host clock; the first ones also run before."""
+    for batch in batches[:NUM_WARM]:
+        trained.model(batch)
+    seconds = []
+    for batch in batches:
+        begin = time.perf_counter()
+        trained.model(batch)
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+def _scores(trained: TrainedModel, split: Split, folder: Path, settings: MeasureSettings) -> dict[str, Any]:
+    """Write the predictions, and return scores, their intervals over rows, and the scores of slices."""
+    evaluation = trained.apply(split, max(settings.batch_sizes), lambda done, total: None)
+    recipe = trained.recipe
+    recipe.write_predictions(folder, split, evaluation.outputs, trained.tokenizer)
+    task = ScoredTask(settings.source, folder, trained.task.kind, recipe.names, recipe.task.model_dump())
+    slices = slice_records(task, split.name, settings.slices, slice_values(split, settings.slices))
+    return {
+        "scores": recipe.scores(split, evaluation.outputs) | {"loss": evaluation.loss},
+        "intervals": split_records(task, split.name),
+        "slices": slices,
+    }
+
+
+def _effects(trained: TrainedModel, split: Split, settings: MeasureSettings) -> list[dict[str, Any]] | None:
+    """Return the effects of the words of some rows by occlusion; None where they are not defined.
+
+    What is explained is the log-odds of the row's label, or the number: the same for each form and each model. No text
+    is recorded, but the hash of the words, by which models that read other words are noticed.
+    """
+    if trained.task.kind not in _EXPLAINED or not settings.num_explained:
+        return None
+    assert split.labels is not None
+    with suppress(ConfigError):  # a tokenizer without the places of tokens
+        rows = read_rows(trained, split)
+        found = []
+        for number in evenly(len(rows), settings.num_explained):
+            index = int(split.labels[number]) if trained.task.kind == "classification" else 0
+            output = RowOutput(trained, rows[number], ExplainedOutput(trained.task.kind, index), 32)
+            found.append(_row_effects(output, rows[number]))
+        return found
+    return None
+
+
+def _row_effects(output: RowOutput, row: TokenRow) -> dict[str, Any]:
+    width = len(row.words)
+    parts = np.arange(width) if width <= MAX_PARTS else np.arange(width) * MAX_PARTS // width
+    words = "\n".join(row.word_text(number) for number in range(width))
+    values = occlusion(output, parts).tolist() if width else []
+    return {"row": row.row, "words_sha256": hashlib.sha256(words.encode()).hexdigest(), "values": values}
+
+
+def main(path: Path) -> None:
+    """Measure as a file of settings describes."""
+    values = json.loads(path.read_text(encoding="utf-8"))
+    tuples = {key: tuple(values[key]) for key in ("slices", "batch_sizes")}
+    measure(MeasureSettings(**{**values, **tuples}))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    main(Path(sys.argv[1]))

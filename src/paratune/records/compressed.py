@@ -1,0 +1,90 @@
+"""The smaller forms of a run and their measurements, which `paratune compress` writes and reports read.
+
+RUN/compressed/
+  FORM/                     a smaller form of the model, from `paratune quantize`
+  measured/FORM/            measurements of a form; fp32 is the model of the run itself
+    measured.json           size, latency, throughput, memory, scores, effects of words
+    predictions.<split>.parquet   predictions for the scored rows
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from paratune.base.text import plain
+from paratune.errors import CheckpointError
+from paratune.records import SCHEMA_VERSION, read_json
+
+FP32: Final = "fp32"
+"""Name of the model of the run, with weights and computation in float32."""
+FORMS: Final = ("bf16", "onnx", "int8", "int8-static")
+"""Smaller forms that `paratune quantize` makes."""
+COMPRESSED_FOLDER: Final = "compressed"
+MEASURED_FILE: Final = "measured.json"
+SPLITS: Final = ("test", "validation")
+"""Splits that can be scored."""
+_NUMBERS = ("weights_bytes", "loaded_bytes", "peak_bytes", "p50_ms", "p95_ms", "cpu_share")
+
+
+def form_folder(run: Path, form: str) -> Path:
+    """Return the folder of a smaller form of a run."""
+    return run / COMPRESSED_FOLDER / form
+
+
+def measured_folder(run: Path, form: str) -> Path:
+    """Return the folder with the measurements of a form of a run."""
+    return run / COMPRESSED_FOLDER / "measured" / form
+
+
+def measured_forms(run: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the measured forms of a run and their folders: fp32, then in the order of `FORMS`."""
+    for form in (FP32, *FORMS):
+        folder = measured_folder(run, form)
+        if (folder / MEASURED_FILE).is_file():
+            yield form, folder
+
+
+def read_measured(folder: Path) -> dict[str, Any]:
+    """Read the measurements of a form.
+
+    Raises:
+        CheckpointError: They are missing or damaged.
+    """
+    path = folder / MEASURED_FILE
+    record = read_json(path)
+    if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION or not _is_whole(record):
+        raise CheckpointError(
+            f"{plain(path)} is damaged or from another version of paratune; delete {plain(folder)} and run paratune "
+            "compress again",
+            code="run.damaged",
+            path=path,
+        )
+    return record
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    rates = record.get("texts_per_s")
+    return (
+        all(_is_number(record.get(name)) for name in _NUMBERS)
+        and isinstance(record.get("split"), str)
+        and isinstance(record.get("settings"), dict)
+        and all(isinstance(record.get(name), dict) for name in ("scores", "intervals", "slices"))
+        and isinstance(rates, dict)
+        and bool(rates)
+        and all(size.isdigit() and _is_number(rate) and rate > 0 for size, rate in rates.items())
+        and (record.get("effects") is None or _are_effects(record["effects"]))
+    )
+
+
+def _are_effects(effects: Any) -> bool:
+    return isinstance(effects, list) and all(
+        isinstance(row, dict)
+        and isinstance(row.get("words_sha256"), str)
+        and isinstance(row.get("values"), list)
+        and all(map(_is_number, row["values"]))
+        for row in effects
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

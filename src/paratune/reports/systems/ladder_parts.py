@@ -1,0 +1,228 @@
+"""The compression ladder in a report: a sentence of advice, a figure, a table, and the scores by slice."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paratune.base.units import MIB, NOT_AVAILABLE, format_share
+from paratune.records.compressed import FORMS, FP32
+from paratune.reports.document import Notice, Part, Statement
+from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Hovers, Key
+from paratune.reports.rows.scores import metric_name
+from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
+from paratune.reports.systems.ladder import Ladder, LadderEntry, Mean, best_entry
+from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.verdicts.estimate import mean_of
+from paratune.verdicts.words import label_of, quality_words
+
+KEY, HEADING = "ladder", "Compression ladder"
+_MARKERS = {FP32: "o", **dict(zip(FORMS, ("s", "P", "D", "^"), strict=True))}
+_FORM_NOTE = (
+    "Forms: fp32 is the trained model in float32; bf16 has weights of 16 bits and computes in float32; int8 is an ONNX "
+    "file with weights of 8 bits, computed by onnxruntime."
+)
+
+
+def ladder_parts(ladders: Sequence[Ladder]) -> Iterator[Part]:
+    """Yield the parts of the section for each ladder."""
+    for number, ladder in enumerate(ladders):
+        suffix = "" if number == 0 else f"-{number + 1}"
+        text, _ = advice(ladder)
+        yield Notice(text, is_warning=False)
+        yield _figure(ladder, f"{KEY}-figure{suffix}")
+        yield _table(ladder, f"{KEY}{suffix}")
+        for table in slice_tables([SlicedRuns(entry.label, entry.runs) for entry in ladder.entries]):
+            yield replace(table, key=f"{KEY}{suffix}-{table.key}")
+
+
+def ladder_statements(ladders: Sequence[Ladder]) -> Iterator[Statement]:
+    """Yield the advice as a conclusion of the report."""
+    for ladder in ladders:
+        text, is_good = advice(ladder)
+        yield Statement("Smaller model", text, is_good, KEY)
+
+
+def advice(ladder: Ladder) -> tuple[str, bool | None]:
+    """Return which entry to use, in one sentence, and whether one is shown to be as good as the baseline."""
+    base, best = ladder.base, best_entry(ladder)
+    if best is not None and best.comparison is not None:
+        quality = quality_words((best.comparison,), base.runs[0].task)
+        size = format_share(best.weights_bytes / base.weights_bytes)
+        time = f"{best.p50_ms:.3g} ms against {base.p50_ms:.3g} ms"
+        return (
+            f"Use {best.label}: {quality}, with {size} of the bytes of {base.label} and a median latency of {time}.",
+            True,
+        )
+    others = [entry for entry in ladder.entries if entry is not base]
+    open_ones = [
+        entry for entry in others if entry.comparison is not None and entry.comparison.outcome == "cannot tell"
+    ]
+    if open_ones:
+        nearest = min(open_ones, key=lambda entry: (entry.p50_ms, entry.weights_bytes))
+        assert nearest.comparison is not None
+        quality = quality_words((nearest.comparison,), base.runs[0].task)
+        return f"Keep {base.label} for now: no smaller form is shown to be as good; {nearest.label}: {quality}.", None
+    if not others:
+        return f"Only {base.label} was measured, so that there is nothing to compare it with.", None
+    if all(entry.comparison is None or entry.comparison.change is None for entry in others):
+        return f"Keep {base.label}: the quality of the other forms cannot be compared with it.", None
+    return f"Keep {base.label}: no other form is as good and also smaller or faster.", False
+
+
+def _table(ladder: Ladder, key: str) -> Table:
+    metric = ladder.metric
+    columns = (
+        Column("Model", "model", is_text=True),
+        Column("Form", "form", is_text=True),
+        Column("Weights (MiB)", "weights_mib"),
+        Column("Latency p50 (ms)", "p50_ms"),
+        Column("Latency p95 (ms)", "p95_ms"),
+        Column("Texts/s, batch 1", "texts_per_s"),
+        Column("Texts/s, best batch", "best_texts_per_s"),
+        Column("Best batch", "best_batch"),
+        Column("Peak memory (MiB)", "peak_mib"),
+        Column(f"{ladder.split.capitalize()} {metric_name(metric) if metric else 'score'}", "score"),
+        Column("Same predictions", "same_predictions"),
+        Column("Explanations agree", "explanations"),
+        Column(f"Compared with {ladder.base.label}", "verdict"),
+    )
+    lines = tuple(_line(ladder, entry) for entry in ladder.entries)
+    return Table(key, HEADING, columns, lines, tuple(_notes(ladder)))
+
+
+def _line(ladder: Ladder, entry: LadderEntry) -> tuple[TableCell, ...]:
+    cells = tuple(member.cell for member in entry.members)
+
+    def cell(value: Mean, source: str, size: float = 1.0) -> TableCell:
+        center, deviation = value[0] / size, None if value[1] is None else value[1] / size
+        text = f"{center:.3g}" if center < 100 else f"{center:.0f}"
+        spread = "" if deviation is None or f"{deviation:.2g}" == "0" else f" ± {deviation:.2g}"
+        return TableCell(f"{text}{spread}", center, cells, f"compressed/measured: {source}", deviation=deviation)
+
+    batch = _best_batch(entry)
+    return (
+        TableCell(entry.configuration.label, runs=cells),
+        TableCell(entry.form, runs=cells),
+        cell(entry.mean(lambda found: found["weights_bytes"]), "weights_bytes", MIB),
+        cell(entry.mean(lambda found: found["p50_ms"]), "p50_ms"),
+        cell(entry.mean(lambda found: found["p95_ms"]), "p95_ms"),
+        cell(entry.mean(lambda found: found["texts_per_s"]["1"]), "texts_per_s"),
+        cell(entry.mean(lambda found: found["texts_per_s"][batch]), "texts_per_s"),
+        TableCell(batch, int(batch), cells),
+        cell(entry.mean(lambda found: found["peak_bytes"]), "peak_bytes", MIB),
+        _score_cell(ladder, entry, cells),
+        _share_cell(entry, cells),
+        _explanations_cell(entry, cells),
+        _verdict_cell(ladder, entry, cells),
+    )
+
+
+def _best_batch(entry: LadderEntry) -> str:
+    """Return the batch size with the most texts/s, as a mean over the seeds."""
+    sizes: set[str] = set.intersection(*({*member.measured["texts_per_s"]} for member in entry.members))
+    return max(sorted(sizes, key=int), key=lambda size: entry.mean(lambda found: found["texts_per_s"][size])[0])
+
+
+def score_of(ladder: Ladder, entry: LadderEntry) -> tuple[float | None, tuple[float, float] | None]:
+    """Return the mean score of a entry and its 95% interval: over seeds, or over rows for one seed."""
+    if ladder.metric is None:
+        return None, None
+    values = [member.measured["scores"].get(ladder.metric) for member in entry.members]
+    known = [value for value in values if value is not None]
+    if not known:
+        return None, None
+    if len(known) > 1:
+        estimate = mean_of(known, scope="seeds")
+        return estimate.value, estimate.interval()
+    found = entry.members[0].measured["intervals"].get(ladder.metric) or {}
+    interval = found.get("interval")
+    return known[0], None if interval is None else (interval[0], interval[1])
+
+
+def _score_cell(ladder: Ladder, entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
+    value, interval = score_of(ladder, entry)
+    if value is None:
+        return TableCell(NOT_AVAILABLE, None, cells)
+    limits = "" if interval is None else f" ({interval[0]:.4f} to {interval[1]:.4f})"
+    return TableCell(f"{value:.4f}{limits}", value, cells, "compressed/measured: scores", interval=interval)
+
+
+def _share_cell(entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
+    share = entry.same_decisions
+    return TableCell(NOT_AVAILABLE if share is None else format_share(share), share, cells, "predictions")
+
+
+def _explanations_cell(entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
+    if entry.explanations is None:
+        return TableCell(NOT_AVAILABLE, None, cells)
+    value, interval, _ = entry.explanations
+    limits = "" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})"
+    return TableCell(f"{value:.2f}{limits}", value, cells, "compressed/measured: effects", interval=interval)
+
+
+def _verdict_cell(ladder: Ladder, entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
+    if entry.comparison is None:
+        return TableCell(entry.reason or ("baseline" if entry is ladder.base else NOT_AVAILABLE), runs=cells)
+    return TableCell(quality_words((entry.comparison,), entry.runs[0].task), runs=cells)
+
+
+def _notes(ladder: Ladder) -> Iterator[str]:
+    first = ladder.base.members[0].measured
+    machine = first["machine"]
+    yield (
+        f"Measured on a CPU ({machine['cpu'] or NOT_AVAILABLE}, {machine['num_threads']} threads) in float32, from "
+        f"padded batches: latency of a batch of one text, over {first['num_timed']} rows."
+    )
+    yield _FORM_NOTE
+    yield f"Scores: {first['num_rows']} rows of {ladder.split}."
+    counts = {len(entry.members) for entry in ladder.entries}
+    if max(counts) > 1:
+        yield "Figures: means over seeds, ± one standard deviation. Intervals of scores: 95% intervals over seeds."
+    else:
+        yield "One seed: the intervals of scores are 95% intervals over rows."
+    explained = next((entry.explanations for entry in ladder.entries if entry.explanations is not None), None)
+    if explained is not None:
+        yield (
+            f"Explanations agree: Spearman's rank correlation of the effects of words, by occlusion, with those of "
+            f"{ladder.base.label} of the same seed: mean over {explained[2]} rows, with its 95% interval over rows."
+        )
+    yield from ladder.notes
+
+
+def _figure(ladder: Ladder, key: str) -> Drawing:
+    """Draw the score of each entry against its size and its latency."""
+    labels = list(dict.fromkeys(entry.configuration.label for entry in ladder.entries))
+    colours = {label: RUN_COLOURS[number % len(RUN_COLOURS)] for number, label in enumerate(labels)}
+    forms = [form for form in _MARKERS if any(entry.form == form for entry in ladder.entries)]
+    name = f"{ladder.split.capitalize()} {metric_name(ladder.metric) if ladder.metric else 'score'}"
+
+    def draw(figure: Any, hovers: Hovers) -> None:
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, label in zip(panels, ("Weights (MiB)", "Median latency of one text (ms)"), strict=True):
+            for entry in ladder.entries:
+                x = entry.weights_bytes / MIB if axes is panels[0] else entry.p50_ms
+                _point(axes, hovers, ladder, entry, x, colours[entry.configuration.label])
+            axes.set_xlabel(label)
+            axes.set_xlim(left=0)
+            axes.grid()
+            axes.margins(0.14)
+        panels[0].set_ylabel(name)
+
+    legend = (
+        *(Key(label, colours[label], is_area=True, owners=(label,)) for label in labels),
+        *(Key(form, MUTED, marker=_MARKERS[form]) for form in forms),
+    )
+    caption = "Lines: 95% intervals of the scores. Further left and higher is better."
+    return Drawing(key, "Quality against size and latency", caption, draw, 3.4, whole=True, legend=legend)
+
+
+def _point(axes: Any, hovers: Hovers, ladder: Ladder, entry: LadderEntry, x: float, colour: str) -> None:
+    score, interval = score_of(ladder, entry)
+    if score is None:
+        return
+    owner = entry.configuration.label
+    if interval is not None:
+        axes.plot([x, x], interval, color=colour, linewidth=1.0, alpha=0.6, gid=hovers.part_of(owner))
+    gid = hovers.part_of(owner)
+    axes.plot([x], [score], _MARKERS[entry.form], markersize=7, color=colour, gid=gid)
+    hovers[gid] = f"{entry.label}: {x:.3g}, {label_of(ladder.metric or '')} {score:.4f}"

@@ -1,0 +1,100 @@
+"""The section `compress` of a matrix file: smaller forms of each finished run, and how they are measured."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paratune.config.validate import describe_value
+from paratune.errors import CheckpointError, did_you_mean
+from paratune.records.compressed import FORMS, FP32, SPLITS, measured_folder, read_measured
+from paratune.records.sweep import CellRecord
+from paratune.sweeps.matrix_file import MatrixFile
+
+COMPRESS = "compress"
+
+
+@dataclass(frozen=True)
+class Compress:
+    """What `paratune compress` does with each finished run; see its options."""
+
+    forms: tuple[str, ...] = ("bf16", "int8")
+    split: str | None = None
+    rows: int = 1000
+    timed_rows: int = 200
+    explain_rows: int = 20
+    batch_sizes: tuple[int, ...] = (1, 8, 32)
+
+    def words(self, run: Path) -> list[str]:
+        """Return the arguments of paratune for a run."""
+        words = ["compress", str(run), "--to", ",".join(self.forms), "--rows", str(self.rows)]
+        words += ["--timed-rows", str(self.timed_rows), "--explain-rows", str(self.explain_rows)]
+        words += [word for size in self.batch_sizes for word in ("--batch-size", str(size))]
+        return words + (["--split", self.split] if self.split is not None else [])
+
+    def is_done(self, run: Path) -> bool:
+        """Return whether a run has all measurements with these settings."""
+        wanted = {
+            "num_rows": self.rows,
+            "num_timed": self.timed_rows,
+            "num_explained": self.explain_rows,
+            "batch_sizes": sorted({1, *self.batch_sizes}),
+        }
+        wanted |= {} if self.split is None else {"split": self.split}
+        for form in (FP32, *self.forms):
+            try:
+                settings = read_measured(measured_folder(run, form))["settings"]
+            except CheckpointError:
+                return False
+            if any(settings.get(key) != value for key, value in wanted.items()):
+                return False
+        return True
+
+
+def is_compressed(cell: CellRecord) -> bool:
+    """Return whether smaller forms of a run are made: it is finished, and its scores count."""
+    return cell.state == "finished" and cell.counts
+
+
+def read_compress(file: MatrixFile, content: Any) -> Compress | None:
+    """Return the section, or None without one; problems are added to the file."""
+    if content is None:
+        return None
+    known = tuple(Compress.__dataclass_fields__)
+    if not isinstance(content, dict):
+        file.refuse(
+            f"{COMPRESS} is {describe_value(content)}; allowed: a mapping, such as {{forms: [bf16, int8]}}", COMPRESS
+        )
+        return None
+    for key in content:
+        if key not in known:
+            near = did_you_mean(str(key), known) or f"; it has: {', '.join(known)}"
+            file.refuse(f"{COMPRESS}.{key} is not an option{near}", f"{COMPRESS}.{key}", "config.unknown_key")
+    given: dict[str, Any] = {}
+    for key, least in (("rows", 2), ("timed_rows", 1), ("explain_rows", 0)):
+        if key in content:
+            given[key] = file.count(content[key], f"{COMPRESS}.{key}", least=least)
+    if "forms" in content:
+        given["forms"] = _listed(file, content, "forms", FORMS)
+    if "batch_sizes" in content:
+        sizes = content["batch_sizes"] if isinstance(content["batch_sizes"], list) else [content["batch_sizes"]]
+        given["batch_sizes"] = tuple(file.count(size, f"{COMPRESS}.batch_sizes") for size in sizes)
+    if (split := content.get("split")) is not None:
+        given["split"] = split
+        if split not in SPLITS:
+            file.refuse(
+                f"{COMPRESS}.split is {describe_value(split)}; allowed: {' or '.join(SPLITS)}", f"{COMPRESS}.split"
+            )
+    return replace(Compress(), **given)
+
+
+def _listed(file: MatrixFile, content: Mapping[Any, Any], key: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    values = content[key] if isinstance(content[key], list) else [content[key]]
+    wrong = next((value for value in values if value not in allowed), None)
+    if wrong is not None or not values:
+        file.refuse(
+            f"{COMPRESS}.{key} is {describe_value(content[key])}; allowed: a list of {', '.join(allowed)}",
+            f"{COMPRESS}.{key}",
+        )
+        return ()
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,45 @@
+"""Whether two models give the same words the same weight: rank correlation of effects."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.verdicts.estimate import mean_of
+
+Floats = npt.NDArray[np.float64]
+
+
+def rank_correlation(first: Floats, second: Floats) -> float | None:
+    """Return Spearman's correlation of two effects of the same words, (W,) each; None where one is constant."""
+    from scipy.stats import spearmanr
+
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return None
+    return float(spearmanr(first, second).statistic)
+
+
+def mean_correlation(
+    rows: Sequence[Sequence[tuple[Floats, Floats]]],
+) -> tuple[float, tuple[float, float] | None, int] | None:
+    """Return the mean rank correlation over rows, its 95% interval over rows, and the number of rows.
+
+    Args:
+        rows: For each row, the effects of its words by both models, once for each pair of models: the mean over pairs
+            is the figure of the row.
+
+    Returns:
+        None without a row with a correlation; no interval for a single row.
+    """
+    values = []
+    for pairs in rows:
+        known = [value for first, second in pairs if (value := rank_correlation(first, second)) is not None]
+        if known:
+            values.append(float(np.mean(known)))
+    if not values:
+        return None
+    if len(values) == 1:
+        return values[0], None, 1
+    estimate = mean_of(values, scope="samples")
+    low, high = estimate.interval()
+    return estimate.value, (max(-1.0, low), min(1.0, high)), len(values)

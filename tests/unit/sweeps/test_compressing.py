@@ -1,0 +1,50 @@
+"""The section `compress` of a matrix file."""
+
+import json
+from pathlib import Path
+
+from raised import raises_code
+
+from paratune.records.compressed import measured_folder
+from paratune.sweeps.compressing import Compress
+from paratune.sweeps.matrix import read_matrix
+
+
+def with_section(path: Path, section: str) -> Path:
+    path.write_text(f"{path.read_text()}compress: {section}\n")
+    return path
+
+
+def test_the_command_has_the_options(matrix_file: Path):
+    matrix = read_matrix(with_section(matrix_file, "{forms: int8, rows: 50, batch_sizes: [1, 4], split: validation}"))
+    assert " ".join(matrix.compress.words(Path("runs/a"))) == (
+        "compress runs/a --to int8 --rows 50 --timed-rows 200 --explain-rows 20 --batch-size 1 --batch-size 4 "
+        "--split validation"
+    )
+
+
+def test_all_problems_are_reported_at_once(matrix_file: Path):
+    with raises_code("config.invalid_value", "int9", "train") as raised:
+        read_matrix(with_section(matrix_file, "{forms: [int9], rows: 1, split: train, sizes: [1]}"))
+    assert sorted({*raised.value.codes}) == ["config.invalid_value", "config.unknown_key"]
+    assert len(raised.value.faults) == 4
+
+
+def test_a_run_is_done_with_all_forms_and_the_same_settings(tmp_path: Path):
+    wanted = Compress(forms=("int8",), batch_sizes=(8,))
+    settings = {"num_rows": 1000, "num_timed": 200, "num_explained": 20, "batch_sizes": [1, 8], "split": "test"}
+    record = {
+        "schema_version": 1,
+        "split": "test",
+        "settings": settings,
+        **dict.fromkeys(("weights_bytes", "loaded_bytes", "peak_bytes", "p50_ms", "p95_ms", "cpu_share"), 1),
+        "texts_per_s": {"1": 1.0},
+        **{key: {} for key in ("scores", "intervals", "slices")},
+    }
+    for form in ("fp32", "int8"):
+        assert not wanted.is_done(tmp_path)
+        measured_folder(tmp_path, form).mkdir(parents=True)
+        (measured_folder(tmp_path, form) / "measured.json").write_text(json.dumps(record))
+    assert wanted.is_done(tmp_path)
+    assert not Compress(forms=("int8",), batch_sizes=(8,), rows=10).is_done(tmp_path)
+    assert not Compress(forms=("bf16", "int8"), batch_sizes=(8,)).is_done(tmp_path)
