@@ -48,8 +48,9 @@ def main() -> None:
         train(runs, f"distilled_seed{seed}", seed, {"model.keep_layers": KEPT, "distil": distil})
         peer(runs, seed)
     print("\n".join([*machine_lines(), "", *table(figures(runs, options.seeds))]))
-    comparison = paratune.compare(str(runs / "labels_seed*"), str(runs / "distilled_seed*"), allow=["train"])
-    print(json.dumps(comparison.as_dict(), default=str)[:4000])
+    comparison = paratune.compare(str(runs / "labels_seed*"), str(runs / "distilled_seed*"), allow=["distil"])
+    sentences = [verdict["sentence"] for family in comparison.as_dict()["families"] for verdict in family["verdicts"]]
+    print("\n".join(["", *sentences]))
 
 
 def train(runs: Path, name: str, seed: int, more: dict[str, Any] | None = None) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 from machine import machine_lines
+from published_memory import planned_memory
 
 from paratune.api.plan import outside_traits
 from paratune.api.plan_job import make_job
@@ -25,7 +26,6 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.planning.constants import Constants
 from paratune.planning.enumerate import JobOption, PlanRequest, list_options
 from paratune.planning.machine import Machine, find_machine
-from paratune.planning.memory import FRAGMENTED_SHARE, MAX_FRAGMENTED
 from paratune.planning.predict import JobPredictor
 from paratune.planning.profiles import Profiles
 from paratune.planning.refit import MeasuredStep, refit
@@ -37,6 +37,7 @@ CONFIG_FILES = {
     "mlm": "pretrain/bert_base.yaml",
     "qa": "finetune/squad_v2.yaml",
     "classification": "finetune/imdb.yaml",
+    "ner": "finetune/ner.yaml",
 }
 CLOSE = 0.35
 """Goal of a plan without measured figures, as a share of the measured time."""
@@ -90,21 +91,6 @@ class Planned:
         return ", ".join([*parts, cell.get("strategy", ""), cell["precision"], f"{cell['micro_batch']}{steps}", *more])
 
 
-def planned_memory(predictor: JobPredictor, option: JobOption, cell: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the planned memory of a cell as its source defines it, and its upper bound."""
-    if cell.get("keeps_gradients"):
-        # Gradients exist during the whole step, as those of earlier micro-batches do.
-        steps = max(2, option.setup.grad_accum_steps)
-        option = replace(option, setup=replace(option.setup, grad_accum_steps=steps))
-    memory = predictor.predict(option).memory
-    if "context_mib" not in cell:
-        return memory.total, memory.high
-    context = cell["context_mib"] * MIB
-    fragmented = round((MAX_FRAGMENTED / FRAGMENTED_SHARE - 1) * memory.terms["fragmentation"])
-    total = memory.total - memory.terms["context"] + context
-    return total, total + fragmented
-
-
 def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -> Iterator[Planned]:
     """Plan each cell; models and micro-batches that several cells share are traced once."""
     jobs: dict[str, tuple[LoadedConfig, Any, Profiles]] = {}
@@ -124,7 +110,7 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
             job = make_job(loaded, max_length=cell["length"])
             jobs[key] = loaded, job, Profiles(job, is_cuda=True)
         loaded, job, profiles = jobs[key]
-        machine = find_machine(cell["device"])
+        machine = find_machine(cell.get("planned_as", cell["device"]))
         num_samples = cell["micro_batch"] * cell.get("accumulation", 1) * cell["devices"]
         request = PlanRequest(
             num_ranks=(cell["devices"],),
@@ -137,10 +123,11 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
         job = replace(job, config=loaded.config)
         options, impossible = list_options(job, loaded, machine, request, outside_traits)
         assert options, (cell, [reason.reason for reason in impossible])
-        option: JobOption = replace(options[0], setup=replace(options[0].setup, attention="eager"))
+        setup = replace(options[0].setup, attention=cell.get("attention", "eager"))
+        option: JobOption = replace(options[0], setup=setup)
         predictor = JobPredictor(job, machine, profiles.of, searches=False)
         prediction = predictor.predict(option)
-        total, high = planned_memory(predictor, option, cell)
+        total, high = planned_memory(job, option, cell) if "memory_mib" in cell else (0, 0)
         yield Planned(
             cell,
             machine,

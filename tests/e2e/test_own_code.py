@@ -1,5 +1,6 @@
 """Functions beside the configuration file train on two processes, are recorded, and evaluate the saved model."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,13 @@ class Steps:
     def on_start(self, state): self.steps = []
     def on_step(self, state): self.steps.append(state.step)
     def on_end(self, state): (state.folder / "steps.txt").write_text(f"{self.steps} {sorted(state.scores)[-1]}")
+"""
+RANKING = """
+task: {kind: own, recipe: "my_tasks:WithHiddenWords", scores: [pair_accuracy]}
+data: {train: pairs.csv, columns: {text: better, text_pair: worse}}
+model: {name: model}
+train: {max_steps: 4, learning_rate: 3e-3}
+batch: {global: 16}
 """
 OPTIONS = [
     "strategy=zero2",
@@ -61,3 +69,16 @@ def test_code_beside_the_configuration(world: Path, cli: Cli, tmp_path_factory):
     run = next(world.rglob("summary.json")).parent
     assert read_json(run / "summary.json")["scores"]["validation"].keys() >= {"own_gap_error", "loss"}
     assert (run / "steps.txt").read_text() == "[1, 2, 3, 4] roc_auc"
+
+
+def test_an_own_task_is_the_same_experiment_on_two_processes(world: Path, cli: Cli):
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "extend.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (world / "my_tasks.py").write_text("\n".join(text for text in blocks if "# my_tasks" in text))
+    lines = (world / "data.csv").read_text().splitlines()[1:]
+    texts = [line.split(",")[1] for line in lines]
+    pairs = [f"{good},{bad}" for bad, good in zip(texts[::2], texts[1::2], strict=True)]
+    (world / "pairs.csv").write_text("\n".join(["better,worse", *pairs]))
+    (world / "t.yaml").write_text(RANKING)
+    certificate = cli("certify", "t.yaml", "--strategies", "ddp", "--steps", "2")
+    assert certificate.code == EXIT_OK, certificate.stderr

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 _DEMO_MODEL = "demo:minilm"
 TaskKind = Literal[
-    *("classification", "embedding", "mlm", "multi_label", "multiple_choice", "ordinal", "qa", "regression"),
+    "classification",
+    "embedding",
+    "mlm",
+    "multi_label",
+    "multiple_choice",
+    "ordinal",
+    "qa",
+    "regression",
     "token_classification",
 ]
 _HUB_MODEL = "google-bert/bert-base-uncased"

@@ -258,6 +258,7 @@ REQUIRED_COLUMNS = {
     "qa": ("text", "text_pair", "label"),
     "token_classification": ("text", "label"),
     "embedding": ("text", "text_pair"),
+    "own": ("text",),
 }
 """Required columns by the kind of the task."""
 _COLUMNS = {

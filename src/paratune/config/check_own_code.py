@@ -9,7 +9,7 @@ from paratune.config.own_code import CALLBACKS_KEY, CLASS_KEY, HEAD_KEY, METRICS
 from paratune.config.problems import Problem
 from paratune.config.section import OwnOptimizer
 from paratune.config.sections import Config, OwnMetric, Train
-from paratune.config.task_sections import RegressionTask
+from paratune.config.task_sections import OwnTask, RegressionTask
 
 ONE_ANSWER = ("classification", "multi_label", "ordinal", "regression")
 """Kinds of tasks with one answer for each text."""
@@ -17,7 +17,12 @@ ONE_ANSWER = ("classification", "multi_label", "ordinal", "regression")
 
 def metrics_of(config: Config) -> tuple[str, ...]:
     """Return the names of all metrics of a run: those of its task and its own ones."""
-    return (*METRICS[config.task.kind], *(OWN_PREFIX + metric.name for metric in config.evaluate.metrics))
+    task_scores = config.task.scores if isinstance(config.task, OwnTask) else ()
+    return (
+        *METRICS[config.task.kind],
+        *(OWN_PREFIX + name for name in task_scores),
+        *(OWN_PREFIX + metric.name for metric in config.evaluate.metrics),
+    )
 
 
 def _metrics(config: Config) -> Iterator[Problem]:
@@ -66,6 +71,19 @@ def _metric(config: Config, key: str, metric: OwnMetric) -> Iterator[Problem]:
         )
 
 
+def _own_task(config: Config) -> Iterator[Problem]:
+    """Check for options that a task of the user's own does not support."""
+    task = config.task
+    if not isinstance(task, OwnTask):
+        return
+    for name, count in Counter(task.scores).items():
+        if count > 1:
+            yield Problem(f"task.scores has {name} twice", ("task.scores",), code="metric.own_name")
+    if config.evaluate.slices:
+        wanted = "with task.kind: own, whose prediction files have no known meaning"
+        yield no_effect("evaluate.slices", config.evaluate.slices, wanted, ("task.kind",))
+
+
 def _model(config: Config) -> Iterator[Problem]:
     """Check an own head and an own model class."""
     model, kind = config.model, config.task.kind
@@ -100,4 +118,4 @@ def _training(config: Config) -> Iterator[Problem]:
         yield no_effect(CALLBACKS_KEY, config.run.callbacks[0].function, wanted, ("baseline",))
 
 
-OWN_CODE_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (_metrics, _model, _training)
+OWN_CODE_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (_metrics, _own_task, _model, _training)

@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from paratune.config.contradictions import conflict, no_effect
-from paratune.config.distil_section import distance_of, teacher_names
+from paratune.config.distil_section import Distil, distance_of, teacher_names
 from paratune.config.problems import Problem
 from paratune.config.sections import Config, FreezeOptions
+from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import ClassificationTask, ClassTask, RegressionTask
+from paratune.config.traits import strategy_traits
 
 
 def _length(config: Config) -> Iterator[Problem]:
@@ -123,10 +125,41 @@ def _distil(config: Config) -> Iterator[Problem]:
     for key, value in loss_options.items() if distil.weight == 1 else ():
         if value:
             yield no_effect(key, value, "with distil.weight: 1, which leaves out the labels", ("distil.weight",))
+    yield from _hidden_states(config, distil)
     names = teacher_names(distil)
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         message = f"distil.teacher: {repeated[0]} is named twice; an ensemble needs different models"
         yield Problem(message, ("distil.teacher",), code="config.invalid_value")
+
+
+def _hidden_states(config: Config, distil: Distil) -> Iterator[Problem]:
+    """Check the layers whose states are learned, and what cannot be combined with them."""
+    hidden = distil.hidden
+    if hidden is None:
+        return
+    for key, layers in (("layers", hidden.layers), ("teacher_layers", hidden.teacher_layers)):
+        if layers != sorted(set(layers)):
+            message = f"distil.hidden.{key}: {layers} must ascend, and name each layer once"
+            yield Problem(message, (f"distil.hidden.{key}",), code="config.invalid_value")
+    if len(hidden.layers) != len(hidden.teacher_layers):
+        message = (
+            f"distil.hidden: {len(hidden.layers)} layers and {len(hidden.teacher_layers)} teacher_layers; each layer "
+            "of the student learns from one of the teacher"
+        )
+        yield Problem(message, ("distil.hidden.layers", "distil.hidden.teacher_layers"), code="config.conflict")
+    if len(teacher_names(distil)) > 1:
+        message = "distil.hidden is for one teacher, and distil.teacher names several; name one, or leave hidden out"
+        yield Problem(message, ("distil.hidden", "distil.teacher"), code="config.conflict")
+    if config.train.compile:
+        message = "distil.hidden cannot be combined with train.compile: true, which hides the states of layers"
+        yield Problem(message, ("distil.hidden", "train.compile"), code="config.conflict")
+    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
+    if traits is not None and traits.cuts_blocks:
+        message = (
+            f"distil.hidden cannot be combined with strategy.kind: {config.strategy.kind}, which divides the layers "
+            "among processes; use another strategy, or leave hidden out"
+        )
+        yield Problem(message, ("distil.hidden", "strategy.kind"), code="config.conflict")
 
 
 TRAIN_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (

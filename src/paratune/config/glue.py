@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from paratune.config.implied import set_default
 from paratune.config.layers import Layer
-from paratune.config.metric_names import EMBEDDING_SCORES, METRICS
+from paratune.config.metric_names import EMBEDDING_SCORES, METRICS, OWN_PREFIX
 from paratune.config.problems import Problem, SourceLocation
-from paratune.config.task_sections import EmbeddingTask, Task
+from paratune.config.task_sections import EmbeddingTask, OwnTask, Task
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ def headline_metrics(task: Task) -> tuple[str, ...]:
     name = getattr(task, "glue", None)
     if isinstance(task, EmbeddingTask):
         return EMBEDDING_SCORES[task.loss][:2]
+    if isinstance(task, OwnTask) and task.scores:
+        return tuple(OWN_PREFIX + score for score in task.scores[:1])
     return GLUE[name].metrics if name is not None else _HEADLINES.get(task.kind, METRICS[task.kind][:1])
 
 

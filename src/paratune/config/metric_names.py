@@ -25,6 +25,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     ),
     "token_classification": ("f1", "precision", "recall", "accuracy", "loss"),
     "embedding": (*("spearman", "pearson", "recall_at_1", "mrr", "accuracy", "average_precision", "roc_auc", "loss"),),
+    "own": ("loss",),
 }
 """Metrics by the kind of the task; the loss is the training loss on the split."""
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # pydantic, which commands such as watch do not need
     from paratune.config.section import OwnCode
     from paratune.config.sections import Config, OwnMetric
 
+RECIPE_KEY = "task.recipe"
 HEAD_KEY = "model.head"
 CLASS_KEY = "model.class"
 METRICS_KEY = "evaluate.metrics"
@@ -38,6 +39,8 @@ def imported_code(values: Mapping[str, Any]) -> list[str]:
     loss = task.get("loss") if isinstance(task, Mapping) else None
     if isinstance(loss, Mapping):
         lines.append(f"task.loss.function: {loss.get('function')}")
+    if isinstance(task, Mapping) and task.get("recipe"):
+        lines.append(f"{RECIPE_KEY}: {task['recipe']}")
     if isinstance(model, Mapping):
         head = model.get("head")
         lines += [f"{HEAD_KEY}.function: {head.get('function')}"] if isinstance(head, Mapping) else []
@@ -193,6 +196,7 @@ def own_code_record(config: "Config") -> dict[str, dict[str, Any]]:
     from paratune.config.section import OwnCode
 
     own_class = config.model.class_
+    recipe = getattr(config.task, "recipe", None)
     named: dict[str, Any] = {
         HEAD_KEY: config.model.head,
         "task.loss": getattr(config.task, "loss", None),
@@ -205,6 +209,9 @@ def own_code_record(config: "Config") -> dict[str, dict[str, Any]]:
         for key, code in named.items()
         if isinstance(code, OwnCode)
     }
+    if recipe is not None:
+        options = config.task.model_dump(exclude={"kind", "recipe"})
+        record[RECIPE_KEY] = {"function": recipe, **options, "sha256": source_hash(recipe, RECIPE_KEY)}
     if own_class is not None:
         record[CLASS_KEY] = {"function": own_class, "options": {}, "sha256": source_hash(own_class, CLASS_KEY)}
     for key, source in _own_sources(config.data.model_dump()):

@@ -83,6 +83,14 @@ _FILLED: dict[str, dict[str, Any]] = {
         "data.columns.text_pair": "answer",
         "evaluate.best": "mrr",
     },
+    "own": {
+        "task.kind": "own",
+        "task.recipe": "my_tasks:Ranking",
+        "task.scores": ["pair_accuracy"],
+        "data.columns.text": "better",
+        "data.columns.text_pair": "worse",
+        "evaluate.best": "own_pair_accuracy",
+    },
 }
 """Values in the first configuration file, by task."""
 _FILLED_ALWAYS: dict[str, Any] = {

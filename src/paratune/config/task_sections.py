@@ -1,10 +1,10 @@
 """Options of each task: one class for each kind."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from paratune.config.section import Finite, OwnCode, Part, Positive, PositiveFloat, Section, Share, Text
+from paratune.config.section import CodeName, Finite, OwnCode, Part, Positive, PositiveFloat, Section, Share, Text
 
 
 class ClassificationTask(Section):
@@ -174,6 +174,22 @@ class EmbeddingTask(Section):
     lowest and the highest score of the training data."""
 
 
+class OwnTask(Section):
+    """A task of your own: a class outside the package that reads the data, computes the loss and the scores."""
+
+    kind: Literal["own"]
+    """The task."""
+    recipe: CodeName
+    """package.module:Class, a subclass of paratune.tasks.own.OwnRecipe; see docs/howto/extend.md."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the class."""
+    num_outputs: Positive = 1
+    """Outputs of the head for each text."""
+    scores: list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]] = Field(default_factory=list)
+    """Names of the scores that the class computes, such as [hit_rate], called own_hit_rate in `evaluate.best` and in
+    records. A name ends in _error, _loss or _deviance if smaller values are better, and otherwise it does not."""
+
+
 Task = Annotated[
     ClassificationTask
     | MultiLabelTask
@@ -183,7 +199,8 @@ Task = Annotated[
     | QuestionAnsweringTask
     | TokenClassificationTask
     | MultipleChoiceTask
-    | EmbeddingTask,
+    | EmbeddingTask
+    | OwnTask,
     Field(discriminator="kind"),
 ]
 

@@ -85,7 +85,8 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray) 
         ]
         if split.labels.ndim == 2:
             about["num_without_label"] = int((split.labels.sum(axis=1) == 0).sum())
-    elif split.labels is not None and split.labels.ndim == 1:
+    elif split.labels is not None and split.labels.ndim == 1 and split.labels.size:
+        # An own task may have no column of labels; those of pairs without scores are numbers of texts.
         targets = split.labels.astype(np.float64)
         # The sample standard deviation, which a single row does not have.
         sd = float(targets.std(ddof=1)) if len(targets) > 1 else None

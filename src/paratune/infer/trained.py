@@ -242,8 +242,7 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
     check_files(Path(folder))
     tokenizer = load_tokenizer(model)
     task = _task(known, model, tokenizer)
-    has_loss = isinstance(getattr(task, "loss", None), OwnCode)
-    if run is not None and (has_loss or known.get("metrics") or named_code):
+    if run is not None and _names_code(task, known):
         _add_code_folder(run)
     precision = _precision(known.get("precision", "fp32"), torch_device)
     recipe = make_recipe(task)
@@ -284,6 +283,12 @@ def _trusts_code(run: Path, folder: Path) -> bool:
         return False
     options = (read_run(run).get("config") or {}).get("model") or {}
     return options.get("trust_remote_code") is True
+
+
+def _names_code(task: Task, known: dict[str, Any]) -> bool:
+    loss = getattr(task, "loss", None)  # a name in embedding
+    own = isinstance(loss, OwnCode) or getattr(task, "recipe", None) or own_model_options(known.get("model"))
+    return bool(own or known.get("metrics"))
 
 
 def _add_code_folder(run: Path) -> None:

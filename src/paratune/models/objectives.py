@@ -169,6 +169,11 @@ def _squared_error(outputs: Tensor, batch: Batch) -> Tensor:
     return (outputs.squeeze(-1) - batch.labels.to(outputs.dtype)).square()
 
 
+def _squares(outputs: Tensor, batch: Batch) -> Tensor:
+    """Return the mean of the squared outputs: for plans, in place of the loss of a task of the user's own."""
+    return outputs.square().mean(dim=-1)
+
+
 def _mean_over_classes(outputs: Tensor, batch: Batch) -> Tensor:
     """Return the mean over classes of the binary cross-entropy; its mean over rows is the loss of transformers."""
     assert batch.labels is not None
@@ -311,6 +316,7 @@ OBJECTIVES: Final[dict[str, Objective]] = {
     "ordinal": Objective(_cumulative),
     "regression": Objective(_squared_error),
     "qa": question_answering(),
+    "own": Objective(_squares),
     "token_classification": Objective(_word_losses, _tags, _tag_outputs, head_reads="labelled"),
 }
 """Objective by kind of task."""

@@ -5,6 +5,7 @@ Dimensions: `B` rows, `S` padded length, `T` tokens of a packed batch, `M` label
 
 import hashlib
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,6 +66,8 @@ class TaskModel(nn.Module):
         """Modules with their own attention, which read the row lengths of a packed batch from their `packed_rows`."""
         self.head_takes_labelled = False
         """Whether the head of a masked LM receives only the labelled tokens of padded batches, too."""
+        self.more_loss: Callable[[Tensor, Batch], Tensor] | None = None
+        """From outputs and batch to a further part of the sum of losses, such as the distance of hidden states."""
         self._batch: Batch | None = None
         self._attention = getattr(getattr(hf, "config", None), "_attn_implementation", None)
         if (encoder := find_encoder(hf)) is not None:
@@ -92,6 +95,11 @@ class TaskModel(nn.Module):
         finally:
             self._set_batch(None)
         return self.objective.outputs(model_output, batch)
+
+    @property
+    def present_batch(self) -> Batch | None:
+        """The batch of the running forward pass, for hooks; None outside of one."""
+        return self._batch
 
     def _set_batch(self, batch: Batch | None) -> None:
         """Store the batch for hooks and modules during a forward pass; None after it."""
@@ -159,7 +167,8 @@ class TaskModel(nn.Module):
             batch: With labels.
             row_outputs: Result of `row_outputs` for both, where it is known.
         """
-        return weighted_sum(self.objective, outputs, batch, row_outputs)
+        loss = weighted_sum(self.objective, outputs, batch, row_outputs)
+        return loss if self.more_loss is None else loss + self.more_loss(outputs, batch)
 
     def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the row outputs that an evaluation collects, (B, K)."""

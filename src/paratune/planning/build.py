@@ -36,7 +36,7 @@ def build_model(
     import transformers
 
     config = type(hf_config).from_dict(hf_config.to_dict())
-    config.num_labels = 2 if task.kind == "qa" else max(1, len(class_names(task)))
+    config.num_labels = 2 if task.kind == "qa" else getattr(task, "num_outputs", max(1, len(class_names(task))))
     if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = 0
     if attention is not None:

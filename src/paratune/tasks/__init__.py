@@ -7,7 +7,8 @@ full name; `make_recipe` imports it.
 import importlib
 from typing import Final
 
-from paratune.config.task_sections import Task
+from paratune.config.task_sections import OwnTask, Task
+from paratune.tasks.own import make_own_recipe
 from paratune.tasks.protocol import TaskRecipe
 
 TASKS: Final[dict[str, str]] = {
@@ -25,7 +26,13 @@ TASKS: Final[dict[str, str]] = {
 
 
 def make_recipe(task: Task) -> TaskRecipe:
-    """Return the recipe of a task of the configuration."""
+    """Return the recipe of a task of the configuration.
+
+    Raises:
+        ConfigError: The recipe of an own task cannot be imported, or is none.
+    """
+    if isinstance(task, OwnTask):
+        return make_own_recipe(task)
     module, _, name = TASKS[task.kind].partition(":")
     recipe: TaskRecipe = getattr(importlib.import_module(module), name)(task)
     return recipe

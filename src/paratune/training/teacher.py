@@ -19,6 +19,7 @@ import torch
 
 from paratune import records
 from paratune.base.atomic import replace_file
+from paratune.batch import Batch
 from paratune.config.distil_section import Distil, teacher_names
 from paratune.config.sections import Config, named_columns
 from paratune.config.task_sections import class_names
@@ -33,13 +34,23 @@ from paratune.errors import ConfigError, Stopped
 from paratune.hangs.diagnosis import WAITING
 from paratune.hangs.progress import working
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
-from paratune.models.distillation import teacher_targets
+from paratune.models.distillation import keep_first_states, normalised, teacher_targets
 from paratune.models.files import TASK_FILE, file_records
 from paratune.models.locate import teacher_folder
 
 Array = np.ndarray[Any, Any]
-_FORMAT = 1
+_FORMAT = 2
 """Raised when the same model and texts give other files."""
+
+
+@dataclass(frozen=True, eq=False)
+class TeacherOutputs:
+    """What a teacher computes for the training rows."""
+
+    outputs: Array
+    """(N, C), such as logits."""
+    states: Array
+    """(N, L, D), float16: normalised states of the learned layers; (N, 0, 0) without `distil.hidden`."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +84,17 @@ def with_teachers(work: TeacherPass) -> tuple[Split, list[dict[str, Any]]]:
         values, record = _outputs(work, name)
         outputs.append(values)
         facts.append(record)
-    targets = teacher_targets(outputs, work.distil, work.config.task.kind)
+    targets = teacher_targets([found.outputs for found in outputs], work.distil, work.config.task.kind)
+    if work.distil.hidden is not None:  # of one teacher
+        states_NLD = outputs[0].states
+        facts[0]["state_width"] = states_NLD.shape[2]
+        targets = np.concatenate([targets, states_NLD.reshape(len(targets), -1).astype(np.float32)], axis=1)
     free_memory(work.device)  # the recorded peak is that of the student, whether a teacher was applied here or not
     return replace(work.split, teacher=targets), facts
 
 
-def _outputs(work: TeacherPass, name: str) -> tuple[Array, dict[str, Any]]:
-    """Return the outputs of a teacher, (N, C), from the cache or computed, and its record."""
+def _outputs(work: TeacherPass, name: str) -> tuple[TeacherOutputs, dict[str, Any]]:
+    """Return the outputs of a teacher, from the cache or computed, and its record."""
     folder = teacher_folder(name)
     begin = time.perf_counter()
     with working(f"hash the files of the teacher {name}"):
@@ -97,7 +112,7 @@ def _outputs(work: TeacherPass, name: str) -> tuple[Array, dict[str, Any]]:
                 if (values := _read(path, num_rows)) is None:
                     values = _compute(work, name, folder)
                     with replace_file(path) as temporary, temporary.open("wb") as file:
-                        np.savez(file, outputs=values)
+                        np.savez(file, outputs=values.outputs, states=values.states)
     return values, _record(name, folder, files, inputs, time.perf_counter() - begin)
 
 
@@ -105,24 +120,27 @@ def _fingerprint(work: TeacherPass, folder: Path, files: dict[str, str]) -> str:
     """Return the SHA-256, in hexadecimal, over all that the outputs and the checks of a teacher depend on."""
     task = work.config.task
     known = records.file_sha256(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else None
-    facts = [_FORMAT, files, known, task.kind, class_names(task), work.device.type]
+    hidden = work.distil.hidden
+    layers = None if hidden is None else hidden.teacher_layers
+    facts = [_FORMAT, files, known, task.kind, class_names(task), work.device.type, layers]
     sha = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     hash_texts(sha, work.split.samples.texts)
     hash_texts(sha, work.split.samples.text_pairs)
     return sha.hexdigest()
 
 
-def _read(path: Path, num_rows: int) -> Array | None:
+def _read(path: Path, num_rows: int) -> TeacherOutputs | None:
     """Return the outputs in a file; None where it is missing, damaged, or has another number of rows."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            values: Array = arrays["outputs"]  # with a CRC-32, which is checked
-    except (FileNotFoundError, ValueError, EOFError, zipfile.BadZipFile):
+            found = TeacherOutputs(arrays["outputs"], arrays["states"])  # with a CRC-32, which is checked
+    except (FileNotFoundError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
         return None
-    return values if values.ndim == 2 and len(values) == num_rows else None
+    is_whole = (found.outputs.ndim, found.states.ndim) == (2, 3) and len(found.outputs) == len(found.states) == num_rows
+    return found if is_whole else None
 
 
-def _compute(work: TeacherPass, name: str, folder: Path) -> Array:
+def _compute(work: TeacherPass, name: str, folder: Path) -> TeacherOutputs:
     data = work.config.data
     with working(f"load the teacher {name}"):
         # The columns of the student, for a folder of another program, which records none.
@@ -135,6 +153,7 @@ def _compute(work: TeacherPass, name: str, folder: Path) -> Array:
     samples = replace(work.split.samples, labels=None)
     options = teacher.tokenize_options(data.cache_dir)
     rows = teacher.recipe.make_split("train", work.split.source, samples, options, require_labels=False)
+    recorder = _StateRecorder(work, name, teacher, rows.num_samples)
     with work.display.bar("teacher", 1) as bar:
 
         def report(done: int, total: int) -> None:
@@ -146,8 +165,9 @@ def _compute(work: TeacherPass, name: str, folder: Path) -> Array:
                     code="stopped.signal",
                 )
 
-        outputs = teacher.apply(rows, work.config.evaluate.batch_size, report).outputs
-    if unknown := np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
+        outputs = teacher.apply(rows, work.config.evaluate.batch_size, report, recorder.record).outputs
+    is_known = np.isfinite(outputs).all(axis=1) & np.isfinite(recorder.states).all(axis=(1, 2))
+    if unknown := np.flatnonzero(~is_known).tolist():
         raise ConfigError(
             f"distil.teacher: {name} has outputs that are not finite for {len(unknown)} of {len(outputs)} training "
             f"rows: {first_rows(unknown)}; train it again, or name another model",
@@ -156,7 +176,37 @@ def _compute(work: TeacherPass, name: str, folder: Path) -> Array:
             value=name,
             num_rows=len(unknown),
         )
-    return outputs
+    return TeacherOutputs(outputs, recorder.states)
+
+
+class _StateRecorder:
+    """Records the normalised states of the learned layers of a teacher, row by row."""
+
+    def __init__(self, work: TeacherPass, name: str, teacher: TrainedModel, num_rows: int) -> None:
+        hidden = work.distil.hidden
+        self._layers = () if hidden is None else tuple(hidden.teacher_layers)
+        self.states: Array = np.zeros((num_rows, 0, 0), dtype=np.float16)
+        self._kept: dict[int, torch.Tensor] = {}
+        if hidden is None:
+            return
+        if teacher.tokenizer.cls_token_id is None:
+            raise ConfigError(
+                f"distil.hidden: the tokenizer of {name} has no token for the whole text ([CLS]), whose state is "
+                "learned; leave distil.hidden out",
+                code="distil.hidden",
+                key="distil.hidden",
+                value=name,
+            )
+        self._kept = keep_first_states(teacher.model, self._layers, "distil.hidden.teacher_layers", name)
+
+    def record(self, batch: Batch, outputs: torch.Tensor) -> None:
+        """Record the states of a batch, whose forward pass has just ended."""
+        if not self._layers:
+            return
+        states = normalised(self._kept, self._layers)[: batch.num_samples].cpu().numpy().astype(np.float16)
+        if not self.states.size:
+            self.states = np.zeros((len(self.states), *states.shape[1:]), dtype=np.float16)
+        self.states[batch.index[: batch.num_samples].cpu().numpy()] = states
 
 
 def _check_task(work: TeacherPass, name: str, teacher: TrainedModel, *, is_recorded: bool) -> None:

@@ -1,0 +1,222 @@
+"""`OwnRecipe`, the base of recipes outside the package (`task.kind: own`), and how such a recipe is made.
+
+Dimensions: `N` samples of a split, `B` samples of a batch, `Q` sequences of a batch (B, if each sample is one), `C`
+outputs of the head, `K` row outputs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+import pyarrow as pa
+from torch import Tensor
+
+from paratune.batch import Batch
+from paratune.config.metric_names import OWN_PREFIX
+from paratune.config.own_code import RECIPE_KEY, call_own_code, wrong_result
+from paratune.config.section import OwnCode
+from paratune.config.sections import ModelOptions
+from paratune.config.task_sections import OwnTask
+from paratune.data.columns import Samples
+from paratune.data.load import Split
+from paratune.data.loader import Collate, CollateOptions, Collator, IntArray
+from paratune.data.token_store import TokenStore
+from paratune.errors import ConfigError, ParatuneError
+from paratune.models.load import Head, load_model
+from paratune.models.objectives import Objective
+from paratune.models.task_model import TaskModel
+from paratune.precision import Precision
+from paratune.records.predictions import write_predictions
+from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
+
+
+class OwnRecipe(TaskRecipe):
+    """A task of your own: inherit from it, and write `row_losses` and `compute_scores`; override others as needed.
+
+    The model has the head of transformers for sequences, with `task.num_outputs` outputs. Labels are numbers of
+    `data.columns.label`, float32, or (N, 0) without such a column; override `select` for others.
+    """
+
+    def __init__(self, task: OwnTask) -> None:
+        """Store the task. A subclass may have keyword arguments, which are `task.options`."""
+        self._task = task
+        self.names: list[str] = []
+
+    @property
+    def task(self) -> OwnTask:
+        return self._task
+
+    def select(self, table: pa.Table, *, require_labels: bool = True, **options: Any) -> Samples:
+        """Return the samples of a table; see `paratune.data.columns.select`.
+
+        Without `data.columns.label`, labels are (N, 0) where losses and scores are computed, and None in predictions.
+        """
+        samples = super().select(table, require_labels=require_labels, **options)
+        if not require_labels or samples.labels is not None:
+            return samples
+        return replace(samples, labels=np.zeros((len(samples), 0), dtype=np.float32))
+
+    def row_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of each sample, (B,); it depends on this sample only.
+
+        Args:
+            outputs: Of the model, (B, C), or what `outputs` returns, at least float32.
+            batch: With labels, from the collator.
+        """
+        raise NotImplementedError
+
+    def compute_scores(self, split: Split, outputs: Outputs) -> Mapping[str, float | None]:
+        """Return the scores by the names in `task.scores`; None where one is undefined.
+
+        Args:
+            split: With labels, where the data has some.
+            outputs: (N, K), row outputs of all samples, in the order of the split.
+        """
+        raise NotImplementedError
+
+    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the outputs of the samples, (B, K), from those of the sequences, (Q, C)."""
+        return logits
+
+    def change_batch(self, batch: Batch, *, epoch: int | None, seed: int) -> Batch:
+        """Return the padded batch with other tokens or labels.
+
+        It is called in processes that prepare batches. The result may depend on `seed`, `epoch` and `batch.index` only,
+        so that it is the same with any number of processes; `epoch` is None in evaluations. Filler rows have index -1.
+        """
+        return batch
+
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collate:
+        collator = Collator(split.store, split.labels, tokenizer.pad_token_id)
+        if type(self).change_batch is OwnRecipe.change_batch:
+            return collator
+        return ChangedBatches(collator, partial(self.change_batch, seed=seed))
+
+    def load_model(
+        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+    ) -> TaskModel:
+        head = Head("AutoModelForSequenceClassification", num_outputs=self._task.num_outputs)
+        objective = Objective(partial(_row_losses, self), row_outputs=partial(_outputs, self))
+        return load_model(
+            model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist,
+            objective=objective,
+        )  # fmt: skip
+
+    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
+        return []
+
+    def scores(self, split: Split, outputs: Outputs) -> Scores:
+        """Return `compute_scores` with the names own_NAME.
+
+        Raises:
+            ConfigError: It raises an error, or returns other names than `task.scores`.
+        """
+        key, wanted = RECIPE_KEY, self._task.scores
+        try:
+            found = dict(self.compute_scores(split, outputs))
+            values = {OWN_PREFIX + name: None if value is None else float(value) for name, value in found.items()}
+        except ParatuneError:
+            raise
+        except Exception as error:  # a user's method may raise anything
+            raise _raised(self, "compute_scores", error) from error
+        if sorted(found) != sorted(wanted):
+            raise wrong_result(
+                f"{self._task.recipe}.compute_scores", key, f"{sorted(found)}", f"the names of task.scores: {wanted}"
+            )
+        return {OWN_PREFIX + name: values[OWN_PREFIX + name] for name in wanted}
+
+    def prediction_names(self) -> list[str]:
+        if self._task.num_outputs == 1:
+            return ["prediction"]
+        return [f"output_{number}" for number in range(self._task.num_outputs)]
+
+    def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        return dict(zip(self.prediction_names(), outputs.T, strict=True))
+
+    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
+        samples = split.samples
+        known = {"label": split.labels} if split.labels is not None and split.labels.ndim == 1 else {}
+        write_predictions(
+            folder, split.name, rows=samples.rows, ids=samples.ids, sources=samples.sources, clusters=samples.clusters,
+            columns={**known, **self.prediction_columns(split, outputs, tokenizer)},
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedBatches:
+    """A collator whose batches a function changes. See `Collate`."""
+
+    inner: Collator
+    change: Callable[..., Batch]
+    """Called with a padded batch and `epoch`."""
+
+    @property
+    def store(self) -> TokenStore:
+        return self.inner.store
+
+    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
+        return self.inner.loss_denominator(indices, epoch=epoch)
+
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        return self.change(self.inner(indices, loss_denominator, **options), epoch=options.get("epoch"))
+
+
+def make_own_recipe(task: OwnTask) -> TaskRecipe:
+    """Return the recipe that a configuration names.
+
+    Raises:
+        ConfigError: It cannot be imported, raises an error, or does not inherit from `TaskRecipe`.
+    """
+    recipe = call_own_code(OwnCode.model_construct(function=task.recipe, options=task.options), RECIPE_KEY, task)
+    if TaskRecipe not in type(recipe).__mro__:
+        raise wrong_result(
+            task.recipe,
+            RECIPE_KEY,
+            f"an object of type {type(recipe).__name__}",
+            "an object of a subclass of OwnRecipe",
+        )
+    made: TaskRecipe = recipe
+    return made
+
+
+def _outputs(recipe: OwnRecipe, logits: Tensor, batch: Batch) -> Tensor:
+    """Return the outputs of the samples. Not part of the forward pass, which also runs for trial batches."""
+    try:
+        outputs = recipe.outputs(logits, batch)
+    except ParatuneError:
+        raise
+    except Exception as error:  # a user's method may raise anything
+        raise _raised(recipe, "outputs", error) from error
+    if not (isinstance(outputs, Tensor) and outputs.ndim == 2 and len(outputs) == len(batch.row_weight)):
+        raise _wrong_shape(recipe, "outputs", outputs, f"({len(batch.row_weight)}, K)")
+    return outputs
+
+
+def _row_losses(recipe: OwnRecipe, logits: Tensor, batch: Batch) -> Tensor:
+    try:
+        losses = recipe.row_losses(_outputs(recipe, logits, batch), batch)
+    except ParatuneError:
+        raise
+    except Exception as error:  # a user's method may raise anything
+        raise _raised(recipe, "row_losses", error) from error
+    if not (isinstance(losses, Tensor) and losses.shape == batch.row_weight.shape and losses.is_floating_point()):
+        raise _wrong_shape(recipe, "row_losses", losses, f"({len(batch.row_weight)},)")
+    return losses
+
+
+def _raised(recipe: OwnRecipe, method: str, error: Exception) -> ConfigError:
+    name = recipe.task.recipe
+    return ConfigError(
+        f"{RECIPE_KEY}: {name}.{method} raised {type(error).__name__}: {error}",
+        code="own_code.raised",
+        key=RECIPE_KEY,
+        value=name,
+    )
+
+
+def _wrong_shape(recipe: OwnRecipe, method: str, value: Any, wanted: str) -> ConfigError:
+    returned = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor | np.ndarray) else type(value).__name__
+    return wrong_result(f"{recipe.task.recipe}.{method}", RECIPE_KEY, returned, f"a floating-point tensor {wanted}")
