@@ -7,6 +7,18 @@ from pydantic import Field
 from paratune.config.section import CodeName, Finite, OwnCode, Part, Positive, PositiveFloat, Section, Share, Text
 
 
+class WindowOptions(Section):
+    """Windows of texts that are longer than `data.max_length`. Each output of a text is pooled over its windows."""
+
+    pooling: Literal["mean", "max", "first"] = "mean"
+    """mean or max: mean or maximum of each output over the windows, before the loss; first: outputs of the first
+    window."""
+    stride: Annotated[int, Field(ge=0)] = 0
+    """Tokens that two neighbouring windows share."""
+    max_windows: Positive = 8
+    """Most windows of a text; what is behind them is truncated."""
+
+
 class ClassificationTask(Section):
     """One of several classes for each text or pair of texts."""
 
@@ -25,6 +37,9 @@ class ClassificationTask(Section):
     focal_gamma: PositiveFloat | None = None
     """Exponent of the focal loss, which reduces the loss of rows that are predicted well; 2 is usual. null: the
     cross-entropy."""
+    windows: WindowOptions | None = None
+    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
+    See docs/howto/long_documents.md."""
     loss: OwnCode | None = None
     """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 
@@ -45,6 +60,9 @@ class MultiLabelTask(Section):
     """Text between the labels of a row, for a column of text; a column of lists needs none."""
     threshold: Part = 0.5
     """Smallest probability with which a class is predicted."""
+    windows: WindowOptions | None = None
+    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
+    See docs/howto/long_documents.md."""
     loss: OwnCode | None = None
     """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 
@@ -57,6 +75,9 @@ class OrdinalTask(Section):
     labels: list[str | int] | dict[str | int, str]
     """The label values of the data from the lowest to the highest, or a mapping of each value to the name to show for
     it."""
+    windows: WindowOptions | None = None
+    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
+    See docs/howto/long_documents.md."""
     loss: OwnCode | None = None
     """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 
@@ -76,6 +97,9 @@ class RegressionTask(Section):
     value; agreement and kappa use the rounded one."""
     range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
     """Lowest and highest score, such as [0, 9]. Reported values are clipped to it; targets outside are an error."""
+    windows: WindowOptions | None = None
+    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
+    See docs/howto/long_documents.md."""
     loss: OwnCode | None = None
     """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 

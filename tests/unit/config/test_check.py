@@ -598,3 +598,18 @@ def test_choices_in_one_column_have_no_names(reject):
     error = reject("data.columns.choices=choices", "data.split.stratify=false", swap=swap)
     check_code(error, "config.no_effect", "task.label_format: name")
     check_code(reject("data.columns.choices=[a, b]"), "config.no_effect", "data.columns.choices")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code", "values"),
+    [
+        (["task.windows.pooling=first"], "config.no_effect", ["task.windows.pooling"]),
+        (["task.windows.stride=64", "data.max_length=64"], "task.stride", ["task.windows.stride: 64", "64"]),
+        (["task.windows.stride=1", "data.columns.text_pair=b"], "config.conflict", ["data.truncation", "task.windows"]),
+        (["task.windows.stride=1", "data.truncation=head_tail"], "config.conflict", ["data.truncation"]),
+        (["task.windows.stride=1", "data.truncation_side=left"], "config.no_effect", ["data.truncation_side"]),
+        (["task.windows.max_windows=0"], "config.invalid_value", ["task.windows.max_windows"]),
+    ],
+)
+def test_options_of_text_windows(reject, overrides, code, values):
+    check_code(reject(*overrides), code, *values)
