@@ -235,6 +235,9 @@ class FreezeOptions(Section):
     in transformers."""
 
 
+OptimizerName = Literal["adamw", "lamb", "adamw_8bit", "adafactor"]
+
+
 class Train(Section):
     """The optimization."""
 
@@ -242,9 +245,10 @@ class Train(Section):
     """Passes over the training set; set this or `max_steps`."""
     max_steps: Positive | None = None
     """Number of steps; set this or `epochs`."""
-    optimizer: Literal["adamw", "lamb"] | OwnOptimizer = "adamw"
+    optimizer: OptimizerName | OwnOptimizer = "adamw"
     """adamw; lamb, for large batches: the norm of its step for a weight matrix is `learning_rate` times the norm of the
-    matrix; or your own optimizer."""
+    matrix; adamw_8bit: AdamW with moments of 8 bits; adafactor: sums over rows and columns of the second moment, and no
+    first one; or your own optimizer."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
     schedule: (
