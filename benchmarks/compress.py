@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,13 @@ from machine import machine_lines
 from scipy.stats import binomtest
 
 from paratune.base.units import MIB
+from paratune.compress.measure import time_batches
 from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.read import read_table
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records.predictions import write_table
 
 FORMS = ("float32", "bf16", "onnx", "int8", "int8-static")
-NUM_WARM = 10
 
 
 def main() -> None:
@@ -86,34 +85,21 @@ def measure(target: Path, source: str) -> dict[str, Any]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model = trained.model.eval()
     singles = [collator(np.asarray([row]), 1.0) for row in range(split.num_samples)]
-    seconds = _seconds(model, singles)
+    seconds = time_batches(model, singles)
     result = {
         "p50_ms": 1000 * statistics.median(seconds),
         "p95_ms": 1000 * float(np.quantile(seconds, 0.95)),
-        "texts_per_s": split.num_samples / sum(_seconds(model, list(eval_batches(collator, batch_size=32)))),
+        "texts_per_s": split.num_samples / sum(time_batches(model, list(eval_batches(collator, batch_size=32)))),
         "rss_mib": before / 1024,
     }
     if entry is not None:
         model.entry = entry
         packed = list(eval_batches(PackedCollator(collator), batch_size=32))
-        result["packed_texts_per_s"] = split.num_samples / sum(_seconds(model, packed))
+        result["packed_texts_per_s"] = split.num_samples / sum(time_batches(model, packed))
     outputs = trained.apply(split, 32, lambda done, total: None).outputs
     result["num_correct"] = int((outputs.argmax(axis=1) == split.labels).sum())
     result["num_rows"] = split.num_rows
     return result
-
-
-@torch.inference_mode()
-def _seconds(model: Any, batches: list[Any]) -> list[float]:
-    """Return the seconds of each batch; some are run before."""
-    for batch in batches[:NUM_WARM]:
-        model(batch)
-    seconds = []
-    for batch in batches:
-        begin = time.perf_counter()
-        model(batch)
-        seconds.append(time.perf_counter() - begin)
-    return seconds
 
 
 def table(results: dict[str, list[dict[str, Any]]], records: dict[str, Any]) -> list[str]:

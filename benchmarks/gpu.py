@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 WORK = "work"
 """Folder beside the results while parts run."""
 REHEARSAL_S = 600.0
-"""That a part of a rehearsal may take."""
+"""Maximum time of a part with tiny shapes."""
 
 
 def main() -> int:

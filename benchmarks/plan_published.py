@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 from machine import machine_lines
+from published_memory import passes_memory, planned_memory
 
 from paratune.api.plan import outside_traits
 from paratune.api.plan_job import make_job
@@ -25,7 +26,6 @@ from paratune.config.load import LoadedConfig, load_config
 from paratune.planning.constants import Constants
 from paratune.planning.enumerate import JobOption, PlanRequest, list_options
 from paratune.planning.machine import Machine, find_machine
-from paratune.planning.memory import FRAGMENTED_SHARE, MAX_FRAGMENTED
 from paratune.planning.predict import JobPredictor
 from paratune.planning.profiles import Profiles
 from paratune.planning.refit import MeasuredStep, refit
@@ -37,6 +37,7 @@ CONFIG_FILES = {
     "mlm": "pretrain/bert_base.yaml",
     "qa": "finetune/squad_v2.yaml",
     "classification": "finetune/imdb.yaml",
+    "ner": "finetune/ner.yaml",
 }
 CLOSE = 0.35
 """Goal of a plan without measured figures, as a share of the measured time."""
@@ -51,13 +52,13 @@ class Planned:
     """A published cell and its plan."""
 
     cell: Mapping[str, Any]
-    machine: Machine
-    case: StepCase
+    machine: Machine | None
+    """None for cells without a time."""
+    case: StepCase | None
     num_samples: int
     """Of one optimizer step, on all devices."""
     memory_bytes: int
     memory_high: int
-    is_approximate: bool
     why_unknown: str | None = None
     """Why the definition of its amount of memory is not known."""
 
@@ -72,6 +73,8 @@ class Planned:
 
     def times(self, constants: Constants | None = None) -> tuple[float, float, float]:
         """Return the planned seconds of a step with their lower and upper bound."""
+        assert self.machine is not None
+        assert self.case is not None
         machine = self.machine if constants is None else replace(self.machine, constants=constants)
         case = replace(self.case, machine=machine)
         time = step_time(case.profile, case.setup, machine, case.figures)
@@ -84,25 +87,11 @@ class Planned:
         cell = self.cell
         nodes = f" of {cell['nodes']} nodes" if cell.get("nodes", 1) > 1 else ""
         more = [name for name in ("autotuner", "checkpointing") if name in cell]
+        more += [cell[name] for name in ("attention", "engine") if name in cell]
         steps = f" x {cell['accumulation']}" if "accumulation" in cell else ""
         model = cell["model"].rsplit("/", 1)[-1]
         parts = [f"{model} {cell['task']} {cell['length']}", f"{cell['devices']} x {cell['device']}{nodes}"]
         return ", ".join([*parts, cell.get("strategy", ""), cell["precision"], f"{cell['micro_batch']}{steps}", *more])
-
-
-def planned_memory(predictor: JobPredictor, option: JobOption, cell: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the planned memory of a cell as its source defines it, and its upper bound."""
-    if cell.get("keeps_gradients"):
-        # Gradients exist during the whole step, as those of earlier micro-batches do.
-        steps = max(2, option.setup.grad_accum_steps)
-        option = replace(option, setup=replace(option.setup, grad_accum_steps=steps))
-    memory = predictor.predict(option).memory
-    if "context_mib" not in cell:
-        return memory.total, memory.high
-    context = cell["context_mib"] * MIB
-    fragmented = round((MAX_FRAGMENTED / FRAGMENTED_SHARE - 1) * memory.terms["fragmentation"])
-    total = memory.total - memory.terms["context"] + context
-    return total, total + fragmented
 
 
 def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -> Iterator[Planned]:
@@ -110,6 +99,10 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
     jobs: dict[str, tuple[LoadedConfig, Any, Profiles]] = {}
     for number, cell in enumerate(cells, start=1):
         print(f"\r{number} of {len(cells)}", end="", file=sys.stderr, flush=True)
+        why_unknown = sources[cell["source"]].get("memory_unknown")
+        if cell.get("engine") == "passes":
+            yield Planned(cell, None, None, cell["micro_batch"], *passes_memory(cell), why_unknown)
+            continue
         settings = {
             "model.name": cell["model"],
             "batch.layout": "padded",
@@ -124,7 +117,7 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
             job = make_job(loaded, max_length=cell["length"])
             jobs[key] = loaded, job, Profiles(job, is_cuda=True)
         loaded, job, profiles = jobs[key]
-        machine = find_machine(cell["device"])
+        machine = find_machine(cell.get("planned_as", cell["device"]))
         num_samples = cell["micro_batch"] * cell.get("accumulation", 1) * cell["devices"]
         request = PlanRequest(
             num_ranks=(cell["devices"],),
@@ -137,10 +130,10 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
         job = replace(job, config=loaded.config)
         options, impossible = list_options(job, loaded, machine, request, outside_traits)
         assert options, (cell, [reason.reason for reason in impossible])
-        option: JobOption = replace(options[0], setup=replace(options[0].setup, attention="eager"))
+        setup = replace(options[0].setup, attention=cell.get("attention", "eager"))
+        option: JobOption = replace(options[0], setup=setup)
         predictor = JobPredictor(job, machine, profiles.of, searches=False)
-        prediction = predictor.predict(option)
-        total, high = planned_memory(predictor, option, cell)
+        total, high = planned_memory(job, option, cell) if "memory_mib" in cell else (0, 0)
         yield Planned(
             cell,
             machine,
@@ -148,8 +141,7 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
             num_samples,
             total,
             high,
-            any("formula" in note for note in prediction.notes),
-            sources[cell["source"]].get("memory_unknown"),
+            why_unknown,
         )
     print(file=sys.stderr)
 
@@ -214,6 +206,8 @@ def anchor_lines(timed: Sequence[Planned]) -> list[str]:
         key = cell["source"], cell.get("table", ""), cell["device"], cell["use"]
         by_table.setdefault(key, []).append(planned)
     for (*_, use), (anchor, *others) in by_table.items():
+        assert anchor.case is not None
+        assert anchor.machine is not None
         assert anchor.machine.constants is not None
         step = MeasuredStep(anchor.case, anchor.measured_s)
         if not others or "autotuner" in anchor.cell:

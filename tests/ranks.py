@@ -33,7 +33,7 @@ from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.adapters import add_adapter
 from paratune.models.compile import compile_blocks
 from paratune.models.distillation import distilled, teacher_targets
-from paratune.models.objectives import OBJECTIVES
+from paratune.models.objectives import OBJECTIVES, pooled
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
 from paratune.models.trained_weights import layer_rate_factors
@@ -44,7 +44,7 @@ from paratune.strategies.process_group import close_process_group, open_process_
 
 CPU = torch.device("cpu")
 SPAWN_LIMIT_S = 1100
-Task = Literal["classification", "regression", "mlm", "qa", "token_classification", "multiple_choice"]
+Task = Literal["classification", "regression", "mlm", "qa", "token_classification", "multiple_choice", "text_windows"]
 NUM_CLASSES = {"classification": 3, "regression": 0, "mlm": 0}
 """As `tiny_collator` wants it."""
 DISTIL = Distil(teacher="none", weight=0.5)
@@ -167,6 +167,9 @@ def _model(job: Job) -> Any:
         return TaskModel(tiny_masked_lm(tied=job.violation != "lost tie", num_layers=4), "mlm")
     if job.task == "qa":
         return TaskModel(tiny_qa_model(tiny_config(dropout=job.dropout, num_layers=4)), "qa")
+    if job.task == "text_windows":
+        model = tiny_model(num_labels=3, dropout=job.dropout, num_layers=4)
+        return TaskModel(model, "classification", objective=pooled(OBJECTIVES["classification"], "mean"))
     if job.task == "multiple_choice":
         torch.manual_seed(0)
         config = tiny_config(dropout=job.dropout, num_layers=4)
@@ -209,6 +212,8 @@ def _padded(job: Job, num_samples: int, *, seed: int) -> Collate:
         return tiny_masking(num_samples, whole_words=job.whole_words, seed=seed)
     if job.task == "qa":
         return tiny_windows(num_samples, seed=seed)
+    if job.task == "text_windows":
+        return replace(tiny_choices(num_samples, seed=seed), labels=np.arange(num_samples) % 3, row_size=0)
     if job.task == "multiple_choice":
         return tiny_choices(num_samples, seed=seed)
     if job.task == "token_classification":

@@ -171,6 +171,14 @@ KINDS: tuple[Kind, ...] = (
         refuses=(2,),
         missing=None if find_spec("onnxruntime") and find_spec("onnx") else "the extra onnx is not installed",
     ),
+    _use(
+        "compress",
+        ("compress", "runs/c", "--to", "bf16", "--rows", "8", "--timed-rows", "2", "--explain-rows", "2"),
+        lambda folder: files_below(
+            folder / "runs" / "c" / "compressed", ("model.safetensors", "predictions.*.parquet")
+        ),
+        before=_TRAIN,
+    ),
     _use("report", ("report", "runs/c", "--out", "out"), _report_result, before=_TRAIN),
     _use("bundle", _BUNDLE, _bundle_result),
     _use("unbundle", ("unbundle", "b.tar", "-d", "exp"), _unbundled, before=_BUNDLE, refuses=(3,)),

@@ -13,26 +13,33 @@ from ranks import Job, Meeting, Outcome, hold, train
 pytestmark = pytest.mark.slow
 RTOL = 1e-9
 ALONE = Job("alone", task="multiple_choice", num_steps=4, num_evaluated=11)
+WINDOWS = replace(ALONE, name="windows alone", task="text_windows")
 TOGETHER = {
     "ddp": replace(ALONE, name="ddp", strategy="ddp", accumulation=2, packed=True),
     "zero3": replace(ALONE, name="zero3", strategy="zero3", packed=True),
     "pipeline": replace(ALONE, name="pipeline", strategy="pipeline", options={"stages": 2}, accumulation=4),
+    "windows zero2": replace(WINDOWS, name="windows zero2", strategy="zero2", packed=True),
+    "windows pipeline": replace(
+        WINDOWS, name="windows pipeline", strategy="pipeline", options={"stages": 2}, accumulation=2
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("choices")
-    (root / "alone").mkdir()
-    train(ALONE, 0, 1, root / "alone")
+    for alone in (ALONE, WINDOWS):
+        (root / alone.name).mkdir()
+        train(alone, 0, 1, root / alone.name)
     hold(root, [Meeting(2, list(TOGETHER.values()))])
     return root
 
 
 @pytest.mark.parametrize("strategy", TOGETHER)
 def test_two_ranks_train_and_evaluate_as_one(folder: Path, strategy: str):
-    alone = Outcome(folder / "alone").rank()
-    first, tensors = Outcome(folder / "alone").tensors("first"), Outcome(folder / strategy).tensors("first")
+    reference = folder / ("windows alone" if strategy.startswith("windows") else "alone")
+    alone = Outcome(reference).rank()
+    first, tensors = Outcome(reference).tensors("first"), Outcome(folder / strategy).tensors("first")
     for rank in range(2):
         outcome = Outcome(folder / strategy).rank(rank)
         assert outcome["losses"] == pytest.approx(alone["losses"], rel=RTOL)

@@ -52,14 +52,24 @@ def _assumed_sequences(config: "Config") -> int:
     """
     from paratune.config.sections import named_columns
 
+    if config.task.kind == "embedding":
+        return 1 + sum(column is not None for column in (config.data.columns.text_pair, config.data.columns.negative))
     choices = config.data.columns.choices
+    if getattr(config.task, "windows", None) not in (None, "joined", "documents"):
+        raise ConfigError(
+            "--max-length: only the data has the number of windows of each text (task.windows); plan with the data, "
+            "without --max-length",
+            code="plan.sequences_unknown",
+            option="--max-length",
+            key="task.windows",
+        )
     if config.task.kind != "multiple_choice":
         return 1
     if isinstance(choices, str):
         raise ConfigError(
             f"--max-length: only the data has the number of choices, because data.columns.choices: {choices} is one "
             "column with lists; plan with the data, without --max-length",
-            code="plan.choices_unknown",
+            code="plan.sequences_unknown",
             option="--max-length",
             key="data.columns.choices",
         )

@@ -37,8 +37,9 @@ def compress_runs(matrix: Matrix, record: SweepRecord, names: Collection[str], s
     """
     if matrix.compress is None:
         return ()
-    cells = [cell for cell in record.cells if cell.name in names and is_compressed(cell)]
-    todo = [cell.name for cell in cells if not matrix.compress.is_done(cell_run_folder(matrix.folder, cell.name))]
+    folders = {cell.name: cell_run_folder(matrix.folder, cell.name) for cell in record.cells}
+    cells = [cell for cell in record.cells if cell.name in names and is_compressed(folders[cell.name], cell)]
+    todo = [cell.name for cell in cells if not matrix.compress.is_done(folders[cell.name])]
     failed = list(todo)
     for number, name in enumerate(todo, start=1):
         if starter.is_stopped:
@@ -46,7 +47,7 @@ def compress_runs(matrix: Matrix, record: SweepRecord, names: Collection[str], s
         log.info("%s", plain(f"compress [{number}/{len(todo)}] {name}: {', '.join(matrix.compress.forms)}"))
         output = matrix.folder / LOGS_FOLDER / f"{name}.txt"
         output.parent.mkdir(exist_ok=True)
-        code = starter.start(matrix.compress.words(cell_run_folder(matrix.folder, name)), output, {})
+        code = starter.start(matrix.compress.words(folders[name]), output, {})
         if code == EXIT_OK:
             failed.remove(name)
         elif not starter.is_stopped:

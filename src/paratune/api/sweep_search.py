@@ -11,6 +11,7 @@ from paratune.errors import ConfigError
 from paratune.records.sweep import SweepRecord, write_sweep
 from paratune.sweeps import asked
 from paratune.sweeps.cells import cells_of
+from paratune.sweeps.compressing import require_forms
 from paratune.sweeps.matrix import Matrix, read_matrix
 from paratune.sweeps.plan import Step, SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.search import trial_title
@@ -28,12 +29,13 @@ log = logging.getLogger(__name__)
 
 
 def check_options(matrix: Matrix, *, only: Sequence[str], until: str | None = None) -> None:
-    """Check the options of a command line against the search of a matrix.
+    """Check the options of a command line against the search of a matrix, and the packages that it needs.
 
     Raises:
         ConfigError: An option, or probes, contradict a search that decides by scores.
-        MissingDependency: Optuna is not installed.
+        MissingDependency: Optuna, or a package of smaller forms, is not installed.
     """
+    require_forms(matrix.compress)
     search = matrix.search
     check_search(search)
     if search is None or not search.is_adaptive:

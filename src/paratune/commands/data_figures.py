@@ -58,7 +58,7 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
         label=str(data.columns.label),
         classes=class_names(config.task),
         words=np.concatenate([_num_words(part) for part in samples]),
-        tokens=np.concatenate([np.asarray(split.store.full_lengths, dtype=np.int64) for split in splits.values()]),
+        tokens=np.concatenate([split.store.full_sample_lengths for split in splits.values()]),
         max_length=max_length,
         groups=groups,
         by=options.by,

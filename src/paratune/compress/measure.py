@@ -34,6 +34,7 @@ from paratune.explain.effects import occlusion
 from paratune.explain.outputs import ExplainedOutput, RowOutput, prepare
 from paratune.explain.rows import TokenRow, read_rows
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
+from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 from paratune.records import write_json
 from paratune.records.compressed import FP32, MEASURED_FILE
@@ -141,11 +142,11 @@ def _times(trained: TrainedModel, split: Split, rows: Sequence[int], batch_sizes
     ordered = sorted(rows, key=lambda row: int(lengths[row]))
     batches = _batches(trained, split, rows, 1)
     begin, begin_cpu = time.perf_counter(), time.process_time()
-    single = _seconds(trained, batches)
+    single = time_batches(trained.model, batches)
     cpu_share = (time.process_time() - begin_cpu) / (time.perf_counter() - begin)
     rates = {}
     for size in batch_sizes:
-        seconds = single if size == 1 else _seconds(trained, _batches(trained, split, ordered, size))
+        seconds = single if size == 1 else time_batches(trained.model, _batches(trained, split, ordered, size))
         rates[str(size)] = len(rows) / sum(seconds)
     p50, p95 = np.quantile(single, [0.5, 0.95])
     return {
@@ -163,14 +164,14 @@ def _batches(trained: TrainedModel, split: Split, rows: Sequence[int], size: int
 
 
 @torch.inference_mode()
-def _seconds(trained: TrainedModel, batches: Sequence[Batch]) -> list[float]:
+def time_batches(model: TaskModel, batches: Sequence[Batch]) -> list[float]:
     """Return the seconds of the forward pass of each batch, on the host clock; the first ones also run before."""
     for batch in batches[:NUM_WARM]:
-        trained.model(batch)
+        model(batch)
     seconds = []
     for batch in batches:
         begin = time.perf_counter()
-        trained.model(batch)
+        model(batch)
         seconds.append(time.perf_counter() - begin)
     return seconds
 

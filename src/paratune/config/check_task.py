@@ -4,10 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from paratune.config.check_embedding import check_embedding
 from paratune.config.contradictions import conflict, no_effect
 from paratune.config.glue import GLUE
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
+from paratune.config.section import OwnCode
 from paratune.config.sections import Config
 from paratune.config.task_sections import (
     ClassificationTask,
@@ -18,6 +20,7 @@ from paratune.config.task_sections import (
     QuestionAnsweringTask,
     RegressionTask,
     TokenClassificationTask,
+    WindowOptions,
     class_names,
 )
 
@@ -152,11 +155,44 @@ def _choices(config: Config) -> Iterator[Problem]:
         yield no_effect("evaluate.slices", "label", wanted, ("task.kind",))
 
 
+def _text_windows(config: Config) -> Iterator[Problem]:
+    """Check the windows of long texts."""
+    task, data = config.task, config.data
+    windows = getattr(task, "windows", None)
+    if not isinstance(windows, WindowOptions):
+        return
+    if config.baseline is not None:
+        wanted = f"with baseline: {config.baseline.kind}, which reads whole texts"
+        yield no_effect("task.windows.max_windows", windows.max_windows, wanted, ("baseline",))
+    if windows.pooling == "first":
+        wanted = "with task.windows.pooling: first, which uses only the first window; leave task.windows out"
+        yield no_effect("task.windows.max_windows", windows.max_windows, wanted, ("task.windows.pooling",))
+    if data.max_length is not None and windows.stride >= data.max_length:
+        yield Problem(
+            f"task.windows.stride: {windows.stride} must be less than data.max_length: {data.max_length}, because "
+            "neighbouring windows share that many tokens",
+            ("task.windows.stride", "data.max_length"),
+            code="task.stride",
+        )
+    if data.columns.text_pair is not None and data.truncation not in ("only_first", "only_second"):
+        yield Problem(
+            f"data.truncation: {data.truncation} does not tell which text of a pair task.windows cuts; set only_first "
+            "or only_second",
+            ("data.truncation", "task.windows"),
+            code="config.conflict",
+        )
+    if data.columns.text_pair is None and data.truncation == "head_tail":
+        yield conflict("data.truncation", data.truncation, "task.windows.max_windows", windows.max_windows)
+    if data.truncation_side is not None:
+        wanted = "with task.windows, which cuts from the start of a text"
+        yield no_effect("data.truncation_side", data.truncation_side, wanted, ("task.windows",))
+
+
 def _own_loss(config: Config) -> Iterator[Problem]:
     """Check that no other option changes or replaces a loss of the user's own code."""
     task = config.task
     loss = getattr(task, "loss", None)
-    if loss is None:
+    if not isinstance(loss, OwnCode):
         return
     if config.baseline is not None:
         wanted = f"with baseline: {config.baseline.kind}, which is fitted with a loss of its own"
@@ -285,8 +321,10 @@ TASK_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _class_loss,
     _tags,
     _choices,
+    _text_windows,
     _glue,
     _bands,
     _masked_lm,
+    check_embedding,
     _side,
 )

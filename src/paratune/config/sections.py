@@ -52,6 +52,8 @@ class Columns(Section):
     """Column of the text; a list of columns is joined by `separator`."""
     text_pair: Columnar | None = None
     """Column of the second text of a pair; in multiple_choice, of a text that is put before each choice."""
+    negative: Columnar | None = None
+    """Column of a text that is not related to `text`, for triplets (task `embedding`)."""
     choices: Columnar | None = None
     """Columns of the choices, or one column with lists of choices (task `multiple_choice`)."""
     label: Text | None = None
@@ -73,8 +75,8 @@ def named_columns(columns: str | list[str] | None) -> list[str]:
 
 
 def text_columns(columns: Columns) -> list[str]:
-    """Return the columns of both texts."""
-    return named_columns(columns.text) + named_columns(columns.text_pair)
+    """Return the columns of all texts."""
+    return [name for key in (columns.text, columns.text_pair, columns.negative) for name in named_columns(key)]
 
 
 class SplitOptions(Section):
@@ -233,6 +235,9 @@ class FreezeOptions(Section):
     in transformers."""
 
 
+OptimizerName = Literal["adamw", "lamb", "adamw_8bit", "adafactor"]
+
+
 class Train(Section):
     """The optimization."""
 
@@ -240,9 +245,10 @@ class Train(Section):
     """Passes over the training set; set this or `max_steps`."""
     max_steps: Positive | None = None
     """Number of steps; set this or `epochs`."""
-    optimizer: Literal["adamw", "lamb"] | OwnOptimizer = "adamw"
+    optimizer: OptimizerName | OwnOptimizer = "adamw"
     """adamw; lamb, for large batches: the norm of its step for a weight matrix is `learning_rate` times the norm of the
-    matrix; or your own optimizer."""
+    matrix; adamw_8bit: AdamW with moments of 8 bits; adafactor: sums over rows and columns of the second moment, and no
+    first one; or your own optimizer."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
     schedule: (

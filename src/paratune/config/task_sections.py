@@ -7,6 +7,18 @@ from pydantic import Field
 from paratune.config.section import CodeName, Finite, OwnCode, Part, Positive, PositiveFloat, Section, Share, Text
 
 
+class WindowOptions(Section):
+    """Windows of texts that are longer than `data.max_length`. Each output of a text is pooled over its windows."""
+
+    pooling: Literal["mean", "max", "first"] = "mean"
+    """mean or max: mean or maximum of each output over the windows, before the loss; first: outputs of the first
+    window."""
+    stride: Annotated[int, Field(ge=0)] = 0
+    """Tokens that two neighbouring windows share."""
+    max_windows: Positive = 8
+    """Most windows of a text; what is behind them is truncated."""
+
+
 class ClassificationTask(Section):
     """One of several classes for each text or pair of texts."""
 
@@ -25,6 +37,9 @@ class ClassificationTask(Section):
     focal_gamma: PositiveFloat | None = None
     """Exponent of the focal loss, which reduces the loss of rows that are predicted well; 2 is usual. null: the
     cross-entropy."""
+    windows: WindowOptions | None = None
+    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
+    See docs/howto/long_documents.md."""
     loss: OwnCode | None = None
     """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 
@@ -45,6 +60,9 @@ class MultiLabelTask(Section):
     """Text between the labels of a row, for a column of text; a column of lists needs none."""
     threshold: Part = 0.5
     """Smallest probability with which a class is predicted."""
+    windows: WindowOptions | None = None
+    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
+    See docs/howto/long_documents.md."""
     loss: OwnCode | None = None
     """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 
@@ -57,6 +75,9 @@ class OrdinalTask(Section):
     labels: list[str | int] | dict[str | int, str]
     """The label values of the data from the lowest to the highest, or a mapping of each value to the name to show for
     it."""
+    windows: WindowOptions | None = None
+    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
+    See docs/howto/long_documents.md."""
     loss: OwnCode | None = None
     """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 
@@ -76,6 +97,9 @@ class RegressionTask(Section):
     value; agreement and kappa use the rounded one."""
     range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
     """Lowest and highest score, such as [0, 9]. Reported values are clipped to it; targets outside are an error."""
+    windows: WindowOptions | None = None
+    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
+    See docs/howto/long_documents.md."""
     loss: OwnCode | None = None
     """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
 
@@ -142,6 +166,38 @@ class MultipleChoiceTask(Section):
     training data."""
 
 
+class EmbeddingTask(Section):
+    """A vector for each text, trained on pairs or triplets of texts, for search and comparison by the cosine of two
+    vectors."""
+
+    kind: Literal["embedding"]
+    """The task."""
+    loss: Literal["multiple_negatives_ranking", "cosine_similarity", "triplet", "contrastive"] = (
+        "multiple_negatives_ranking"
+    )
+    """multiple_negatives_ranking: pairs or triplets; a sample's pair must be more similar than the texts of the other
+    samples of its group. cosine_similarity: pairs with a score. triplet: triplets. contrastive: pairs with a label, 1
+    for related and 0 for unrelated texts. See docs/howto/embeddings.md."""
+    pooling: Literal["mean", "cls"] = "mean"
+    """The vector of a text: mean: the mean over its tokens; cls: the first token."""
+    normalize: bool = False
+    """Whether vectors are divided by their length. Cosines do not change; distances of triplets do."""
+    group_size: Annotated[int, Field(ge=2)] = 16
+    """multiple_negatives_ranking: samples whose texts are each other's negatives: consecutive samples in the order of
+    the epoch, always in one micro-batch, so that the loss does not depend on the number of processes. `batch.global`
+    and `batch.micro_batch_size` must be multiples of it."""
+    scale: PositiveFloat = 20.0
+    """multiple_negatives_ranking: factor of the cosines before the softmax."""
+    margin: PositiveFloat | None = None
+    """triplet: by how much the negative must be farther away than the positive, as a Euclidean distance (default: 5).
+    contrastive: smallest cosine distance of unrelated texts without loss (default: 0.5)."""
+    score_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = Field(
+        default_factory=lambda: [0.0, 1.0]
+    )
+    """cosine_similarity: the scores of the data that stand for the cosines 0 and 1, such as [0, 5] for STS. null: the
+    lowest and the highest score of the training data."""
+
+
 class OwnTask(Section):
     """A task of your own: a class outside the package that reads the data, computes the loss and the scores."""
 
@@ -167,6 +223,7 @@ Task = Annotated[
     | QuestionAnsweringTask
     | TokenClassificationTask
     | MultipleChoiceTask
+    | EmbeddingTask
     | OwnTask,
     Field(discriminator="kind"),
 ]
@@ -179,6 +236,12 @@ ClassTask = ClassificationTask | MultiLabelTask | OrdinalTask
 def cuts_windows(task: Task) -> bool:
     """Return whether samples are windows of rows, whose number is known only after tokenizing."""
     return isinstance(task, MaskedLMTask | QuestionAnsweringTask)
+
+
+def group_size(task: Task) -> int:
+    """Return the number of consecutive samples that must be in one micro-batch; 1 where the loss is of each sample."""
+    is_grouped = isinstance(task, EmbeddingTask) and task.loss == "multiple_negatives_ranking"
+    return task.group_size if is_grouped else 1  # type: ignore[union-attr]
 
 
 def class_names(task: Task) -> list[str]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
 from paratune.config.sections import Columns
-from paratune.config.task_sections import ClassTask, Task, class_names
+from paratune.config.task_sections import ClassTask, MultipleChoiceTask, Task, class_names
 from paratune.data.columns import dropped_text
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
@@ -48,8 +48,9 @@ def describe(
         `task`, `columns`, `max_length`, `splits` by name, `overlaps` between splits, and `warnings` as sentences.
     """
     shared = overlaps({name: split.samples for name, split in splits.items()})
-    edges = _bin_edges(np.concatenate([split.store.full_lengths for split in splits.values()]))
-    described = {name: _describe_split(split, task, max_length, edges) for name, split in splits.items()}
+    edges = _bin_edges(np.concatenate([split.store.full_sample_lengths for split in splits.values()]))
+    num_choices = max(int(split.store.num_sequences.max()) for split in splits.values())
+    described = {name: _describe_split(split, task, max_length, edges, num_choices) for name, split in splits.items()}
     warnings = [overlap.message for overlap in shared]
     for name, about in described.items():
         warnings += _warnings(name, about)
@@ -64,11 +65,12 @@ def describe(
     }
 
 
-def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray) -> dict[str, Any]:
+def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray, num_choices: int) -> dict[str, Any]:
     about: dict[str, Any] = {
         "source": split.source,
         "num_rows": split.num_rows,
         "num_samples": split.num_samples,
+        "num_sequences": None if split.store.sample_offsets is None else len(split.store.sequence_lengths),
         "num_dropped": split.num_dropped,
         "fingerprint": split.fingerprint,
         "labels": None,
@@ -85,7 +87,14 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray) 
         ]
         if split.labels.ndim == 2:
             about["num_without_label"] = int((split.labels.sum(axis=1) == 0).sum())
-    elif split.labels is not None and split.labels.size:  # an own task may have no column of labels
+    elif split.labels is not None and isinstance(task, MultipleChoiceTask):
+        counts = np.bincount(split.labels, minlength=num_choices)
+        about["labels"] = [
+            {"name": f"choice {place + 1}", "num_rows": int(count), "share": int(count) / split.num_rows}
+            for place, count in enumerate(counts)
+        ]
+    elif split.labels is not None and split.labels.ndim == 1 and split.labels.size:
+        # An own task may have no column of labels; those of pairs without scores are numbers of texts.
         targets = split.labels.astype(np.float64)
         # The sample standard deviation, which a single row does not have.
         sd = float(targets.std(ddof=1)) if len(targets) > 1 else None
@@ -94,14 +103,14 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray) 
 
 
 def _describe_tokens(split: Split, max_length: int, edges: IntArray) -> dict[str, Any]:
-    full = split.store.full_lengths.astype(np.int64)
+    full = split.store.full_sample_lengths
     counts = np.histogram(full, bins=edges)[0]
     return {
         "num_tokens": split.store.num_tokens,
         "num_tokens_cut": int(full.sum()) - split.store.num_tokens,
         "num_unknown": split.store.num_unknown,
         "share_unknown": split.store.share_unknown,
-        "num_full": int((split.store.lengths == max_length).sum()),
+        "num_full": int((split.store.sequence_lengths == max_length).sum()),
         "num_truncated": split.store.num_truncated,
         "share_truncated": split.store.num_truncated / split.num_samples,
         "max_length": max_length,
@@ -160,7 +169,12 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         parts += [Text(""), _questions(description["splits"])]
     for name, about in description["splits"].items():
         tokens = about["tokens"]
-        cut = f"{format_share(tokens['share_truncated'])} longer than {tokens['max_length']}"
+        is_cut = (
+            "longer than {}"
+            if description["splits"][name]["num_sequences"] is None
+            else "truncated; {} tokens a sequence"
+        )
+        cut = f"{format_share(tokens['share_truncated'])} {is_cut.format(tokens['max_length'])}"
         parts += [Text(""), Text(f"Tokens per sample, {name} ({cut})", style="italic"), _length_bars(tokens)]
     parts += [Text("")] * bool(description["warnings"])
     parts += [Text(plain(f"Warning: {warning}"), style="yellow") for warning in description["warnings"]]
@@ -180,6 +194,8 @@ def _overview(splits: Mapping[str, Any]) -> Table:
     if any(about["num_samples"] != about["num_rows"] for about in abouts):
         table.add_row("windows", *(format_number(about["num_samples"]) for about in abouts))
         table.add_row("  full windows", *(format_number(counts["num_full"]) for counts in tokens))
+    if any(about["num_sequences"] for about in abouts):
+        table.add_row("sequences", *(format_number(about["num_sequences"]) for about in abouts))
     table.add_row("tokens", *(format_number(counts["num_tokens"]) for counts in tokens))
     for name, key in (("median", "median"), ("95th percentile", "p95"), ("longest", "max")):
         table.add_row(f"  per sample, {name}", *(format_number(counts["full_length"][key]) for counts in tokens))

@@ -26,7 +26,7 @@ from paratune.data.sources import (
     split_off_pseudo,
 )
 from paratune.data.splits import split_rows
-from paratune.data.token_store import TokenStore
+from paratune.data.token_store import DROPPED_WINDOWS, TokenStore
 from paratune.data.tokens import WARNED_TRUNCATED_SHARE, WARNED_UNKNOWN_SHARE, TokenizeOptions, hash_texts
 from paratune.errors import DataError
 
@@ -84,6 +84,7 @@ class Split:
             "num_pseudo": self.num_pseudo,
             "num_rows": self.num_rows,
             "num_samples": self.num_samples,
+            "num_sequences": len(self.store.sequence_lengths),
             "num_dropped": self.num_dropped,
             "fingerprint": self.fingerprint,
             "num_tokens": self.store.num_tokens,
@@ -192,6 +193,8 @@ def samples_fingerprint(samples: Samples, task: Task) -> str:
     sha = hashlib.sha256(json.dumps([task.kind, class_names(task)]).encode())
     hash_texts(sha, samples.texts)
     hash_texts(sha, samples.text_pairs)
+    if samples.negatives is not None:
+        hash_texts(sha, samples.negatives)
     if samples.labels is not None:
         sha.update(np.ascontiguousarray(samples.labels).data)
     if samples.answers is not None:
@@ -215,12 +218,18 @@ def unknown_warnings(splits: Mapping[str, Split]) -> list[str]:
 
 def truncation_warnings(splits: Mapping[str, Split]) -> list[str]:
     """Return a sentence for each split with many truncated samples."""
-    shares = {name: split.store.num_truncated / split.num_samples for name, split in splits.items()}
-    return [
-        f"{name}: {format_share(share)} of the samples are longer than data.max_length and are truncated"
-        for name, share in shares.items()
-        if share >= WARNED_TRUNCATED_SHARE
-    ]
+    warnings = []
+    for name, split in splits.items():
+        share = split.store.num_truncated / split.num_samples
+        if share < WARNED_TRUNCATED_SHARE:
+            continue
+        limit = "longer than data.max_length and are truncated"
+        if (dropped := split.store.row_values.get(DROPPED_WINDOWS)) is not None:
+            limit = (
+                f"longer than task.windows.max_windows allows and are truncated: {dropped.sum()} windows are left out"
+            )
+        warnings.append(f"{name}: {format_share(share)} of the samples are {limit}")
+    return warnings
 
 
 def split_records(splits: Mapping[str, Split]) -> dict[str, dict[str, Any] | None]:

@@ -39,9 +39,9 @@ def slice_values(split: Split, names: Sequence[str], *, revision: str | None = N
 
 
 def num_tokens(split: Split) -> Values:
-    """Return the tokens of each row before truncation, (N,) int64; for a question, the sum over its windows."""
-    lengths = np.asarray(split.store.full_lengths, dtype=np.int64)
-    if EXAMPLE not in split.store.row_values:
+    """Return the tokens of each row before truncation, (N,) int64; the sum over the sequences of a row."""
+    lengths = split.store.full_sample_lengths
+    if split.store.sample_offsets is not None or EXAMPLE not in split.store.row_values:
         return lengths
     windows = np.asarray(split.store.row_values[EXAMPLE], dtype=np.int64)
     return np.bincount(windows, weights=lengths, minlength=split.num_rows).astype(np.int64)

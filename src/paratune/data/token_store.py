@@ -34,6 +34,8 @@ from paratune.errors import CheckpointError, DataError
 from paratune.records import file_sha256, read_json, write_json
 
 FORMAT_VERSION = 3
+DROPPED_WINDOWS = "dropped_windows"
+"""(Q,), int32, windows of long texts only: windows of the text after this one that were left out."""
 _NOT_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of the process (too many open files, no memory), which do not mean that a file is damaged."""
 TokenArray = npt.NDArray[np.integer[Any]]
@@ -111,6 +113,11 @@ class TokenStore:
     def sequence_lengths(self) -> npt.NDArray[np.int64]:
         """(Q,): tokens of each sequence after truncation."""
         return np.diff(self.offsets)
+
+    @property
+    def full_sample_lengths(self) -> npt.NDArray[np.int64]:
+        """(N,): tokens of each sample before truncation, over all its sequences."""
+        return self._per_sample(np.add, np.asarray(self.full_lengths, dtype=np.int64))
 
     @property
     def longest_sequences(self) -> npt.NDArray[np.int64]:

@@ -37,6 +37,31 @@ _WHITE = np.asarray([ord(letter) for letter in map(chr, range(0x3001)) if letter
 """White space of Unicode; the last one is U+3000."""
 
 
+def cut_texts(
+    tokenizer: Any, texts: list[str], pairs: list[str] | None, *, truncation: str, max_length: int, stride: int
+) -> Any:
+    """Return the encodings of all windows of texts, in order; `overflow_to_sample_mapping` has the text of each.
+
+    Args:
+        tokenizer: A fast tokenizer of transformers.
+        texts: First texts.
+        pairs: Second texts; None for single texts.
+        truncation: only_first or only_second, the text that is cut.
+        max_length: Tokens of a window.
+        stride: Tokens of the cut text that neighbouring windows share.
+    """
+    return tokenizer(
+        texts,
+        pairs,
+        truncation=truncation,
+        max_length=max_length,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_attention_mask=False,
+        verbose=False,
+    )
+
+
 @dataclass(frozen=True)
 class WindowLimits:
     """How the tokens of a window are divided between question, context and special tokens."""
@@ -75,7 +100,7 @@ def window_limits(options: TokenizeOptions, stride: int) -> WindowLimits:
     end_token = tokenizer.eos_token_id if tokenizer.cls_token_id is None else None
     num_special = tokenizer.num_special_tokens_to_add(pair=True) + (end_token is not None)
     limits = WindowLimits(options.max_length, num_special, stride, end_token, pair_separator(tokenizer))
-    num_special += sum(_num_tokens([limits.mark], options)) if limits.mark else 0
+    num_special += sum(num_tokens([limits.mark], options)) if limits.mark else 0
     most = options.max_length - num_special - 2
     if stride > most:
         raise ConfigError(
@@ -96,11 +121,12 @@ def are_too_long(questions: Sequence[str], options: TokenizeOptions, window_limi
         return []
     return [
         count > window_limits.max_question
-        for count in _num_tokens([text + window_limits.mark for text in questions], options)
+        for count in num_tokens([text + window_limits.mark for text in questions], options)
     ]
 
 
-def _num_tokens(texts: list[str], options: TokenizeOptions) -> list[int]:
+def num_tokens(texts: list[str], options: TokenizeOptions) -> list[int]:
+    """Return the number of tokens of each text, without special tokens and truncation."""
     with preserve_state(options.tokenizer):
         encoded = options.tokenizer(
             texts, add_special_tokens=False, truncation=False, return_attention_mask=False, verbose=False
@@ -161,16 +187,14 @@ def _encode(
 ) -> list[_Window]:
     assert samples.text_pairs is not None
     contexts = samples.text_pairs[part]
-    encoded = options.tokenizer(
+    encoded = cut_texts(
+        options.tokenizer,
         # The mark is added to the question, not to the context, so that positions in contexts do not change.
         [question + limits.mark for question in samples.texts[part]],
         contexts,
         truncation="only_second",
         max_length=limits.max_length - (limits.end_token is not None),
         stride=limits.stride,
-        return_overflowing_tokens=True,
-        return_attention_mask=False,
-        verbose=False,
     )
     windows, without = [], []
     example, white = -1, np.zeros(0, dtype=np.bool_)

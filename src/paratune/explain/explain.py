@@ -119,6 +119,13 @@ def require_explainable(trained: TrainedModel, name: str) -> None:
             target=name,
             kind=trained.task.kind,
         )
+    if getattr(trained.task, "windows", None) is not None and trained.task.kind != "mlm":
+        raise ConfigError(
+            f"{name} reads long texts in windows (task.windows), and an explanation is of one window",
+            code="explain.task",
+            target=name,
+            kind=trained.task.kind,
+        )
     if isinstance(trained.model.hf, OnnxModel):
         raise ConfigError(
             f"{name} is an ONNX file, which has no gradients; explain the model that it was made from",

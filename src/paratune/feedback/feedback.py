@@ -153,6 +153,13 @@ def require_scores(trained: TrainedModel, target: str) -> None:
             target=target,
             kind=trained.task.kind,
         )
+    if getattr(trained.task, "windows", None) is not None:
+        raise ConfigError(
+            f"{target} reads long texts in windows (task.windows), which feedback does not support",
+            code="feedback.task",
+            target=target,
+            kind=trained.task.kind,
+        )
     if trained.run is None or not (trained.run / RUN_FILE).is_file():
         raise ConfigError(
             f"{target} is not a run of paratune; feedback needs the predictions that a run keeps of its validation set",

@@ -17,7 +17,7 @@ from torch.nn import functional
 from paratune.batch import Batch
 from paratune.config.own_code import import_callable
 from paratune.errors import ConfigError, ParatuneError
-from paratune.models.sequences import by_sample
+from paratune.models.sequences import SamplePooling, by_sample, pool_sequences
 from paratune.models.spans import best_spans, span_logits, span_losses
 
 NUM_GUESSES: Final = 5
@@ -116,6 +116,22 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
     """Return a tensor, copied to the device once: each copy would wait for the device."""
     with torch.inference_mode(False):  # backward cannot use a tensor that an evaluation made
         return torch.tensor(values, dtype=dtype, device=device)
+
+
+def pooled(objective: Objective, pooling: SamplePooling) -> Objective:
+    """Return an objective whose outputs are pooled over the sequences of each sample, before the loss.
+
+    Args:
+        objective: Objective with outputs (B, C); it gets those of sequences, (Q, C).
+        pooling: See `paratune.models.sequences.pool_sequences`.
+    """
+    return replace(objective, outputs=partial(_pooled_outputs, outputs=objective.outputs, pooling=pooling))
+
+
+def _pooled_outputs(
+    model_output: Any, batch: Batch, *, outputs: Callable[[Any, Batch], Tensor], pooling: SamplePooling
+) -> Tensor:
+    return pool_sequences(_at_least_float32(outputs(model_output, batch)), batch, pooling)
 
 
 def own_loss(objective: Objective, name: str, options: Mapping[str, Any]) -> Objective:

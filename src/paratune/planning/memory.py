@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from paratune.base.units import MIB
+from paratune.config.model_states import PART_NUMBERS_8_BITS
+from paratune.planning.allocator import StepAllocations, reserve
 from paratune.planning.engines import GRADIENTS, EngineInputs, EngineMemory
 from paratune.planning.kinds import kind_of, states_of_rank
 from paratune.planning.profile import Profile
@@ -39,18 +41,23 @@ WORKSPACE_BYTES = 2 * 32 * MIB
 Source: aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize`.
 """
 FRAGMENTED_SHARE = 0.05
-"""Share of the transient memory that the allocator reserves and cannot use: assumed, not measured."""
-_MIN_CONTEXT, _MAX_CONTEXT = 300 * MIB, 900 * MIB
-"""Bounds of the context: a driver with few kernels loaded, and one that loads all kernels at its start."""
+"""Share of the transient memory that the allocator reserves and cannot use, where it is not simulated: assumed."""
+_MIN_CONTEXT, _MAX_CONTEXT = 300 * MIB, 1100 * MIB
+"""Bounds of the context: a driver with few kernels loaded, and 1,032 MiB of an RTX 3090 after its first steps
+(benchmarks/plan_published_202611.md). One that loads all kernels at its start can take more."""
 PROCESS_BYTES = 550 * MIB
 """Resident memory of a process of a training on a CPU, besides what the plan counts: Python, torch, transformers, the
 loader, and memory that the allocator keeps. Measured: benchmarks/plan_memory_cpu_202611.md."""
 _MIN_PROCESS, _MAX_PROCESS = 450 * MIB, 1400 * MIB
 """Its bounds; the upper one is assumed."""
 MAX_FRAGMENTED = 0.12
-"""Upper bound of the fragmented share; the lower one is 0."""
+"""Upper bound of the fragmented share, also of a simulated one that is smaller; the lower one is 0."""
+BUCKET_BYTES = 25 * MIB
+"""Buckets of DDP in the simulation of the allocator: PyTorch's default."""
 LAMB_PART_NUMBERS = 2**22
 """The same constant as in `engine.lamb`."""
+UPDATE_BYTES_8_BITS = 28
+"""Bytes for each number of a part that adamw_8bit updates: seven tensors of 4 bytes at the same time."""
 STATES = ("weights", "gradients", "optimizer", "buffers")
 """Terms whose size is exact."""
 _TRANSIENT = ("activations", "cast_weights", "gathered_weights", "communication")
@@ -93,8 +100,15 @@ class Memory:
             + self._if("context", _MAX_CONTEXT - CONTEXT_BYTES)
             + self._if("process", _MAX_PROCESS - PROCESS_BYTES)
         )
-        fragmented = (MAX_FRAGMENTED / FRAGMENTED_SHARE - 1) * self.terms.get("fragmentation", 0)
-        return self.total + more + round(fragmented)
+        return self.total + more + max(0, self.most_fragmented - self.terms.get("fragmentation", 0))
+
+    @property
+    def most_fragmented(self) -> int:
+        """Upper bound of the term `fragmentation`; 0 without CUDA."""
+        if "context" not in self.terms:
+            return 0
+        transient = sum(self.terms.get(name, 0) for name in _TRANSIENT)
+        return max(self.terms.get("fragmentation", 0), round(MAX_FRAGMENTED * transient))
 
     def _if(self, term: str, num_bytes: int) -> int:
         return num_bytes if term in self.terms else 0
@@ -109,7 +123,7 @@ def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memo
 
     Args:
         profile: Of the largest micro-batch; with a division if the strategy is a pipeline.
-        setup: The way of running it.
+        setup: Its strategy, precision, ranks and micro-batches.
         on_cuda: Whether to add the memory that CUDA needs for itself.
 
     Raises:
@@ -159,9 +173,42 @@ def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: b
         terms |= {
             "context": CONTEXT_BYTES,
             "workspaces": WORKSPACE_BYTES,
-            "fragmentation": round(FRAGMENTED_SHARE * transient),
+            "fragmentation": fragmented_bytes(view) if is_simulated(view) else round(FRAGMENTED_SHARE * transient),
         }
     return Memory({name: size for name, size in terms.items() if size}, _host_terms(view.states), when)
+
+
+def is_simulated(view: EngineInputs) -> bool:
+    """Return whether the allocator of a rank can be simulated: the rank has the whole model, which was traced."""
+    return kind_of(view.setup).holds_whole_model and not view.profile.is_approximate
+
+
+def fragmented_bytes(view: EngineInputs) -> int:
+    """Return the memory that PyTorch's allocator reserves besides the largest amount that is allocated."""
+    allocator = reserve(step_allocations(view))
+    return allocator.reserved - allocator.most_allocated
+
+
+def step_allocations(view: EngineInputs) -> StepAllocations:
+    """Return the allocations of the steps of a rank that has the whole model, with fused AdamW or LAMB."""
+    profile, setup = view.profile, view.setup
+    size = profile.weight_bytes
+    trained = [parameter for parameter in profile.parameters if parameter.is_trained and parameter.has_gradient]
+    buckets, rest = divmod(view.states.gradients, BUCKET_BYTES)
+    has_buckets = setup.traits.max_world_size != 1
+    state_bytes = setup.own_state_bytes
+    moments = [size] * 2 if state_bytes is None else [state_bytes]
+    fixed = (profile.num_buffer_bytes, profile.working_bytes)
+    return StepAllocations(
+        timeline=profile.timeline,
+        weights=(*(size * parameter.numel for parameter in profile.parameters), *filter(None, fixed)),
+        gradients=(*[BUCKET_BYTES] * buckets, *filter(None, [rest])) if has_buckets else (),
+        batch=(profile.batch_bytes * setup.grad_accum_steps,),
+        moments=[parameter.numel * num_bytes for parameter in trained for num_bytes in moments],
+        update=list(filter(None, [update_bytes(view)])),
+        workspace=WORKSPACE_BYTES // 2,
+        accumulates=view.accumulates,
+    )
 
 
 def _constant_terms(view: EngineInputs) -> dict[str, int]:
@@ -214,10 +261,17 @@ def _terms_at_update(view: EngineInputs, engine_memory: EngineMemory) -> dict[st
 def update_bytes(view: EngineInputs) -> int:
     """Return the additional bytes of the update: 0 for fused AdamW with clipping; for LAMB the denominators of a part.
 
+    For adamw_8bit, both moments of a part of the largest weight in float32, their places in the table and the step; for
+    Adafactor, the second moment and the step of the largest weight.
+
     A part is one weight, or several with at most LAMB_PART_NUMBERS elements together. A sharded weight counts with its
     whole size, but at most with all gradients of the rank.
     """
+    largest = max((parameter.numel for parameter in view.profile.parameters if parameter.is_trained), default=0)
+    if view.setup.optimizer == "adamw_8bit":
+        return UPDATE_BYTES_8_BITS * min(PART_NUMBERS_8_BITS, largest)
+    if view.setup.optimizer == "adafactor":
+        return 2 * view.profile.weight_bytes * largest
     if view.setup.optimizer != "lamb":
         return 0
-    largest = max((parameter.numel for parameter in view.profile.parameters if parameter.is_trained), default=0)
     return min(view.states.gradients, view.profile.weight_bytes * max(LAMB_PART_NUMBERS, largest))

@@ -190,7 +190,7 @@ class JobPredictor:
         """
         self.job = job
         self.machine = machine
-        self._profile_of = profile_of
+        self.profile_of = profile_of
         self._searches = searches
         self._memory_factor = memory_factor
 
@@ -234,7 +234,7 @@ class JobPredictor:
         if not self.machine.is_cuda:
             return None
         setup = self.job.passes(option.setup, option.layout)
-        profile = self._profile_of(self.job.largest_shape(option.setup, option.layout), setup)
+        profile = self.profile_of(self.job.largest_shape(option.setup, option.layout), setup)
         return host_memory(profile.num_parameters, setup, memory.host_total)
 
     def _job_time(self, option: JobOption, time: StepTime | None) -> FigureRange | None:
@@ -242,7 +242,7 @@ class JobPredictor:
         num_steps = job.num_steps(size)
         if time is None or num_steps is None or job.num_samples is None:
             return None
-        whole = self._profile_of(job.mean_shape(option.setup, option.layout), job.passes(option.setup, option.layout))
+        whole = self.profile_of(job.mean_shape(option.setup, option.layout), job.passes(option.setup, option.layout))
         numbers = sum(parameter.numel for parameter in whole.parameters)
         return job_time(
             job.config,
@@ -267,7 +267,7 @@ class JobPredictor:
 
     def _memory(self, option: JobOption) -> Memory:
         setup = self.job.passes(option.setup, option.layout)
-        profile = self._profile_of(self.job.largest_shape(option.setup, option.layout), setup)
+        profile = self.profile_of(self.job.largest_shape(option.setup, option.layout), setup)
         memory = peak(profile, setup, self.machine.is_cuda)
         if not self.machine.is_cuda:
             memory = with_process(memory)
@@ -281,7 +281,7 @@ class JobPredictor:
 
     def _approximations(self, option: JobOption) -> list[str]:
         setup = self.job.passes(option.setup, option.layout)
-        why = self._profile_of(self.job.largest_shape(option.setup, option.layout), setup).why_approximate
+        why = self.profile_of(self.job.largest_shape(option.setup, option.layout), setup).why_approximate
         notes = [] if why is None else [f"activations are a formula's: the model cannot be traced ({why})"]
         note = kind_of(option.setup).note
         return notes if note is None else [*notes, note]
@@ -327,7 +327,7 @@ class JobPredictor:
             num_workers=job.config.data.num_workers,
             hides_words=job.config.task.kind == "mlm",
         )
-        return self._profile_of(shape, setup), setup, self.machine, figures
+        return self.profile_of(shape, setup), setup, self.machine, figures
 
     def _time(self, option: JobOption) -> tuple[StepTime | None, str | None]:
         inputs = self._step_inputs(option)

@@ -136,7 +136,7 @@ def _wait_for_processes(processes: list[Any]) -> None:
         codes = [process.exitcode for process in processes]
         if any(codes) or None in codes:
             raise LaunchError(
-                f"the two processes that measure the link between ranks ended with {codes}; `paratune doctor` says "
+                f"the two processes that measure the link between ranks ended with {codes}; `paratune doctor` shows "
                 "whether processes of this machine can find each other",
                 code="launch.process_died",
                 exit_codes=codes,

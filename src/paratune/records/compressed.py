@@ -67,7 +67,7 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
     return (
         all(_is_number(record.get(name)) for name in _NUMBERS)
         and isinstance(record.get("split"), str)
-        and isinstance(record.get("settings"), dict)
+        and all(isinstance(record.get(name), dict) for name in ("settings", "machine"))
         and all(isinstance(record.get(name), dict) for name in ("scores", "intervals", "slices"))
         and isinstance(rates, dict)
         and bool(rates)

@@ -106,7 +106,7 @@ class Statement:
     """Subject, such as "Speed"."""
     text: str
     is_good: bool | None = None
-    """True: decided, or as it should be; False: a problem; None: it cannot be told, or it is only a fact."""
+    """True: decided, or as it should be; False: a problem; None: cannot tell, or only a fact."""
     evidence: str = ""
     """Key of a section of the report; empty without one."""
     evidence_name: str = ""

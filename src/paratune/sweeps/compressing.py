@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from paratune.config.validate import describe_value
-from paratune.errors import CheckpointError, did_you_mean
+from paratune.errors import CheckpointError, did_you_mean, require_installed
+from paratune.records import MODEL_FOLDER
 from paratune.records.compressed import FORMS, FP32, SPLITS, measured_folder, read_measured
 from paratune.records.sweep import CellRecord
 from paratune.sweeps.matrix_file import MatrixFile
@@ -51,9 +52,25 @@ class Compress:
         return True
 
 
-def is_compressed(cell: CellRecord) -> bool:
-    """Return whether smaller forms of a run are made: it is finished, and its scores count."""
-    return cell.state == "finished" and cell.counts
+def is_compressed(folder: Path, cell: CellRecord) -> bool:
+    """Return whether smaller forms of a run are made: it is finished, its scores count, and it has a model.
+
+    Args:
+        folder: Of the run.
+        cell: Its record.
+    """
+    return cell.state == "finished" and cell.counts and cell.task != "mlm" and (folder / MODEL_FOLDER).is_dir()
+
+
+def require_forms(compress: Compress | None) -> None:
+    """Check that the packages of the forms are installed, before runs are trained.
+
+    Raises:
+        MissingDependency: A form needs the extra `onnx`, which is not installed.
+    """
+    if compress is not None and any(form != "bf16" for form in compress.forms):
+        for name in ("onnx", "onnxruntime"):
+            require_installed(name, extra="onnx")
 
 
 def read_compress(file: MatrixFile, content: Any) -> Compress | None:

@@ -10,10 +10,12 @@ from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import ClassificationTask, RegressionTask, class_names
 from paratune.data.columns import Missing, Samples
 from paratune.data.labels import absence_warnings, balanced_weights, class_counts
-from paratune.data.load import Split
+from paratune.data.load import Split, samples_fingerprint
 from paratune.data.loader import Collator
+from paratune.data.text_windows import tokenize_text_windows
+from paratune.data.tokens import TokenizeOptions
 from paratune.models.load import Head, load_model
-from paratune.models.objectives import OBJECTIVES, Objective, classification, own_loss
+from paratune.models.objectives import OBJECTIVES, Objective, classification, own_loss, pooled
 from paratune.models.task_model import TaskModel, set_output_bias
 from paratune.precision import Precision
 from paratune.records.predictions import prediction_names, write_predictions
@@ -42,6 +44,15 @@ class SequenceRecipe(TaskRecipe):
             self._task = self._task.model_copy(update={"class_weights": weights})
         return parts
 
+    def make_split(
+        self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
+    ) -> Split:
+        """Return samples as a split with their tokens, or with the windows of their texts."""
+        if self._task.windows is None:
+            return super().make_split(name, source, samples, options, require_labels=require_labels)
+        store = tokenize_text_windows(samples, options, self._task.windows, source=source)
+        return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
+
     def load_model(
         self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
     ) -> TaskModel:
@@ -57,6 +68,13 @@ class SequenceRecipe(TaskRecipe):
         )  # fmt: skip
 
     def _objective(self) -> Objective | None:
+        """Return the objective of a task with options of its loss or windows; None for the usual one of the kind."""
+        objective, windows = self._loss_objective(), self._task.windows
+        if windows is None:
+            return objective
+        return pooled(objective or OBJECTIVES[self._task.kind], windows.pooling)
+
+    def _loss_objective(self) -> Objective | None:
         """Return the objective of a task with options of its loss; None for the usual one of the kind."""
         task = self._task
         if task.loss is not None:

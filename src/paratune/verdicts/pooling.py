@@ -1,7 +1,7 @@
 """One variance for the runs of several configurations, where they vary alike.
 
-Two configurations with three runs each have 4 degrees of freedom for their variances; nine of them have 18 for a
-common one, and tell apart what pairs of them cannot.
+Two configurations with three runs each have 4 degrees of freedom for their variances; nine have 18 for a common
+variance, and so detect differences that a pair does not detect.
 """
 
 from collections.abc import Sequence

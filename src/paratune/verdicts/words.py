@@ -129,7 +129,7 @@ def order_notes(speed: MeasureComparison) -> Iterator[str]:
     if effect.is_confounded:
         yield (
             "all runs of one configuration ended before the first run of the other began, so a sudden change of the "
-            "machine between them cannot be told from a change of the configuration"
+            "machine between them cannot be distinguished from a change of the configuration"
         )
     if effect.load_difference is not None and abs(effect.load_difference) >= LEAST_LOAD_DIFFERENCE:
         more, share = "more" if effect.load_difference > 0 else "fewer", f"{100 * abs(effect.load_difference):.0f}%"

@@ -29,6 +29,7 @@ MEASURED: dict[str, Any] = {
     "scores": {"accuracy": 0.8},
     "intervals": {},
     "slices": {},
+    "machine": {},
     "effects": None,
 }
 

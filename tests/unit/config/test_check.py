@@ -351,11 +351,17 @@ def test_valid_combinations_load(good, overrides):
     load_config(good, overrides)
 
 
-MORE = {"mlm": MASKED_LM, "multiple_choice": ["data.columns.choices=[a, b]"]}
+MORE = {
+    "mlm": MASKED_LM,
+    "multiple_choice": ["data.columns.choices=[a, b]"],
+    "embedding": ["data.columns.text_pair=b"],
+}
 """Further options that a task needs."""
 
 
 def _task_swap(task):
+    if task == "embedding":
+        return REGRESSION[0], f"  kind: {task}\n  loss: cosine_similarity\n"
     if task == "token_classification":
         return REGRESSION[0], f"  kind: {task}\n  labels: [O, B-PER, I-PER]\n"
     return (
@@ -379,7 +385,8 @@ def test_every_metric_of_a_task_can_select_the_best_model(good, task, good_text)
     swapped = good_text.replace(*swap)
     good.write_text(good_text if task == "mlm" else swapped)
     overrides = MORE.get(task, ())
-    for metric in METRICS[task]:
+    # Those of other losses: `test_check_embedding.py`.
+    for metric in METRICS[task] if task != "embedding" else ("spearman", "pearson", "loss"):
         assert load_config(good, [*overrides, f"evaluate.best={metric}"]).config.evaluate.best == metric
 
 
@@ -591,3 +598,18 @@ def test_choices_in_one_column_have_no_names(reject):
     error = reject("data.columns.choices=choices", "data.split.stratify=false", swap=swap)
     check_code(error, "config.no_effect", "task.label_format: name")
     check_code(reject("data.columns.choices=[a, b]"), "config.no_effect", "data.columns.choices")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code", "values"),
+    [
+        (["task.windows.pooling=first"], "config.no_effect", ["task.windows.pooling"]),
+        (["task.windows.stride=64", "data.max_length=64"], "task.stride", ["task.windows.stride: 64", "64"]),
+        (["task.windows.stride=1", "data.columns.text_pair=b"], "config.conflict", ["data.truncation", "task.windows"]),
+        (["task.windows.stride=1", "data.truncation=head_tail"], "config.conflict", ["data.truncation"]),
+        (["task.windows.stride=1", "data.truncation_side=left"], "config.no_effect", ["data.truncation_side"]),
+        (["task.windows.max_windows=0"], "config.invalid_value", ["task.windows.max_windows"]),
+    ],
+)
+def test_options_of_text_windows(reject, overrides, code, values):
+    check_code(reject(*overrides), code, *values)

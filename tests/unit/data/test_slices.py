@@ -17,7 +17,8 @@ KINDS = {"a.csv": pyarrow.csv.write_csv, "a.parquet": parquet.write_table}
 
 
 class FakeStore:
-    full_lengths = np.asarray([3, 4, 5], dtype=np.int32)
+    full_sample_lengths = np.asarray([3, 4, 5], dtype=np.int64)
+    sample_offsets = None
     row_values: dict = {}  # noqa: RUF012 - never written
 
 

@@ -96,7 +96,7 @@ def test_run_fails_only_when_there_is_a_problem(machine, monkeypatch, capsys, le
 
 def test_the_page_lists_every_code():
     page = (Path(__file__).parents[3] / "docs" / "howto" / "doctor.md").read_text()
-    tables = page.partition("## Of a machine")[2]  # before it is the table of the fields of a finding
+    tables = page.partition("## Findings about a machine")[2]  # before it is the table of the fields of a finding
     documented = set(re.findall(r"^\| `([\w.]+)` \|", tables, re.MULTILINE))
     folder = Path(doctor.__file__).parent
     sources = "".join(path.read_text() for path in folder.glob("*.py"))

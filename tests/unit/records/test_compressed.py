@@ -15,7 +15,7 @@ RECORD: dict[str, Any] = {
     "settings": {},
     **dict.fromkeys(("weights_bytes", "loaded_bytes", "peak_bytes", "p50_ms", "p95_ms", "cpu_share"), 1),
     "texts_per_s": {"1": 2.0},
-    **{key: {} for key in ("scores", "intervals", "slices")},
+    **{key: {} for key in ("scores", "intervals", "slices", "machine")},
     "effects": [{"row": 0, "words_sha256": "ab", "values": [0.5]}],
 }
 

@@ -2,11 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 from raised import raises_code
 
 from paratune.records.compressed import measured_folder
-from paratune.sweeps.compressing import Compress
+from paratune.records.sweep import CellRecord
+from paratune.sweeps import compressing
+from paratune.sweeps.compressing import Compress, is_compressed, require_forms
 from paratune.sweeps.matrix import read_matrix
 
 
@@ -39,7 +43,7 @@ def test_a_run_is_done_with_all_forms_and_the_same_settings(tmp_path: Path):
         "settings": settings,
         **dict.fromkeys(("weights_bytes", "loaded_bytes", "peak_bytes", "p50_ms", "p95_ms", "cpu_share"), 1),
         "texts_per_s": {"1": 1.0},
-        **{key: {} for key in ("scores", "intervals", "slices")},
+        **{key: {} for key in ("scores", "intervals", "slices", "machine")},
     }
     for form in ("fp32", "int8"):
         assert not wanted.is_done(tmp_path)
@@ -48,3 +52,25 @@ def test_a_run_is_done_with_all_forms_and_the_same_settings(tmp_path: Path):
     assert wanted.is_done(tmp_path)
     assert not Compress(forms=("int8",), batch_sizes=(8,), rows=10).is_done(tmp_path)
     assert not Compress(forms=("bf16", "int8"), batch_sizes=(8,)).is_done(tmp_path)
+
+
+def test_runs_without_a_model_that_answers_are_left_out(tmp_path: Path):
+    def cell(**changes: Any) -> CellRecord:
+        values = {"name": "a", "values": {}, "num_processes": 1, "task": "classification", "metric": "accuracy"}
+        return CellRecord(**(values | {"metrics": (), "fingerprint": "", "state": "finished"} | changes))
+
+    assert not is_compressed(tmp_path, cell())  # a baseline without an encoder
+    (tmp_path / "model").mkdir()
+    assert is_compressed(tmp_path, cell())
+    changes: list[dict[str, Any]] = [{"task": "mlm"}, {"state": "failed"}, {"repeat": 2}, {"kind": "probe"}]
+    assert not any(is_compressed(tmp_path, cell(**change)) for change in changes)
+
+
+def test_missing_packages_are_an_error_before_the_runs(monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(compressing, "require_installed", lambda name, extra: asked.append((name, extra)))
+    require_forms(Compress(forms=("bf16",)))
+    require_forms(None)
+    assert asked == []
+    require_forms(Compress(forms=("bf16", "int8")))
+    assert asked == [("onnx", "onnx"), ("onnxruntime", "onnx")]

@@ -13,11 +13,13 @@ from sklearn.utils.class_weight import compute_class_weight
 from tiny import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSequenceClassification
 
+from paratune.batch.packing import pack
 from paratune.config.sections import Columns, ModelOptions
 from paratune.config.task_sections import ClassificationTask, MultiLabelTask, OrdinalTask, RegressionTask
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator
 from paratune.data.tokens import TokenizeOptions
+from paratune.models.packed import enable_packed_batches
 from paratune.precision import POLICIES
 from paratune.tasks import make_recipe
 
@@ -122,3 +124,31 @@ def test_balanced_weights_need_every_class():
     samples = Samples(["x", "y"], None, np.array([0, 2]), None, np.arange(2), None, {})
     with raises_code("task.class_weights", "t.csv", "'b'"):
         make_recipe(task).resolve({"train": ("t.csv", samples)}, "refuse")
+
+
+@pytest.mark.parametrize(("pooling", "pool"), [("mean", np.mean), ("max", np.max)])
+def test_outputs_of_windows_are_pooled_before_the_loss(tmp_path, pooling, pool):
+    """Expected: transformers' logits of each window, pooled by NumPy; the loss is that of the pooled logits."""
+    hf = tiny_model(tmp_path / "model", dropout=0.0)
+    task = ClassificationTask(kind="classification", labels=["no", "yes"], windows={"pooling": pooling})
+    recipe, tokenizer = make_recipe(task), tiny_tokenizer()
+    table = pa.table({"text": ["the film was very good and fine", "it is bad"], "label": ["yes", "no"]})
+    options = TokenizeOptions(tokenizer, 6, need_token_type_ids=True, is_cached=False)
+    columns = Columns(text="text", label="label")
+    split = recipe.load_split("here", table, columns, options, missing="refuse", require_labels=True)
+    assert split.store.num_sequences.tolist() == [2, 1]
+    model = recipe.load_model(ModelOptions(name=str(tmp_path / "model")), tokenizer, POLICIES["fp32"], 0).eval()
+    enable_packed_batches(model)
+    assert model.entry is not None
+    model.hf.load_state_dict(hf.state_dict())
+    batch = recipe.collator(split, tokenizer)(np.arange(2), 2)
+    theirs = hf.eval()(
+        input_ids=batch.input_ids, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids
+    ).logits.detach().numpy()  # fmt: skip
+    expected = np.stack([pool(theirs[:2], axis=0), theirs[2]])
+    loss = torch.nn.functional.cross_entropy(torch.from_numpy(expected), torch.tensor([1, 0]))
+    for made in (batch, pack(batch)):
+        outputs = model(made)
+        np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+        assert (model.loss_sum(outputs, made) / 2).item() == pytest.approx(loss.item(), rel=1e-4)
+    assert recipe.scores(split, expected)["accuracy"] is not None

@@ -27,3 +27,5 @@ class PlanFunctions:
     """Returns the reason why `seconds` cannot be computed for a setup, or None."""
     note: str | None = None
     """A note for readers of the figures."""
+    holds_whole_model: bool = False
+    """Whether a rank has all weights, gradients and states, so that its allocator can be simulated."""

@@ -157,8 +157,8 @@ def _zero1_seconds(work: Work) -> StepSeconds:
     return StepSeconds(unsharded.forward_s, unsharded.backward_s + copied, updating, reduced + sent)
 
 
-SINGLE = PlanFunctions(whole_states, lambda profile, setup, rank: [], local_step, replicated)
+SINGLE = PlanFunctions(whole_states, lambda profile, setup, rank: [], local_step, replicated, holds_whole_model=True)
 
-DDP = PlanFunctions(_ddp_states, _ddp_transfers, _ddp_seconds, replicated)
+DDP = PlanFunctions(_ddp_states, _ddp_transfers, _ddp_seconds, replicated, holds_whole_model=True)
 
 ZERO1 = PlanFunctions(_zero1_states, _zero1_transfers, _zero1_seconds, replicated)

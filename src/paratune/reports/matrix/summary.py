@@ -129,7 +129,7 @@ def _fastest(subject: str, options: Sequence[ComparedOption]) -> Statement:
             label, f"{base}. Nothing else is faster without being worse.{detail}", True, _SECTIONS["speed"]
         )
     num_open = sum(option.is_open for option in options)
-    text = f"cannot be told for {num_open} of {len(options)} against {base}.{detail}"
+    text = f"cannot tell for {num_open} of {len(options)} against {base}.{detail}"
     return Statement(label, text, None, _SECTIONS["speed"])
 
 
@@ -146,7 +146,7 @@ def _quality_text(option: ComparedOption) -> str:
             continue
         interval = f"{change_words(score, option.task)} {signed_interval_words(score, option.task)}"
         outcome = {"equal": "equal", "different": "better" if score.is_better else "worse"}.get(
-            score.outcome, "cannot be told"
+            score.outcome, "cannot tell"
         )
         parts.append(f"{label_of(score.measure)} {outcome} ({interval})")
     return ", ".join(parts)
@@ -160,12 +160,12 @@ def _quality(report: SweepReport) -> Iterator[Statement]:
         text = f"{len(groups) - MAX_SENTENCES} more selections are in the table."
         yield Statement("More selections", text, None, _SECTIONS["quality"])
     if report.groups and not groups:
-        text = "cannot be told: no candidate has all of its runs."
+        text = "cannot tell: no candidate has all of its runs."
         yield Statement("Best in quality", text, None, _SECTIONS["quality"])
 
 
 def _best(report: SweepReport, group: CandidateGroup) -> Statement:
-    """Return the sentence on the selected candidate, and whether it is told from the next one."""
+    """Return the sentence on the selected candidate, and whether it is distinguished from the next one."""
     chosen = group.chosen
     assert chosen is not None
     name, where = _candidate_name(report, chosen), _values(report, group.values)
@@ -180,7 +180,7 @@ def _best(report: SweepReport, group: CandidateGroup) -> Statement:
     others = [candidate for candidate in group.candidates if candidate is not chosen]
     gaps = [(gap, other) for other in others if (gap := _lead(group, chosen, other)) is not None]
     if not gaps:
-        text = f"cannot be told from one seed: {name} has {score}."
+        text = f"cannot tell from one seed: {name} has {score}."
         return Statement(label, text, None, _SECTIONS["quality"])
     gap, second = min(gaps, key=lambda pair: pair[0].value)
     low, high = gap.interval()
@@ -188,7 +188,7 @@ def _best(report: SweepReport, group: CandidateGroup) -> Statement:
     ahead = f"{interval} {_side(group)} than {_candidate_name(report, second)}"
     if group.tied:
         tied = some_names([_candidate_name(report, candidate) for candidate in group.tied], 3)
-        text = f"{name} by {score}, but it cannot be told from {tied}; {ahead}."
+        text = f"{name} by {score}, but it cannot be distinguished from {tied}; {ahead}."
         return Statement(label, text, None, _SECTIONS["quality"])
     return Statement(label, f"{name}: {score}; {ahead}.", True, _SECTIONS["quality"])
 

@@ -41,7 +41,7 @@ def _order(compared: Sequence[Verdict], effects: Sequence[OrderEffect], runs: Se
     if not effects:
         known = sum(run_time(run) is not None for run in runs)
         why = "more than one run of a configuration is needed" if known == len(runs) else "runs have no time stamps"
-        return Statement(label, f"cannot be told: {why}.", None, "verdicts")
+        return Statement(label, f"cannot tell: {why}.", None, "verdicts")
     confounded = [
         verdict.label for verdict in compared if verdict.speed.order is not None and verdict.speed.order.is_confounded
     ]
@@ -55,12 +55,12 @@ def _drift(effects: Sequence[OrderEffect]) -> Statement:
     label = "Drift of the machine"
     in_time = [effect for effect in effects if set(effect.covariates) & {"order", "session"}]
     if not in_time:
-        return Statement(label, "cannot be told from these runs.", None, "verdicts")
+        return Statement(label, "cannot tell from these runs.", None, "verdicts")
     largest = max(in_time, key=lambda effect: abs(effect.total))
     size = f"{100 * largest.total:+.1f}% [{100 * largest.total_low:+.1f}, {100 * largest.total_high:+.1f}]"
     size = size.replace("-", "\u2212")
     if not largest.is_drift and max(abs(largest.total_low), abs(largest.total_high)) > WIDE_DRIFT:
-        text = f"cannot be told: speed changed by {size} from the first to the last run."
+        text = f"cannot tell: speed changed by {size} from the first to the last run."
         return Statement(label, text, None, "verdicts")
     if not largest.is_drift:
         return Statement(

@@ -166,7 +166,7 @@ def _notice(notice: Notice) -> Html:
     return tag("div", tag("p", notice.text), items, class_=f"notice{' warn' if notice.is_warning else ''}", role="note")
 
 
-_SIGNS = {True: ("good", "shown"), False: ("bad", "a problem"), None: ("open", "cannot be told")}
+_SIGNS = {True: ("good", "shown"), False: ("bad", "a problem"), None: ("open", "cannot tell")}
 """Class and words for screen readers of the sign of a statement."""
 
 

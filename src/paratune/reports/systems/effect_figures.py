@@ -48,7 +48,7 @@ class OutcomeStyle:
 _BETTER = OutcomeStyle("better", RUN_COLOURS[0], "o")
 _WORSE = OutcomeStyle("worse", RUN_COLOURS[1], "s")
 _EQUAL = OutcomeStyle("equal within the margin", RUN_COLOURS[2], "D")
-_OPEN = OutcomeStyle("cannot be told", _GREY, "o", is_hollow=True)
+_OPEN = OutcomeStyle("cannot tell", _GREY, "o", is_hollow=True)
 
 
 def effect_drawings(verdicts: Sequence[Verdict], effects: Sequence[AxisEffects] = ()) -> Iterator[Drawing]:

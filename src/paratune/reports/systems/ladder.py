@@ -182,7 +182,7 @@ def _ladder(
         )
         for entry in same_split
     ]
-    return Ladder(base, tuple(done), split, metric, tuple(dict.fromkeys([*notes, *_busy(done)])))
+    return Ladder(base, tuple(done), split, metric, tuple(dict.fromkeys([*notes, *_busy(done), *_machines(done)])))
 
 
 def _why_not(systems: Systems, base: LadderEntry, entry: LadderEntry, metric: str | None) -> str:
@@ -241,6 +241,12 @@ def _busy(entries: Sequence[LadderEntry]) -> list[str]:
         return []
     names = "all forms" if len(waited) == len(entries) else "; ".join(waited)
     return [f"Other programs used the processors during the measurement, so that times are too long: {names}."]
+
+
+def _machines(entries: Sequence[LadderEntry]) -> list[str]:
+    """Return a note where forms were measured on different processors or with different numbers of threads."""
+    machines = {tuple(member.measured["machine"].values()) for entry in entries for member in entry.members}
+    return ["Measured on different machines: do not compare times and memory."] if len(machines) > 1 else []
 
 
 def is_smaller(entry: LadderEntry, base: LadderEntry) -> bool:

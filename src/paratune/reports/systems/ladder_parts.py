@@ -1,10 +1,12 @@
 """The compression ladder in a report: a sentence of advice, a figure, a table, and the scores by slice."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from paratune.base.units import MIB, NOT_AVAILABLE, format_share
+from paratune.config.metric_names import direction
 from paratune.records.compressed import FORMS, FP32
 from paratune.reports.document import Notice, Part, Statement
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Hovers, Key
@@ -12,6 +14,7 @@ from paratune.reports.rows.scores import metric_name
 from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
 from paratune.reports.systems.ladder import Ladder, LadderEntry, Mean, best_entry
 from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.verdicts import MeasureComparison
 from paratune.verdicts.estimate import mean_of
 from paratune.verdicts.words import label_of, quality_words
 
@@ -31,6 +34,7 @@ def ladder_parts(ladders: Sequence[Ladder]) -> Iterator[Part]:
         yield Notice(text, is_warning=False)
         yield _figure(ladder, f"{KEY}-figure{suffix}")
         yield _table(ladder, f"{KEY}{suffix}")
+        yield _comparisons(ladder, f"{KEY}{suffix}-comparisons")
         for table in slice_tables([SlicedRuns(entry.label, entry.runs) for entry in ladder.entries]):
             yield replace(table, key=f"{KEY}{suffix}-{table.key}")
 
@@ -58,15 +62,24 @@ def advice(ladder: Ladder) -> tuple[str, bool | None]:
         entry for entry in others if entry.comparison is not None and entry.comparison.outcome == "cannot tell"
     ]
     if open_ones:
-        nearest = min(open_ones, key=lambda entry: (entry.p50_ms, entry.weights_bytes))
-        assert nearest.comparison is not None
-        quality = quality_words((nearest.comparison,), base.runs[0].task)
+        nearest, comparison = max(
+            ((entry, entry.comparison) for entry in open_ones if entry.comparison is not None),
+            key=lambda pair: _worst(pair[1]),
+        )
+        quality = quality_words((comparison,), base.runs[0].task)
         return f"Keep {base.label} for now: no smaller form is shown to be as good; {nearest.label}: {quality}.", None
     if not others:
         return f"Only {base.label} was measured, so that there is nothing to compare it with.", None
     if all(entry.comparison is None or entry.comparison.change is None for entry in others):
         return f"Keep {base.label}: the quality of the other forms cannot be compared with it.", None
     return f"Keep {base.label}: no other form is as good and also smaller or faster.", False
+
+
+def _worst(comparison: MeasureComparison) -> float:
+    """Return the worst end of the interval of a change: the larger, the better it may be trusted."""
+    if comparison.low is None or comparison.high is None:
+        return -math.inf
+    return comparison.low if direction(comparison.measure) == "max" else -comparison.high
 
 
 def _table(ladder: Ladder, key: str) -> Table:
@@ -84,7 +97,7 @@ def _table(ladder: Ladder, key: str) -> Table:
         Column(f"{ladder.split.capitalize()} {metric_name(metric) if metric else 'score'}", "score"),
         Column("Same predictions", "same_predictions"),
         Column("Explanations agree", "explanations"),
-        Column(f"Compared with {ladder.base.label}", "verdict"),
+        Column("Quality", "quality"),
     )
     lines = tuple(_line(ladder, entry) for entry in ladder.entries)
     return Table(key, HEADING, columns, lines, tuple(_notes(ladder)))
@@ -113,7 +126,7 @@ def _line(ladder: Ladder, entry: LadderEntry) -> tuple[TableCell, ...]:
         _score_cell(ladder, entry, cells),
         _share_cell(entry, cells),
         _explanations_cell(entry, cells),
-        _verdict_cell(ladder, entry, cells),
+        _quality_cell(ladder, entry, cells),
     )
 
 
@@ -160,10 +173,27 @@ def _explanations_cell(entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
     return TableCell(f"{value:.2f}{limits}", value, cells, "compressed/measured: effects", interval=interval)
 
 
-def _verdict_cell(ladder: Ladder, entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
-    if entry.comparison is None:
-        return TableCell(entry.reason or ("baseline" if entry is ladder.base else NOT_AVAILABLE), runs=cells)
-    return TableCell(quality_words((entry.comparison,), entry.runs[0].task), runs=cells)
+def _quality_cell(ladder: Ladder, entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
+    found = entry.comparison
+    if found is None:
+        return TableCell("baseline" if entry is ladder.base else NOT_AVAILABLE, runs=cells)
+    words = {"different": "better" if found.is_better else "worse"}
+    return TableCell(words.get(found.outcome, found.outcome), None, cells, better=found.is_better)
+
+
+def _comparisons(ladder: Ladder, key: str) -> Table:
+    """Return the comparisons of the quality with the baseline, in words."""
+    columns = (Column("Model and form", "entry", is_text=True), Column("Quality", "quality", is_text=True))
+    lines = []
+    for entry in ladder.entries:
+        if entry is not ladder.base:
+            cells = tuple(member.cell for member in entry.members)
+            words = entry.reason
+            if entry.comparison is not None:
+                words = quality_words((entry.comparison,), entry.runs[0].task)
+            lines.append((TableCell(entry.label, runs=cells), TableCell(words or NOT_AVAILABLE, runs=cells)))
+    note = "95% confidence intervals; Holm's correction for the number of forms."
+    return Table(key, f"Quality compared with {ladder.base.label}", columns, tuple(lines), (note,))
 
 
 def _notes(ladder: Ladder) -> Iterator[str]:
@@ -212,7 +242,7 @@ def _figure(ladder: Ladder, key: str) -> Drawing:
         *(Key(label, colours[label], is_area=True, owners=(label,)) for label in labels),
         *(Key(form, MUTED, marker=_MARKERS[form]) for form in forms),
     )
-    caption = "Lines: 95% intervals of the scores. Further left and higher is better."
+    caption = "Lines: 95% intervals of the scores. Forms on the left are smaller, or faster."
     return Drawing(key, "Quality against size and latency", caption, draw, 3.4, whole=True, legend=legend)
 
 

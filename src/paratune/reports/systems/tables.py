@@ -194,7 +194,7 @@ def efficiency_table(systems: Systems) -> Table:
     notes = [
         f"In brackets: the change {against}. Arrows after a value show its direction, arrows in a heading the better "
         "one. Coloured: a change that is shown, for samples/s and goodput by the verdict, else by its 95% interval. "
-        "Grey: it cannot be told.",
+        "Grey: cannot tell.",
         f"Statistical efficiency is (phi + m0) / (phi + m): phi {noise_words(noise_kind_of(systems))}, m the global "
         f"batch, m0 {' or '.join(references)}. Goodput is samples/s times statistical efficiency.",
         *_utilisation_kind(members),

@@ -49,7 +49,7 @@ class TableCell:
     change_percent: float | None = None
     """Change against the value of the baseline."""
     better: bool | None = None
-    """Whether a change is an improvement; None where it cannot be told."""
+    """Whether a change is an improvement; None: cannot tell."""
     interval: tuple[float, float] | None = None
     """Limits of the confidence interval of the value."""
     share: float | None = None
@@ -64,7 +64,7 @@ class TableCell:
 
     @property
     def is_open(self) -> bool:
-        """Whether the cell has a change that cannot be told: formats with colours show it grey."""
+        """Whether the cell has a change for which the verdict is "cannot tell": formats with colours show it grey."""
         return self.change_percent is not None and self.better is None
 
     @property

@@ -60,15 +60,15 @@ def test_axes_have_main_effects_and_every_effect_has_a_point_with_its_interval(s
         ("different", True, "better"),
         ("different", False, "worse"),
         ("equal", None, "equal within the margin"),
-        ("cannot tell", None, "cannot be told"),
-        ("n/a", None, "cannot be told"),
+        ("cannot tell", None, "cannot tell"),
+        ("n/a", None, "cannot tell"),
     ],
 )
 def test_the_outcome_and_not_the_sign_decides_how_an_effect_looks(outcome: str, is_better: bool | None, label: str):
     comparison = replace(FOUND, outcome=outcome, is_better=is_better)
     style = style_of(comparison)
     assert style.label == label
-    assert style.is_hollow == (label == "cannot be told")
+    assert style.is_hollow == (label == "cannot tell")
     row = EffectRow("zero3", "against ddp", (comparison,), "classification")
     assert hover_text(row, comparison, style) == f"zero3 against ddp: Accuracy +1.0 points [−0.2, +2.2], {label}"
 

@@ -69,11 +69,17 @@ def test_a_smaller_form_that_is_as_good_is_advised(matrix: Path):
     assert found["large, int8"].explanations == (1.0, (1.0, 1.0), 2)
     assert found["small, int8"].explanations[0] == pytest.approx(0.5)
     section = next(section for section in report.sections if section.key == "ladder")
-    (table,) = section.tables
+    table, comparisons = section.tables
+    assert [line[0].text for line in comparisons.lines] == ["large, int8", "small, fp32", "small, int8"]
     columns = [column.name for column in table.columns]
     line = dict(zip(columns, table.lines[1], strict=True))
     assert (line["weights_mib"].value, line["best_batch"].text, line["best_texts_per_s"].value) == (8.0, "8", 300.0)
     assert line["peak_mib"].value == 2.0
+    assert [dict(zip(columns, row, strict=True))["quality"].text for row in table.lines[:3]] == [
+        "baseline",
+        "equal",
+        "worse",
+    ]
     (statement,) = (entry for box in report.sections[0].boxes for entry in box.statements if entry.evidence == "ladder")
     assert statement.is_good
     assert all(part in statement.text for part in ("large, int8", "40.0%", "8 ms", "20 ms"))
