@@ -282,12 +282,14 @@ REQUIRED_COLUMNS = {
     "regression": ("text", "label"),
     "qa": ("text", "text_pair", "label"),
     "token_classification": ("text", "label"),
+    "embedding": ("text", "text_pair"),
     "own": ("text",),
 }
 """Required columns by the kind of the task."""
 _COLUMNS = {
     "qa": {"text": "the question", "text_pair": "the context", "label": "the gold answers"},
     "token_classification": {"text": "the words", "label": "the tags"},
+    "embedding": {"text": "the first text", "text_pair": "the related, or compared, second text"},
     "multiple_choice": {"text": "the question", "choices": "the choices", "label": "the right choice"},
 }
 _USUAL_COLUMNS = {"text": "the text", "label": "the class label or the numeric target"}

@@ -52,6 +52,8 @@ class Columns(Section):
     """Column of the text; a list of columns is joined by `separator`."""
     text_pair: Columnar | None = None
     """Column of the second text of a pair; in multiple_choice, of a text that is put before each choice."""
+    negative: Columnar | None = None
+    """Column of a text that is not related to `text`, for triplets (task `embedding`)."""
     choices: Columnar | None = None
     """Columns of the choices, or one column with lists of choices (task `multiple_choice`)."""
     label: Text | None = None
@@ -73,8 +75,8 @@ def named_columns(columns: str | list[str] | None) -> list[str]:
 
 
 def text_columns(columns: Columns) -> list[str]:
-    """Return the columns of both texts."""
-    return named_columns(columns.text) + named_columns(columns.text_pair)
+    """Return the columns of all texts."""
+    return [name for key in (columns.text, columns.text_pair, columns.negative) for name in named_columns(key)]
 
 
 class SplitOptions(Section):

@@ -123,7 +123,7 @@ def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memo
 
     Args:
         profile: Of the largest micro-batch; with a division if the strategy is a pipeline.
-        setup: The way of running it.
+        setup: Its strategy, precision, ranks and micro-batches.
         on_cuda: Whether to add the memory that CUDA needs for itself.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One way of running a job: strategy, precision, ranks and micro-batches. All predictions take it as input."""
+"""Strategy, precision, ranks and micro-batches of a job: the input of all predictions."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
