@@ -24,7 +24,7 @@ SETTINGS: dict[str, Any] = {
     "warmup_steps": 3,
     "max_length": 64,
 }
-NUM_ROWS = {"train": 480, "test": 400}
+NUM_ROWS = {"train": 480, "test": 300}
 
 
 def write_model(model: Path, folder: Path, num_layers: int) -> None:
@@ -35,18 +35,18 @@ def write_model(model: Path, folder: Path, num_layers: int) -> None:
     AutoModel.from_pretrained(model, num_hidden_layers=num_layers).save_pretrained(folder)
 
 
-def by_sentence_transformers(folder: Path, seed: int) -> dict[str, Any]:
+def by_sentence_transformers(folder: Path, seeds: list[int]) -> list[dict[str, Any]]:
     """Train with SentenceTransformerTrainer."""
     files = {split: str(folder / f"{split}.parquet") for split in NUM_ROWS}
-    path = folder / f"peer_{seed}.json"
-    job = {**SETTINGS, "model": str(folder / "model"), "files": files, "seed": seed, "output": str(folder / "peer")}
+    path = folder / "peer.json"
+    job = {**SETTINGS, "model": str(folder / "model"), "files": files, "seeds": seeds, "output": str(folder / "peer")}
     path.write_text(json.dumps(job))
     told = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "peers" / "st_sts.py"), str(path)],
-        check=True, capture_output=True, text=True,
+        check=True, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    result: dict[str, Any] = json.loads(told.stdout.strip().split("\n")[-1])
-    return result
+    results: list[dict[str, Any]] = json.loads(told.stdout.strip().split("\n")[-1])
+    return results
 
 
 def by_paratune(folder: Path, seed: int) -> dict[str, Any]:
@@ -105,8 +105,10 @@ def main() -> None:
             rows.take(list(range(0, rows.num_rows, rows.num_rows // count))[:count]), folder / f"{split}.parquet"
         )
     write_model(options.model, folder / "model", options.layers)
-    tools = {"sentence-transformers": by_sentence_transformers, "paratune": by_paratune}
-    results = {name: [train(folder, seed) for seed in options.seeds] for name, train in tools.items()}
+    results = {
+        "sentence-transformers": by_sentence_transformers(folder, options.seeds),
+        "paratune": [by_paratune(folder, seed) for seed in options.seeds],
+    }
     print(*machine_lines(), f"- sentence-transformers {version('sentence-transformers')}", sep="\n")
     before = results["sentence-transformers"][0]["before"]
     print(f"\nBefore training: Spearman {before['spearman']:.4f}, Pearson {before['pearson']:.4f}.\n")

@@ -15,14 +15,17 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
+    print(json.dumps([train(job, seed) for seed in job["seeds"]]))
+
+
+def train(job: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Return the steps, and the scores on the test rows before and after training."""
     encoder = Transformer(job["model"], max_seq_length=job["max_length"])
-    model = SentenceTransformer(
-        modules=[encoder, Pooling(encoder.get_word_embedding_dimension(), "mean")], device="cpu"
-    )
+    model = SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "mean")], device="cpu")
     before = scores(model, job["files"]["test"])
     rows = pq.read_table(job["files"]["train"]).to_pydict()
     columns = {name: rows[name] for name in ("sentence1", "sentence2")}
-    train = Dataset.from_dict({**columns, "score": [score / 5 for score in rows["score"]]})
+    data = Dataset.from_dict({**columns, "score": [score / 5 for score in rows["score"]]})
     options = SentenceTransformerTrainingArguments(
         output_dir=job["output"],
         num_train_epochs=job["epochs"],
@@ -30,18 +33,17 @@ def main() -> None:
         learning_rate=job["learning_rate"],
         weight_decay=job["weight_decay"],
         warmup_steps=job["warmup_steps"],
-        seed=job["seed"],
+        seed=seed,
         use_cpu=True,
         report_to=[],
         save_strategy="no",
         disable_tqdm=True,
     )
     trainer = SentenceTransformerTrainer(
-        model=model, args=options, train_dataset=train, loss=CosineSimilarityLoss(model)
+        model=model, args=options, train_dataset=data, loss=CosineSimilarityLoss(model)
     )
     trainer.train()
-    result = {"num_steps": trainer.state.global_step, "before": before, "scores": scores(model, job["files"]["test"])}
-    print(json.dumps(result))
+    return {"num_steps": trainer.state.global_step, "before": before, "scores": scores(model, job["files"]["test"])}
 
 
 def scores(model: SentenceTransformer, path: str) -> dict[str, float]:
