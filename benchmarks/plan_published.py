@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 from machine import machine_lines
-from published_memory import planned_memory
+from published_memory import passes_memory, planned_memory
 
 from paratune.api.plan import outside_traits
 from paratune.api.plan_job import make_job
@@ -52,13 +52,13 @@ class Planned:
     """A published cell and its plan."""
 
     cell: Mapping[str, Any]
-    machine: Machine
-    case: StepCase
+    machine: Machine | None
+    """None for cells without a time."""
+    case: StepCase | None
     num_samples: int
     """Of one optimizer step, on all devices."""
     memory_bytes: int
     memory_high: int
-    is_approximate: bool
     why_unknown: str | None = None
     """Why the definition of its amount of memory is not known."""
 
@@ -73,6 +73,8 @@ class Planned:
 
     def times(self, constants: Constants | None = None) -> tuple[float, float, float]:
         """Return the planned seconds of a step with their lower and upper bound."""
+        assert self.machine is not None
+        assert self.case is not None
         machine = self.machine if constants is None else replace(self.machine, constants=constants)
         case = replace(self.case, machine=machine)
         time = step_time(case.profile, case.setup, machine, case.figures)
@@ -85,6 +87,7 @@ class Planned:
         cell = self.cell
         nodes = f" of {cell['nodes']} nodes" if cell.get("nodes", 1) > 1 else ""
         more = [name for name in ("autotuner", "checkpointing") if name in cell]
+        more += [cell[name] for name in ("attention", "engine") if name in cell]
         steps = f" x {cell['accumulation']}" if "accumulation" in cell else ""
         model = cell["model"].rsplit("/", 1)[-1]
         parts = [f"{model} {cell['task']} {cell['length']}", f"{cell['devices']} x {cell['device']}{nodes}"]
@@ -96,6 +99,10 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
     jobs: dict[str, tuple[LoadedConfig, Any, Profiles]] = {}
     for number, cell in enumerate(cells, start=1):
         print(f"\r{number} of {len(cells)}", end="", file=sys.stderr, flush=True)
+        why_unknown = sources[cell["source"]].get("memory_unknown")
+        if cell.get("engine") == "passes":
+            yield Planned(cell, None, None, cell["micro_batch"], *passes_memory(cell), why_unknown)
+            continue
         settings = {
             "model.name": cell["model"],
             "batch.layout": "padded",
@@ -126,7 +133,6 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
         setup = replace(options[0].setup, attention=cell.get("attention", "eager"))
         option: JobOption = replace(options[0], setup=setup)
         predictor = JobPredictor(job, machine, profiles.of, searches=False)
-        prediction = predictor.predict(option)
         total, high = planned_memory(job, option, cell) if "memory_mib" in cell else (0, 0)
         yield Planned(
             cell,
@@ -135,8 +141,7 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
             num_samples,
             total,
             high,
-            any("formula" in note for note in prediction.notes),
-            sources[cell["source"]].get("memory_unknown"),
+            why_unknown,
         )
     print(file=sys.stderr)
 
@@ -201,6 +206,8 @@ def anchor_lines(timed: Sequence[Planned]) -> list[str]:
         key = cell["source"], cell.get("table", ""), cell["device"], cell["use"]
         by_table.setdefault(key, []).append(planned)
     for (*_, use), (anchor, *others) in by_table.items():
+        assert anchor.case is not None
+        assert anchor.machine is not None
         assert anchor.machine.constants is not None
         step = MeasuredStep(anchor.case, anchor.measured_s)
         if not others or "autotuner" in anchor.cell:

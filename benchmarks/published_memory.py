@@ -7,17 +7,23 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
 
 from paratune.base.units import MIB
-from paratune.planning.allocator import reserve
+from paratune.models.known import known_config
+from paratune.planning.allocator import StepAllocations, reserve
 from paratune.planning.engines import EngineInputs
 from paratune.planning.enumerate import JobOption
 from paratune.planning.job import PlannedJob
 from paratune.planning.kinds import states_of_rank
 from paratune.planning.memory import CONTEXT_BYTES, MAX_FRAGMENTED, step_allocations
+from paratune.planning.meta import on_meta
 from paratune.planning.profiles import Profiles
-from paratune.planning.trace import CUDA_ROUNDING
+from paratune.planning.shims import Kernels
+from paratune.planning.timeline import Timeline
+from paratune.planning.trace import CUDA_ROUNDING, Trace
 
 WORKSPACE_BYTES = {True: 4096 * 8 * 1024, False: 2 * 4096 * 1024 + 8 * 16 * 1024}
 """cuBLAS's workspace of a thread on Hopper, and on older devices: `parseChosenWorkspaceSize` of PyTorch."""
@@ -99,3 +105,59 @@ def softmax_keeps_input() -> Iterator[None]:
         yield
     finally:
         functional.softmax = softmax
+
+
+def passes_memory(cell: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the planned memory of forward and backward passes alone, and its upper bound.
+
+    As in transformers' comparison of attentions, weights and gradients have 16 bits, and there is no autocast,
+    optimizer or loss: the scores of all tokens are summed. In the forward pass the scores of the pass before still
+    exist. The gradient of the sum is one number for all scores, which a matrix product copies into a whole matrix.
+    """
+    timeline, weights = on_meta(lambda: _trace_passes(cell))
+    step = StepAllocations(
+        timeline, weights, batch=[8 * cell["micro_batch"] * cell["length"]], workspace=WORKSPACE_BYTES[False]
+    )
+    allocated = reserve(step).most_allocated
+    return allocated, allocated
+
+
+def _trace_passes(cell: Mapping[str, Any]) -> tuple[Timeline, list[int]]:
+    config, attention = known_config(cell["model"]), cell.get("attention", "eager")
+    model = transformers.AutoModelForMaskedLM.from_config(config, attn_implementation=attention).half().train()
+    ids = torch.zeros(cell["micro_batch"], cell["length"], dtype=torch.long)
+    trace, parameters = Trace(CUDA_ROUNDING), list(model.parameters())
+    for tensor in (*parameters, *model.buffers(), ids):
+        trace.hold(tensor, is_base=True)
+    for number, parameter in enumerate(parameters):
+        parameter.register_post_accumulate_grad_hook(lambda _, at=number: trace.mark("gradient", at))
+    with Kernels(on_cuda=True), trace:
+        scores = model(input_ids=ids).logits
+        total, num_forward = scores.sum(), trace.num_changes
+        options = {"allow_unreachable": True, "accumulate_grad": True}
+        _engine_run_backward((total,), (torch.ones_like(total),), False, False, (), **options)
+    reached = {number: parameter.grad for number, parameter in enumerate(parameters) if parameter.grad is not None}
+    gradients = dict(zip(trace.numbers(reached.values()), reached, strict=True))
+    timeline = trace.timeline(num_forward, gradients, ())
+    sizes = [tensor.numel() * tensor.element_size() for tensor in (*parameters, *model.buffers())]
+    return _with_scores(timeline, scores.numel() * scores.element_size()), sizes
+
+
+def _with_scores(timeline: Timeline, size: int) -> Timeline:
+    """Return a timeline with the scores of the pass before during the forward pass, and then the copied gradient.
+
+    The copy exists until the gradient of the first weight is complete, which is that of the last layer.
+    """
+    before, copy = len(timeline.sizes), len(timeline.sizes) + 1
+    forward, first = timeline.num_forward, min(timeline.positions("gradient").values())
+    changes = timeline.changes
+    return Timeline(
+        (*timeline.sizes, size, size),
+        (before, *changes[:forward], ~before, copy, *changes[forward:first], ~copy, *changes[first:]),
+        tuple(
+            mark._replace(position=mark.position + 1 + 2 * (mark.position >= forward) + (mark.position > first))
+            for mark in timeline.marks
+        ),
+        forward + 1,
+        timeline.gradients,
+    )

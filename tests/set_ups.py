@@ -25,7 +25,13 @@ from paratune.config.layers import read_layers
 from paratune.config.load import check_layer, load_config
 from paratune.config.sections import Columns, Config, named_columns, run_path
 from paratune.config.sources import local_path, path_and_split
-from paratune.config.task_sections import QuestionAnsweringTask, RegressionTask, Task, TokenClassificationTask
+from paratune.config.task_sections import (
+    EmbeddingTask,
+    QuestionAnsweringTask,
+    RegressionTask,
+    Task,
+    TokenClassificationTask,
+)
 from paratune.data.sources import source_files
 from paratune.doctor.checkup import judge
 from paratune.doctor.finding import Finding, MachineFacts
@@ -427,6 +433,9 @@ def _label(task: Task, number: int, row: dict[str, Any], columns: Columns) -> An
         context = row[str(columns.text_pair)]
         word = context.split()[1]
         return {"text": [word], "answer_start": [context.index(word)]}
+    if isinstance(task, EmbeddingTask):
+        low, high = (0, 1) if task.score_range is None or task.loss == "contrastive" else task.score_range
+        return (low, high)[number % 2]
     if isinstance(task, RegressionTask):
         low, high = task.range or (0, 1)
         return round(low + (high - low) * (number * 37 % 101) / 100, 2)

@@ -43,8 +43,13 @@ def apply(trained: Any, split: Any, batch_size: int) -> Any:
 
 def _at_rows(values: Any, rows: "np.ndarray[Any, Any]", num_rows: int) -> "pa.Array":
     """Return an array (num_rows,) with the values at `rows`, and null elsewhere."""
+    import numpy as np
     import pyarrow as pa
 
+    if isinstance(values, pa.Array):  # vectors: as lists of Python numbers they would need ten times the memory
+        places = np.full(num_rows, -1, dtype=np.int64)
+        places[rows] = np.arange(len(rows))
+        return values.take(pa.array(places, mask=places < 0))
     placed: list[Any] = [None] * num_rows
     for row, value in zip(rows.tolist(), pa.array(values).to_pylist(), strict=True):
         placed[row] = value

@@ -40,7 +40,7 @@ def plan(
     price: float | None = None,
     measured: str | Sequence[str] = (),
 ) -> "Plan":
-    """Predict for each way of running a configuration whether it fits, its memory and its time.
+    """Predict memory and time for each option of running a configuration, and whether it fits.
 
     Needs no GPU, no network and no weights: the model is traced on the meta device, for the longest rows of the data.
 
@@ -60,8 +60,8 @@ def plan(
             of them.
 
     Returns:
-        The plan: `fits`, `recommended`, `predictions`, and `table()` with a row for each possible way; a notebook shows
-        what the command prints.
+        The plan: `fits`, `recommended`, `predictions`, and `table()` with a row for each possible option. A notebook
+        shows the output of the command.
 
     Raises:
         ParatuneError: The configuration, an option, the model or the data is invalid.

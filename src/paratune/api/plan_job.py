@@ -52,6 +52,8 @@ def _assumed_sequences(config: "Config") -> int:
     """
     from paratune.config.sections import named_columns
 
+    if config.task.kind == "embedding":
+        return 1 + sum(column is not None for column in (config.data.columns.text_pair, config.data.columns.negative))
     choices = config.data.columns.choices
     if getattr(config.task, "windows", None) not in (None, "joined", "documents"):
         raise ConfigError(

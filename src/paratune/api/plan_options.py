@@ -1,4 +1,4 @@
-"""The options of a plan, checked: which ways of running a job are planned, and on which machine."""
+"""The options of a plan, checked: the strategies, devices and batches to plan, and the machine."""
 
 import re
 from collections.abc import Callable, Sequence

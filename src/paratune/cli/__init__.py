@@ -25,7 +25,7 @@ from paratune.errors.system import system_error
 
 app = App(
     name="paratune",
-    help="Fine-tune BERT-family models on one device or many: one file, measured, resumable, compared.",
+    help="Train, measure, resume and compare BERT-family models on one device or many, from one file.",
     version=__version__,
     help_format="plaintext",
     default_parameter=Parameter(negative=(), show_default=shown_default),

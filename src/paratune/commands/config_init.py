@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from paratune.data.guess import OptionGuess
 
 _DEMO_MODEL = "demo:minilm"
+TaskKind = Literal[
+    "classification",
+    "embedding",
+    "mlm",
+    "multi_label",
+    "multiple_choice",
+    "ordinal",
+    "qa",
+    "regression",
+    "token_classification",
+]
 _HUB_MODEL = "google-bert/bert-base-uncased"
 """Without --model: the model that comes with the extra `demo` where it is installed, else one of the hub."""
 _LARGEST_BATCH = 32
@@ -32,10 +43,7 @@ def init(
     text: TextColumn = None,
     text_pair: PairColumn = None,
     label: LabelColumn = None,
-    task: Literal[
-        "classification", "mlm", "multi_label", "multiple_choice", "ordinal", "qa", "regression", "token_classification"
-    ]
-    | None = None,
+    task: TaskKind | None = None,
     model: str | None = None,
     full: bool = False,
     json: Json = False,

@@ -14,6 +14,7 @@ from paratune.config.sections import Config, Data, named_columns
 from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.config.task_sections import (
     ClassTask,
+    EmbeddingTask,
     MaskedLMTask,
     MultiLabelTask,
     QuestionAnsweringTask,
@@ -308,6 +309,9 @@ def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | No
     if samples.choices is not None:
         longest = [max(samples.choices[row], key=len) for row in rows]
         pairs = longest if pairs is None else [pair + choice for pair, choice in zip(pairs, longest, strict=True)]
+    if isinstance(task, EmbeddingTask):  # each text is a sequence: the longest one of a row counts
+        columns = [column for column in (samples.texts, samples.text_pairs, samples.negatives) if column is not None]
+        texts, pairs = [max((column[row] for column in columns), key=len) for row in rows], None
     return [len(ids) for ids in tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]]
 
 

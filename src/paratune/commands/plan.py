@@ -81,7 +81,7 @@ def plan(
     write: Path | None = None,
     json: Json = False,
 ) -> int:
-    """Estimate the memory and the time of CONFIG and what limits its speed, and recommend an option.
+    """Estimate memory and time of CONFIG, and recommend a strategy, devices, precision and micro-batch.
 
     Needs no GPU, no network and no weights: the model is traced on the meta device, for the longest rows of the data.
 

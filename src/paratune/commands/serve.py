@@ -91,9 +91,10 @@ def serve(
 
         listener = open_socket(host, port)
         trained = load_trained(run, NamedColumns(text=text, text_pair=text_pair), device)
-        if trained.task.kind == "multiple_choice":
+        if trained.task.kind in ("multiple_choice", "embedding"):
+            why = "requests have no choices" if trained.task.kind == "multiple_choice" else "vectors are no answers"
             raise ConfigError(
-                f"{run} is a model for multiple_choice, and requests have no choices; use paratune predict with a file",
+                f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file",
                 code="serve.task",
                 target=run,
                 kind=trained.task.kind,

@@ -80,10 +80,10 @@ def require_quantizable(trained: TrainedModel, target: str, form: Form) -> None:
     """Check that a model can be made smaller.
 
     Raises:
-        ConfigError: It is a masked language model, a model for multiple choice, or an ONNX file.
+        ConfigError: It is a masked language model, a model for multiple choice or sentence embeddings, or an ONNX file.
         MissingDependency: The extra `onnx` is not installed, and the form needs it.
     """
-    if trained.task.kind in ("mlm", "multiple_choice"):
+    if trained.task.kind in ("mlm", "multiple_choice", "embedding"):
         raise ConfigError(
             f"{target} is a model for {trained.task.kind}; quantize is for models that answer with classes, numbers, "
             "spans or tags",

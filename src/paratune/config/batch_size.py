@@ -25,6 +25,8 @@ class ResolvedBatch:
     """Micro-steps per optimizer step."""
     micro_batch_multiple: int = 1
     """The number of micro-steps must be a multiple of this."""
+    group_size: int = 1
+    """The size of micro-batches must be a multiple of this."""
 
     @property
     def share(self) -> int:
@@ -32,17 +34,26 @@ class ResolvedBatch:
         return self.micro_batch_size * self.grad_accum_steps
 
     def possible(self) -> list[int]:
-        """Return the possible sizes of micro-batches for a rank's share, ascending from 1."""
-        return [size for size in divisors(self.share) if self.share // size % self.micro_batch_multiple == 0]
+        """Return the possible sizes of micro-batches for a rank's share, ascending from one group."""
+        return [
+            size
+            for size in divisors(self.share)
+            if size % self.group_size == 0 and self.share // size % self.micro_batch_multiple == 0
+        ]
 
     def at_most(self, micro_batch_size: int) -> "ResolvedBatch":
-        """Return the same step with the largest possible micro-batch of at most `micro_batch_size` samples (>= 1)."""
-        size = max(size for size in self.possible() if size <= micro_batch_size)
+        """Return the same step with the largest possible micro-batch of at most `micro_batch_size` samples.
+
+        Where not even one group is that small, micro-batches have the smallest possible size.
+        """
+        sizes = self.possible()
+        size = max((size for size in sizes if size <= micro_batch_size), default=sizes[0])
         return replace(self, micro_batch_size=size, grad_accum_steps=self.share // size)
 
     def halved(self) -> "ResolvedBatch | None":
-        """Return the same step in micro-batches of at most half the size; None for a micro-batch of one sample."""
-        return self.at_most(self.micro_batch_size // 2) if self.micro_batch_size > 1 else None
+        """Return the same step in micro-batches of at most half the size; None for one sample, or one group."""
+        half = self.micro_batch_size // 2
+        return self.at_most(half) if half >= self.possible()[0] else None
 
 
 def divisors(number: int) -> list[int]:
@@ -62,10 +73,17 @@ class BatchRule:
     """Minimum number of micro-batches of a step: the stages of a pipeline."""
     micro_batch_multiple: int = 1
     """The number of micro-batches of a step must be a multiple of this."""
+    group_size: int = 1
+    """The size of micro-batches must be a multiple of this."""
 
 
 def resolve_batch(
-    batch: BatchSize, *, data_world_size: int, num_micro_batches: int = 1, micro_batch_multiple: int = 1
+    batch: BatchSize,
+    *,
+    data_world_size: int,
+    num_micro_batches: int = 1,
+    micro_batch_multiple: int = 1,
+    group_size: int = 1,
 ) -> ResolvedBatch:
     """Return what each rank does in one optimizer step.
 
@@ -79,12 +97,13 @@ def resolve_batch(
         num_micro_batches: As in `BatchRule`. Where `batch` sets no size and it is possible, a step has four times as
             many: the bubble is then a fifth.
         micro_batch_multiple: As in `BatchRule`.
+        group_size: As in `BatchRule`.
 
     Raises:
         ConfigError: The global batch is more than `MAX_SAMPLES`, or is not a multiple of the ranks, or a share not of
             the micro-batch; or the number of micro-steps is too small, or not a multiple.
     """
-    resolved = find_batch(batch, BatchRule(data_world_size, num_micro_batches, micro_batch_multiple))
+    resolved = find_batch(batch, BatchRule(data_world_size, num_micro_batches, micro_batch_multiple, group_size))
     if isinstance(resolved, Reason):
         raise error([resolved])
     return resolved
@@ -95,11 +114,31 @@ def find_batch(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
     resolved = _too_large(batch, rule.data_world_size) or _resolved(batch, rule)
     if isinstance(resolved, Reason):
         return resolved
+    resolved = replace(resolved, group_size=rule.group_size)
+    if resolved.micro_batch_size % rule.group_size:
+        return _group_is_cut(batch, resolved, rule)
     if resolved.grad_accum_steps < rule.num_micro_batches:
         return _too_few_micro_batches(batch, resolved, rule)
     if resolved.grad_accum_steps % rule.micro_batch_multiple:
         return _not_multiple(batch, resolved, rule.micro_batch_multiple)
     return replace(resolved, micro_batch_multiple=rule.micro_batch_multiple)
+
+
+def _group_is_cut(batch: BatchSize, resolved: ResolvedBatch, rule: BatchRule) -> Reason:
+    """Return the reason, with the sizes of which each rank takes whole groups."""
+    key, size, unit = "batch.global", resolved.global_batch_size, rule.group_size * rule.data_world_size
+    if batch.per_device is not None:
+        key, size, unit = "batch.per_device", batch.per_device, rule.group_size
+    elif rule.num_micro_batches > 1:
+        unit *= rule.num_micro_batches
+    below = size // unit * unit
+    facts = {
+        "group_size": rule.group_size,
+        "global_batch_size": resolved.global_batch_size,
+        "data_world_size": rule.data_world_size,
+        "nearest": [near for near in (below, below + unit) if near],
+    }
+    return Reason("batch.group", (key, "task.group_size"), facts)
 
 
 def _too_large(batch: BatchSize, data_world_size: int) -> Reason | None:
@@ -147,7 +186,7 @@ def _resolved(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
         return Reason("batch.uneven_share", ("batch.global",), {**facts, "nearest": nearest})
     size = batch.micro_batch_size
     if size is None or size == "auto":
-        size = _micro_batch_size(share, rule.num_micro_batches, rule.micro_batch_multiple)
+        size = _micro_batch_size(share, rule)
     micro = min(size, share)
     if share % micro:
         sizes = divisors(share)
@@ -157,8 +196,9 @@ def _resolved(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
     return ResolvedBatch(batch.global_, micro, share // micro)
 
 
-def _micro_batch_size(share: int, num_micro_batches: int, multiple: int) -> int:
-    """Return the largest size with which a rank's share has enough micro-batches."""
-    wanted = 4 * num_micro_batches if num_micro_batches > 1 else 1
-    counts = {size: share // size for size in divisors(share)}
-    return max((size for size, count in counts.items() if count >= wanted and count % multiple == 0), default=1)
+def _micro_batch_size(share: int, rule: BatchRule) -> int:
+    """Return the largest size, in whole groups, with which a rank's share has enough micro-batches."""
+    wanted = 4 * rule.num_micro_batches if rule.num_micro_batches > 1 else 1
+    counts = {size: share // size for size in divisors(share) if size % rule.group_size == 0}
+    fitting = [size for size, count in counts.items() if count >= wanted and count % rule.micro_batch_multiple == 0]
+    return max(fitting, default=min(counts, default=1))

@@ -72,6 +72,10 @@ def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> t
         notes.append(f"learning rate {train['learning_rate']:g} from the first step on")
     train.update(schedule="constant", warmup_steps=None, warmup_ratio=None, epochs=None, max_steps=num_steps)
     train.update(dict.fromkeys(SCHEDULES_OF))
+    if train["optimizer"] in ("adamw_8bit", "adafactor"):
+        # Codes turn differences of rounding into steps; gradients do not depend on the optimizer.
+        notes.append(f"AdamW in place of {train['optimizer']}")
+        train["optimizer"] = "adamw"
     for section in (values["evaluate"], values["checkpoint"]):
         if section["steps"] is not None:
             section["steps"] = min(section["steps"], num_steps)

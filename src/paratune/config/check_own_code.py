@@ -106,12 +106,13 @@ def _model(config: Config) -> Iterator[Problem]:
 def _training(config: Config) -> Iterator[Problem]:
     """Check for options without effect with an own optimizer, or without steps."""
     train, defaults = config.train, Train.model_fields
-    if isinstance(train.optimizer, OwnOptimizer):
+    optimizer = train.optimizer
+    if isinstance(optimizer, OwnOptimizer) or optimizer == "adafactor":
         for key, default in (("betas", [0.9, 0.999]), ("eps", defaults["eps"].default)):
             if (value := getattr(train, key)) != default:
-                wanted = (
-                    f"with train.optimizer.function: {train.optimizer.function}; put it into train.optimizer.options"
-                )
+                wanted = "with train.optimizer: adafactor, which has neither; leave it out"
+                if isinstance(optimizer, OwnOptimizer):
+                    wanted = f"with train.optimizer.function: {optimizer.function}; put it into train.optimizer.options"
                 yield no_effect(f"train.{key}", value, wanted, ("train.optimizer",))
     if config.run.callbacks and config.baseline is not None:
         wanted = f"with baseline: {config.baseline.kind}, which has no steps"

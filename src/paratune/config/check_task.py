@@ -4,10 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from paratune.config.check_embedding import check_embedding
 from paratune.config.contradictions import conflict, no_effect
 from paratune.config.glue import GLUE
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
+from paratune.config.section import OwnCode
 from paratune.config.sections import Config
 from paratune.config.task_sections import (
     ClassificationTask,
@@ -190,7 +192,7 @@ def _own_loss(config: Config) -> Iterator[Problem]:
     """Check that no other option changes or replaces a loss of the user's own code."""
     task = config.task
     loss = getattr(task, "loss", None)
-    if loss is None:
+    if not isinstance(loss, OwnCode):
         return
     if config.baseline is not None:
         wanted = f"with baseline: {config.baseline.kind}, which is fitted with a loss of its own"
@@ -323,5 +325,6 @@ TASK_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _glue,
     _bands,
     _masked_lm,
+    check_embedding,
     _side,
 )

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from paratune.config.implied import set_default
 from paratune.config.layers import Layer
-from paratune.config.metric_names import METRICS, OWN_PREFIX
+from paratune.config.metric_names import EMBEDDING_SCORES, METRICS, OWN_PREFIX
 from paratune.config.problems import Problem, SourceLocation
-from paratune.config.task_sections import OwnTask, Task
+from paratune.config.task_sections import EmbeddingTask, OwnTask, Task
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ _HEADLINES: Final[dict[str, tuple[str, ...]]] = {
 def headline_metrics(task: Task) -> tuple[str, ...]:
     """Return the metrics of a task for small tables: at least one of its `METRICS`."""
     name = getattr(task, "glue", None)
+    if isinstance(task, EmbeddingTask):
+        return EMBEDDING_SCORES[task.loss][:2]
     if isinstance(task, OwnTask) and task.scores:
         return tuple(OWN_PREFIX + score for score in task.scores[:1])
     return GLUE[name].metrics if name is not None else _HEADLINES.get(task.kind, METRICS[task.kind][:1])

@@ -24,9 +24,18 @@ METRICS: dict[str, tuple[str, ...]] = {
         *("best_exact", "best_f1", "loss"),
     ),
     "token_classification": ("f1", "precision", "recall", "accuracy", "loss"),
+    "embedding": (*("spearman", "pearson", "recall_at_1", "mrr", "accuracy", "average_precision", "roc_auc", "loss"),),
     "own": ("loss",),
 }
 """Metrics by the kind of the task; the loss is the training loss on the split."""
+
+EMBEDDING_SCORES: dict[str, tuple[str, ...]] = {
+    "multiple_negatives_ranking": ("recall_at_1", "mrr", "accuracy"),
+    "cosine_similarity": ("spearman", "pearson"),
+    "triplet": ("accuracy",),
+    "contrastive": ("average_precision", "roc_auc"),
+}
+"""Metrics of embeddings by `task.loss`, without the loss; `accuracy` is that of triplets."""
 
 LOWER_IS_BETTER = frozenset({"loss", "rmse", "mse", "mae", "hamming_loss", "perplexity"})
 """Larger values of all other metrics are better."""
@@ -50,6 +59,8 @@ LABELS = {
     "hamming_loss": "Hamming loss",
     "roc_auc": "ROC AUC",
     "average_precision": "Average precision",
+    "recall_at_1": "Recall@1",
+    "mrr": "Mean reciprocal rank",
     "within_one": "Within one class",
     "rmse": "RMSE",
     "mse": "MSE",

@@ -4,7 +4,8 @@ Advice, the doctor, and plans of the user's own strategies use them; `planning.k
 copies.
 """
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from paratune.config.traits import Traits
@@ -16,11 +17,11 @@ class NumberBytes:
 
     weight: int
     gradient: int
-    optimizer: int
-    """Moments, and the fp32 copy of a 16-bit weight."""
+    optimizer: float
+    """Moments, and the fp32 copy of a 16-bit weight; a mean over parameters if it depends on them."""
 
     @property
-    def total(self) -> int:
+    def total(self) -> float:
         return self.weight + self.gradient + self.optimizer
 
 
@@ -44,6 +45,39 @@ class StateBytes:
 def adam_bytes(param_bytes: int = 4) -> NumberBytes:
     """Return the bytes for one parameter with two moments, all in the dtype of the weights: 4 bytes, or 8 in fp64."""
     return NumberBytes(param_bytes, param_bytes, 2 * param_bytes)
+
+
+BLOCK_SIZE = 256
+"""Numbers of a moment of adamw_8bit with one scale."""
+SMALLEST_8_BITS = 4096
+"""With adamw_8bit, parameters with fewer numbers, or with a number that blocks do not divide, have moments of 32
+bits."""
+PART_NUMBERS_8_BITS = 2**22
+"""Most numbers of a parameter that adamw_8bit updates together, so that the memory of an update is bounded."""
+
+
+def has_8_bits(num_numbers: int) -> bool:
+    """Return whether adamw_8bit keeps the moments of a parameter with so many numbers in 8 bits."""
+    return num_numbers >= SMALLEST_8_BITS and num_numbers % BLOCK_SIZE == 0
+
+
+def compact_state_bytes(optimizer: str, shape: Sequence[int], *, param_bytes: int = 4) -> int | None:
+    """Return the bytes of the states of a parameter, without its step count; None for AdamW and LAMB.
+
+    adamw_8bit has two codes of a byte for each number, and two scales in float32 for each block; adafactor one number
+    for each row and each column of a matrix, or one for each number of a vector.
+
+    Args:
+        optimizer: As `train.optimizer`.
+        shape: Of the parameter.
+        param_bytes: Bytes of one of its numbers.
+    """
+    numbers = math.prod(shape)
+    if optimizer == "adamw_8bit":
+        return 2 * numbers + 8 * numbers // BLOCK_SIZE if has_8_bits(numbers) else 2 * param_bytes * numbers
+    if optimizer == "adafactor":
+        return param_bytes * (numbers // shape[-1] + numbers // shape[-2] if len(shape) > 1 else numbers)
+    return None
 
 
 def model_state_bytes(
@@ -73,7 +107,7 @@ def model_state_bytes(
     whole = {
         "weights": numbers.weight * num_parameters,
         "gradients": numbers.gradient * trained,
-        "optimizer": numbers.optimizer * trained,
+        "optimizer": round(numbers.optimizer * trained),
     }
     return StateBytes(**{name: -(-size // num_shards) if name in shards else size for name, size in whole.items()})
 

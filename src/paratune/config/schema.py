@@ -77,6 +77,12 @@ _FILLED: dict[str, dict[str, Any]] = {
         "data.columns.label": "tags",
         "evaluate.best": "f1",
     },
+    "embedding": {
+        "task.kind": "embedding",
+        "data.columns.text": "question",
+        "data.columns.text_pair": "answer",
+        "evaluate.best": "mrr",
+    },
     "own": {
         "task.kind": "own",
         "task.recipe": "my_tasks:Ranking",

@@ -52,6 +52,8 @@ class Columns(Section):
     """Column of the text; a list of columns is joined by `separator`."""
     text_pair: Columnar | None = None
     """Column of the second text of a pair; in multiple_choice, of a text that is put before each choice."""
+    negative: Columnar | None = None
+    """Column of a text that is not related to `text`, for triplets (task `embedding`)."""
     choices: Columnar | None = None
     """Columns of the choices, or one column with lists of choices (task `multiple_choice`)."""
     label: Text | None = None
@@ -73,8 +75,8 @@ def named_columns(columns: str | list[str] | None) -> list[str]:
 
 
 def text_columns(columns: Columns) -> list[str]:
-    """Return the columns of both texts."""
-    return named_columns(columns.text) + named_columns(columns.text_pair)
+    """Return the columns of all texts."""
+    return [name for key in (columns.text, columns.text_pair, columns.negative) for name in named_columns(key)]
 
 
 class SplitOptions(Section):
@@ -84,12 +86,22 @@ class SplitOptions(Section):
     """Share of the rows of `data.train` for the validation set."""
     test: Part | None = None
     """Share of the rows of `data.train` for the test set."""
+    folds: Annotated[int, Field(ge=2)] | None = None
+    """Number of folds of a cross-validation, in place of shares: fold number `fold` is the validation set, and the
+    other folds are the training set. The folds are those of scikit-learn."""
+    fold: Annotated[int, Field(ge=0)] | None = None
+    """With `folds`: the fold that is the validation set, counted from 0; the axis of a matrix has all of them."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the split; independent of `run.seed`, so that runs with different seeds have the same parts."""
     stratify: bool = False
     """Keep the share of each label equal in all parts (classification)."""
     group_by: Text | None = None
     """Column that groups rows: all rows with the same value stay in one part, such as all reviews of one film."""
+
+    @property
+    def validation_share(self) -> float | None:
+        """The share of the validation set, also of a fold; None where there is no such set."""
+        return 1 / self.folds if self.folds is not None else self.validation
 
 
 class MaxRows(Section):
@@ -233,6 +245,9 @@ class FreezeOptions(Section):
     in transformers."""
 
 
+OptimizerName = Literal["adamw", "lamb", "adamw_8bit", "adafactor"]
+
+
 class Train(Section):
     """The optimization."""
 
@@ -240,9 +255,10 @@ class Train(Section):
     """Passes over the training set; set this or `max_steps`."""
     max_steps: Positive | None = None
     """Number of steps; set this or `epochs`."""
-    optimizer: Literal["adamw", "lamb"] | OwnOptimizer = "adamw"
+    optimizer: OptimizerName | OwnOptimizer = "adamw"
     """adamw; lamb, for large batches: the norm of its step for a weight matrix is `learning_rate` times the norm of the
-    matrix; or your own optimizer."""
+    matrix; adamw_8bit: AdamW with moments of 8 bits; adafactor: sums over rows and columns of the second moment, and no
+    first one; or your own optimizer."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
     schedule: (

@@ -166,6 +166,38 @@ class MultipleChoiceTask(Section):
     training data."""
 
 
+class EmbeddingTask(Section):
+    """A vector for each text, trained on pairs or triplets of texts, for search and comparison by the cosine of two
+    vectors."""
+
+    kind: Literal["embedding"]
+    """The task."""
+    loss: Literal["multiple_negatives_ranking", "cosine_similarity", "triplet", "contrastive"] = (
+        "multiple_negatives_ranking"
+    )
+    """multiple_negatives_ranking: pairs or triplets; a sample's pair must be more similar than the texts of the other
+    samples of its group. cosine_similarity: pairs with a score. triplet: triplets. contrastive: pairs with a label, 1
+    for related and 0 for unrelated texts. See docs/howto/embeddings.md."""
+    pooling: Literal["mean", "cls"] = "mean"
+    """The vector of a text: mean: the mean over its tokens; cls: the first token."""
+    normalize: bool = False
+    """Whether vectors are divided by their length. Cosines do not change; distances of triplets do."""
+    group_size: Annotated[int, Field(ge=2)] = 16
+    """multiple_negatives_ranking: samples whose texts are each other's negatives: consecutive samples in the order of
+    the epoch, always in one micro-batch, so that the loss does not depend on the number of processes. `batch.global`
+    and `batch.micro_batch_size` must be multiples of it."""
+    scale: PositiveFloat = 20.0
+    """multiple_negatives_ranking: factor of the cosines before the softmax."""
+    margin: PositiveFloat | None = None
+    """triplet: by how much the negative must be farther away than the positive, as a Euclidean distance (default: 5).
+    contrastive: smallest cosine distance of unrelated texts without loss (default: 0.5)."""
+    score_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = Field(
+        default_factory=lambda: [0.0, 1.0]
+    )
+    """cosine_similarity: the scores of the data that stand for the cosines 0 and 1, such as [0, 5] for STS. null: the
+    lowest and the highest score of the training data."""
+
+
 class OwnTask(Section):
     """A task of your own: a class outside the package that reads the data, computes the loss and the scores."""
 
@@ -191,6 +223,7 @@ Task = Annotated[
     | QuestionAnsweringTask
     | TokenClassificationTask
     | MultipleChoiceTask
+    | EmbeddingTask
     | OwnTask,
     Field(discriminator="kind"),
 ]
@@ -203,6 +236,12 @@ ClassTask = ClassificationTask | MultiLabelTask | OrdinalTask
 def cuts_windows(task: Task) -> bool:
     """Return whether samples are windows of rows, whose number is known only after tokenizing."""
     return isinstance(task, MaskedLMTask | QuestionAnsweringTask)
+
+
+def group_size(task: Task) -> int:
+    """Return the number of consecutive samples that must be in one micro-batch; 1 where the loss is of each sample."""
+    is_grouped = isinstance(task, EmbeddingTask) and task.loss == "multiple_negatives_ranking"
+    return task.group_size if is_grouped else 1  # type: ignore[union-attr]
 
 
 def class_names(task: Task) -> list[str]:

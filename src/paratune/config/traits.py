@@ -102,9 +102,16 @@ def _phases(forward: str, backward: str, optimizer: str, **other: str) -> dict[s
 FREEZES = ("train.freeze.embeddings=true", "train.freeze.blocks!=0", "train.freeze.names!=[]")
 """Settings that freeze a part of the encoder, as in `Traits.excludes`."""
 _OWN = "train.optimizer.function!=null"
+_WHOLE_WEIGHTS = dict.fromkeys(
+    ("train.optimizer=adamw_8bit", "train.optimizer=adafactor"),
+    "its states belong to whole weights (a scale for each block of numbers, or sums of rows and columns); use single "
+    "or ddp",
+)
+"""Optimizers that cannot update shards of weights."""
 _NOT_ELEMENTWISE = {
+    **_WHOLE_WEIGHTS,
     "train.optimizer.elementwise=false": "each rank has only a shard of each weight, which is sufficient only for an "
-    "elementwise optimizer; set elementwise: true if yours is one, or use single or ddp"
+    "elementwise optimizer; set elementwise: true if yours is one, or use single or ddp",
 }
 _ALL_TRAITS = (
     Traits(
@@ -130,8 +137,9 @@ _ALL_TRAITS = (
         own_phases=("get_batch", "forward"),
         shards=("optimizer",),
         excludes={
+            **_WHOLE_WEIGHTS,
             _OWN: "ZeroRedundancyOptimizer makes an optimizer of each rank's part from a class, and its checkpoints "
-            "have the states of AdamW and LAMB; use single or ddp or, with an elementwise optimizer, zero2"
+            "have the states of AdamW and LAMB; use single or ddp or, with an elementwise optimizer, zero2",
         },
         has_uneven_shards=True,
         keeps_working_weights=True,
@@ -190,6 +198,7 @@ _ALL_TRAITS = (
         own_phases=("get_batch", "forward"),
         shards=("weights", "gradients", "optimizer"),
         excludes={
+            **_WHOLE_WEIGHTS,
             "train.freeze_encoder=true": "the first stages would have nothing to train",
             "train.freeze.blocks!=0": "the first stages could have nothing to train",
             "train.freeze.names!=[]": "a stage could have nothing to train",
@@ -215,8 +224,9 @@ _ALL_TRAITS = (
         own_phases=("get_batch", "forward"),
         shards=("gradients", "optimizer"),
         excludes={
+            **_WHOLE_WEIGHTS,
             _OWN: "DeepSpeed joins weights to flat tensors and knows the states of AdamW; use single or ddp or, with "
-            "an elementwise optimizer, zero2 or zero3"
+            "an elementwise optimizer, zero2 or zero3",
         },
         reduces_each_micro_step=True,
         package="deepspeed",

@@ -73,6 +73,8 @@ class Samples:
     """Words of each text, for tags of words; `texts` has them joined by spaces."""
     tags: list[IntArray] | None = None
     """Tag ids of the words of each text; None in other tasks, and where labels were not read."""
+    negatives: list[str] | None = None
+    """Texts that are not related to the first ones, for triplets of sentence embeddings; None in other tasks."""
     choices: list[tuple[str, ...]] | None = None
     """Choices of each text, at least two; None in other tasks."""
     clusters: IntArray | None = None
@@ -104,7 +106,7 @@ class Samples:
 
 VALUES_OF_SAMPLES = (
     *("texts", "text_pairs", "labels", "ids", "rows", "groups", "pseudo", "file_index"),
-    *("answers", "words", "tags", "choices"),
+    *("answers", "words", "tags", "choices", "negatives"),
 )
 """Fields of `Samples` that have one value for each sample, or are None."""
 
@@ -145,11 +147,17 @@ def select(
         pairs = joined_texts(
             table, columns.text_pair, columns.separator, source, "text_pair", refuse_numbers=require_labels
         )
+    negatives = None
+    if columns.negative is not None:
+        negatives = joined_texts(
+            table, columns.negative, columns.separator, source, "negative", refuse_numbers=require_labels
+        )
     raw_labels = table.column(columns.label).to_pylist() if require_labels and columns.label is not None else None
 
     lacks = {"text": [text is None for text in texts]}
-    if pairs is not None:
-        lacks["text_pair"] = [pair is None for pair in pairs]
+    for key, column in (("text_pair", pairs), ("negative", negatives)):
+        if column is not None:
+            lacks[key] = [text is None for text in column]
     if raw_labels is not None:
         rule = {
             "nan_is_missing": isinstance(task, ClassTask),
@@ -158,6 +166,8 @@ def select(
         lacks["label"] = [is_missing(label, **rule) for label in raw_labels]
     rows, num_dropped = complete_rows(lacks, columns, missing, source)
     samples = unlabelled_samples(table, columns, texts, pairs, rows, num_dropped, source=source, group_by=group_by)
+    if negatives is not None:
+        samples = replace(samples, negatives=[negatives[row] or "" for row in rows])  # none of these is missing
     if raw_labels is None:
         return samples
     labels = encode([raw_labels[row] for row in rows], rows, task, f"{source}, column {columns.label}")
@@ -194,7 +204,8 @@ def require_columns(table: pa.Table, columns: Columns, source: str, group_by: st
     Raises:
         DataError: A column is absent or occurs twice; the message suggests similar names.
     """
-    named = {"text": columns.text, "text_pair": columns.text_pair, "choices": columns.choices, "id": columns.id}
+    keys = ("text", "text_pair", "negative", "choices", "id")
+    named = {key: getattr(columns, key) for key in keys}
     if require_labels:
         named |= {"label": columns.label, "answer_start": columns.answer_start}
     wanted = [

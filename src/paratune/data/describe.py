@@ -93,7 +93,8 @@ def _describe_split(split: Split, task: Task, max_length: int, edges: IntArray, 
             {"name": f"choice {place + 1}", "num_rows": int(count), "share": int(count) / split.num_rows}
             for place, count in enumerate(counts)
         ]
-    elif split.labels is not None and split.labels.size:  # an own task may have no column of labels
+    elif split.labels is not None and split.labels.ndim == 1 and split.labels.size:
+        # An own task may have no column of labels; those of pairs without scores are numbers of texts.
         targets = split.labels.astype(np.float64)
         # The sample standard deviation, which a single row does not have.
         sd = float(targets.std(ddof=1)) if len(targets) > 1 else None
@@ -109,7 +110,7 @@ def _describe_tokens(split: Split, max_length: int, edges: IntArray) -> dict[str
         "num_tokens_cut": int(full.sum()) - split.store.num_tokens,
         "num_unknown": split.store.num_unknown,
         "share_unknown": split.store.share_unknown,
-        "num_full": int((split.store.lengths == max_length).sum()),
+        "num_full": int((split.store.sequence_lengths == max_length).sum()),
         "num_truncated": split.store.num_truncated,
         "share_truncated": split.store.num_truncated / split.num_samples,
         "max_length": max_length,

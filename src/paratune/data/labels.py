@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.config.glue import counts_as_glue
-from paratune.config.task_sections import ClassTask, MultiLabelTask, RegressionTask, Task, class_names
+from paratune.config.task_sections import ClassTask, EmbeddingTask, MultiLabelTask, RegressionTask, Task, class_names
 from paratune.errors import DataError, did_you_mean
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,30 @@ def encode(
     numbers = targets(values, rows, where)
     if isinstance(task, RegressionTask) and task.range is not None:
         check_range(numbers, rows, task.range, where)
+    elif isinstance(task, EmbeddingTask):
+        _check_similarities(numbers, rows, task, where)
     return numbers
+
+
+def _check_similarities(numbers: npt.NDArray[np.float32], rows: Sequence[int], task: EmbeddingTask, where: str) -> None:
+    """Check the scores or labels of pairs.
+
+    Raises:
+        DataError: A score is outside of `task.score_range`, or a label is neither 0 nor 1.
+    """
+    if task.loss == "cosine_similarity":
+        if task.score_range is not None:
+            check_range(numbers, rows, task.score_range, where, key="task.score_range")
+        return
+    wrong = np.flatnonzero((numbers != 0) & (numbers != 1))
+    if len(wrong):
+        raise DataError(
+            f"{where}: {len(wrong)} of {len(numbers)} labels are neither 0 (unrelated) nor 1 (related), such as "
+            f"{numbers[wrong[0]]:g}: {first_rows([rows[int(index)] for index in wrong])}; correct them, or set "
+            "task.loss: cosine_similarity for scores",
+            code="data.label_unseen",
+            where=where,
+        )
 
 
 def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask, where: str) -> npt.NDArray[np.float32]:
@@ -241,7 +264,9 @@ def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArr
     return targets
 
 
-def check_range(targets: npt.NDArray[Any], rows: Sequence[int], limits: Sequence[float], where: str) -> None:
+def check_range(
+    targets: npt.NDArray[Any], rows: Sequence[int], limits: Sequence[float], where: str, *, key: str = "task.range"
+) -> None:
     """Check that targets are within limits, which are included.
 
     Args:
@@ -249,6 +274,7 @@ def check_range(targets: npt.NDArray[Any], rows: Sequence[int], limits: Sequence
         rows: Row of each target, for messages.
         limits: Lowest and highest allowed target.
         where: File and column, for messages.
+        key: Option with the limits.
 
     Raises:
         DataError: A target is outside.
@@ -257,8 +283,8 @@ def check_range(targets: npt.NDArray[Any], rows: Sequence[int], limits: Sequence
     if len(outside):
         raise DataError(
             f"{where}: {len(outside)} of {len(targets)} targets are not between {limits[0]:g} and {limits[1]:g} "
-            f"(task.range), such as {targets[outside[0]]:g}: {first_rows([rows[int(index)] for index in outside])}; "
-            "correct them, or change task.range",
+            f"({key}), such as {targets[outside[0]]:g}: {first_rows([rows[int(index)] for index in outside])}; "
+            f"correct them, or change {key}",
             code="data.target_out_of_range",
             where=where,
         )

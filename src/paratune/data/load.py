@@ -193,6 +193,8 @@ def samples_fingerprint(samples: Samples, task: Task) -> str:
     sha = hashlib.sha256(json.dumps([task.kind, class_names(task)]).encode())
     hash_texts(sha, samples.texts)
     hash_texts(sha, samples.text_pairs)
+    if samples.negatives is not None:
+        hash_texts(sha, samples.negatives)
     if samples.labels is not None:
         sha.update(np.ascontiguousarray(samples.labels).data)
     if samples.answers is not None:

@@ -15,7 +15,7 @@ import torch
 from paratune.batch import Batch
 from paratune.batch.packing import pack, round_up
 from paratune.data.columns import LabelArray
-from paratune.data.order import deal, epoch_order, steps_per_epoch
+from paratune.data.order import SampleGroups, deal, epoch_order, steps_per_epoch
 from paratune.data.token_store import TokenStore
 
 IntArray = npt.NDArray[np.int64]
@@ -218,6 +218,9 @@ class TrainBatches:
     compare_every: int | None = None
     """Every `compare_every` steps, micro-batches are random parts of the step, at least two over all ranks: from their
     gradients the noise scale is estimated. So samples are not sorted, and a single micro-batch is divided into two."""
+    group_size: int = 1
+    """Consecutive samples of a step that are always in one micro-batch, one after the other; of each micro-batch,
+    samples `group_size` i to `group_size` (i + 1) - 1 are a group. Divides both batch sizes."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -241,19 +244,21 @@ class TrainBatches:
             step: Counted from 0 over all epochs.
         """
         indices = self.indices(step)
-        lengths = self.collator.store.lengths_at(indices)
-        shares = deal(
-            indices,
+        groups = SampleGroups(indices, self.group_size)
+        lengths = groups.sums(self.collator.store.lengths_at(indices))
+        shares_of_groups = deal(
+            np.arange(len(groups)),
             lengths,
             data_rank=self.data_rank,
             data_world_size=self.data_world_size,
-            micro_batch_size=self.micro_batch_size,
+            micro_batch_size=self.micro_batch_size // self.group_size,
             num_micro_steps=self.num_micro_steps,
         )
         if self.compare_every is not None and (step + 1) % self.compare_every == 0:
-            shares = self._to_compare(shares)
+            shares_of_groups = self._to_compare(shares_of_groups)
         elif self.num_buckets is not None:
-            shares = self._in_buckets(shares, self.num_buckets)
+            shares_of_groups = self._in_buckets(shares_of_groups, lengths, self.num_buckets)
+        shares = [groups.samples_of(share) for share in shares_of_groups]
         num_rows, length = None, None
         if self.equal_shapes:
             num_rows, length = self._equal_shape(shares, indices)
@@ -269,23 +274,24 @@ class TrainBatches:
             num_rows = max(1, *(int(store.num_sequences_at(share).sum()) for share in shares))
         return num_rows, int(store.sequence_lengths_at(indices).max())
 
-    def _in_buckets(self, shares: list[IntArray], num_parts: int) -> list[IntArray]:
-        """Return the samples, sorted from the longest to the shortest, in smaller micro-batches."""
-        samples = np.concatenate(shares)
-        return self._in_parts(samples[np.argsort(-self.collator.store.lengths_at(samples), kind="stable")], num_parts)
+    def _in_buckets(self, shares: list[IntArray], lengths: IntArray, num_parts: int) -> list[IntArray]:
+        """Return the groups, sorted from the longest to the shortest, in smaller micro-batches."""
+        groups = np.concatenate(shares)
+        return self._in_parts(groups[np.argsort(-lengths[groups], kind="stable")], num_parts)
 
     def _to_compare(self, shares: list[IntArray]) -> list[IntArray]:
-        """Return the samples in their random order, in micro-batches not larger than those of other steps."""
+        """Return the groups in their random order, in micro-batches not larger than those of other steps."""
         num_parts = self.num_buckets or 1
         if self.data_world_size * self.num_micro_steps * num_parts == 1 and not self.equal_shapes:
             num_parts = 2
         return self._in_parts(np.concatenate(shares), num_parts)
 
-    def _in_parts(self, samples: IntArray, num_parts: int) -> list[IntArray]:
-        """Return the samples in order, each micro-batch divided into `num_parts`; the same number on all ranks."""
-        size = -(-self.micro_batch_size // min(num_parts, self.micro_batch_size))
-        num_batches = -(-self.micro_batch_size * self.num_micro_steps // size)
-        return [samples[start : start + size] for start in range(0, size * num_batches, size)]
+    def _in_parts(self, groups: IntArray, num_parts: int) -> list[IntArray]:
+        """Return the groups in order, each micro-batch divided into `num_parts`; the same number on all ranks."""
+        num_groups = self.micro_batch_size // self.group_size
+        size = -(-num_groups // min(num_parts, num_groups))
+        num_batches = -(-num_groups * self.num_micro_steps // size)
+        return [groups[start : start + size] for start in range(0, size * num_batches, size)]
 
     def _order(self, epoch: int) -> IntArray:
         """Return the order of an epoch; the last order is cached, because it needs a sort."""
@@ -336,7 +342,9 @@ class EvalBatches:
         return [self[number]]
 
 
-def eval_batches(collator: Collate, *, batch_size: int, data_rank: int = 0, data_world_size: int = 1) -> EvalBatches:
+def eval_batches(
+    collator: Collate, *, batch_size: int, data_rank: int = 0, data_world_size: int = 1, group_size: int = 1
+) -> EvalBatches:
     """Return this rank's batches of an evaluation; over all ranks, each sample is in exactly one batch.
 
     Samples are sorted from the longest to the shortest: that reduces padding, and the first batch needs the most
@@ -349,11 +357,15 @@ def eval_batches(collator: Collate, *, batch_size: int, data_rank: int = 0, data
             have more, up to the same number of tokens and to 8 times as many samples.
         data_rank: 0 to data_world_size - 1.
         data_world_size: Number of data ranks.
+        group_size: Consecutive samples of the split that are in one batch, as in `TrainBatches`; a batch has at least
+            one group.
     """
-    order = _longest_first(collator.store)
-    parts = _eval_parts(order, collator.store, batch_size, data_world_size)
-    shares = [part[data_rank::data_world_size] for part in parts]
-    return EvalBatches(collator, shares, collator.loss_denominator(order))
+    groups = SampleGroups(np.arange(len(collator.store)), group_size)
+    lengths = groups.maxima(_padded_lengths(collator.store))
+    order = np.argsort(-lengths, kind="stable").astype(np.int64)
+    parts = _eval_parts(order, lengths, max(1, batch_size // group_size), data_world_size)
+    shares = [groups.samples_of(part[data_rank::data_world_size]) for part in parts]
+    return EvalBatches(collator, shares, collator.loss_denominator(groups.samples))
 
 
 def _longest_first(store: TokenStore) -> IntArray:
@@ -366,9 +378,16 @@ def _padded_lengths(store: TokenStore) -> IntArray:
     return lengths
 
 
-def _eval_parts(order: IntArray, store: TokenStore, batch_size: int, data_world_size: int) -> list[IntArray]:
-    """Return the samples of each batch over all ranks; the same on every rank."""
-    parts, start, lengths = [], 0, _padded_lengths(store)
+def _eval_parts(order: IntArray, lengths: IntArray, batch_size: int, data_world_size: int) -> list[IntArray]:
+    """Return the groups of each batch over all ranks; the same on every rank.
+
+    Args:
+        order: (G,), all groups from the longest to the shortest.
+        lengths: (G,), tokens of the longest sample of each group.
+        batch_size: Most groups per rank and batch for the longest groups.
+        data_world_size: Number of data ranks.
+    """
+    parts, start = [], 0
     most_tokens = batch_size * max(1, int(lengths[order[0]])) if len(order) else 0
     while start < len(order):
         # All samples of a part are padded to its first one, which is the longest.

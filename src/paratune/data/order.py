@@ -4,6 +4,8 @@ The order depends only on seed, epoch and number of samples, so that runs with o
 strategies, and resumed runs, train on the same samples in each step. Imports no torch.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -47,6 +49,47 @@ def steps_per_epoch(num_samples: int, global_batch_size: int) -> int:
     if num_samples < 1 or global_batch_size < 1:
         raise ValueError(f"{num_samples} samples in batches of {global_batch_size}: both must be at least 1")
     return -(-num_samples // global_batch_size)
+
+
+@dataclass(frozen=True, eq=False)
+class SampleGroups:
+    """Consecutive samples that stay together in one micro-batch; groups of one sample where a task needs none."""
+
+    samples: IntArray
+    """(N,), in their order."""
+    size: int
+    """Samples of a group; the last group has fewer where N is not a multiple."""
+
+    def __len__(self) -> int:
+        return -(-len(self.samples) // self.size)
+
+    def sums(self, values: IntArray) -> IntArray:
+        """Return the sum over the samples of each group, (len(self),), of values (N,)."""
+        return self._reduced(np.add, values)
+
+    def maxima(self, values: IntArray) -> IntArray:
+        """Return the largest value of the samples of each group, (len(self),), of values (N,)."""
+        return self._reduced(np.maximum, values)
+
+    def _reduced(self, reduce: np.ufunc, values: IntArray) -> IntArray:
+        reduced: IntArray = values
+        if self.size > 1 and len(values):
+            reduced = reduce.reduceat(values, np.arange(0, len(values), self.size))
+        return reduced
+
+    def samples_of(self, groups: IntArray) -> IntArray:
+        """Return the samples of some groups, group by group.
+
+        A group with fewer samples comes last, so that group i has the places `size` i to `size` (i + 1) - 1.
+        """
+        if self.size == 1:
+            chosen: IntArray = self.samples[groups]
+            return chosen
+        is_last = groups == len(self.samples) // self.size  # only a group with fewer samples has this number
+        groups = np.concatenate([groups[~is_last], groups[is_last]])
+        places = (groups[:, None] * self.size + np.arange(self.size)).reshape(-1)
+        found: IntArray = self.samples[places[places < len(self.samples)]]
+        return found
 
 
 def deal(

@@ -22,6 +22,7 @@ FINDING_CODES = {
     "strategy.too_many_ranks": "world_size",
     "batch.too_large": "batch_share",
     "batch.uneven_share": "batch_share",
+    "batch.group": "batch_share",
     "batch.micro_batch_not_divisor": "batch_share",
     "batch.too_few_micro_batches": "batch_share",
     "batch.micro_batches_not_multiple": "batch_share",
@@ -146,6 +147,7 @@ _LINES: Mapping[str, Callable[[QueuedRun, Facts, str], str]] = {
     "strategy.too_many_stages": _stages_line,
     "strategy.needs_accelerator": _accelerator_line,
     "batch.uneven_share": lambda setup, facts, key: f"{key}: {facts['nearest'][-1]}",
+    "batch.group": lambda setup, facts, key: f"{key}: {facts['nearest'][-1]}",
     "batch.micro_batch_not_divisor": lambda setup, facts, key: f"{key}: {facts['nearest'][0]}",
     "batch.too_few_micro_batches": lambda setup, facts, key: f"{key}: {facts['limit']}",
     "batch.micro_batches_not_multiple": lambda setup, facts, key: (

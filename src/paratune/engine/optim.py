@@ -6,11 +6,12 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import Adafactor, AdamW, Optimizer
 
 from paratune.config.own_code import call_own_code, wrong_result
 from paratune.config.section import OwnCode, OwnOptimizer
 from paratune.config.sections import Train
+from paratune.engine.adamw_8bit import AdamW8bit
 from paratune.engine.lamb import Lamb
 from paratune.engine.schedules import schedule_factor
 
@@ -26,6 +27,15 @@ def _adamw(groups: list[Group], train: Train) -> Optimizer:
 
 def _lamb(groups: list[Group], train: Train) -> Optimizer:
     return Lamb(groups, lr=train.learning_rate, betas=_betas(train), eps=train.eps)
+
+
+def _adamw_8bit(groups: list[Group], train: Train) -> Optimizer:
+    return AdamW8bit(groups, lr=train.learning_rate, betas=_betas(train), eps=train.eps)
+
+
+def _adafactor(groups: list[Group], train: Train) -> Optimizer:
+    # One parameter after the other: all at once would need memory for updates of all weights.
+    return Adafactor(groups, lr=train.learning_rate, foreach=False)
 
 
 def _betas(train: Train) -> tuple[float, float]:
@@ -64,7 +74,12 @@ def _own(groups: list[Group], train: Train) -> Optimizer:
     return optimizer
 
 
-OPTIMIZERS: Final[dict[str, Callable[[list[Group], Train], Optimizer]]] = {"adamw": _adamw, "lamb": _lamb}
+OPTIMIZERS: Final[dict[str, Callable[[list[Group], Train], Optimizer]]] = {
+    "adamw": _adamw,
+    "lamb": _lamb,
+    "adamw_8bit": _adamw_8bit,
+    "adafactor": _adafactor,
+}
 """Optimizers by the value of `train.optimizer`."""
 
 

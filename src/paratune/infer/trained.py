@@ -15,9 +15,11 @@ from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.implied import IMPLIED_COLUMNS, QA_COLUMNS
 from paratune.config.own_code import add_to_path, own_model_options
-from paratune.config.sections import Columns, ModelOptions, OwnMetric
+from paratune.config.section import OwnCode
+from paratune.config.sections import Columns, ModelOptions, OwnMetric, named_columns
 from paratune.config.task_sections import (
     ClassificationTask,
+    EmbeddingTask,
     MaskedLMTask,
     MultiLabelTask,
     MultipleChoiceTask,
@@ -39,9 +41,10 @@ from paratune.models.files import TASK_FILE, check_files
 from paratune.models.limits import max_positions
 from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer
-from paratune.models.locate import run_model_folder
+from paratune.models.locate import locate, run_model_folder
 from paratune.models.onnx_model import ONNX_FILE
 from paratune.models.packed import enable_packed_batches
+from paratune.models.sentence_transformers import read_modules
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json, read_run
@@ -137,6 +140,10 @@ class TrainedModel:
             known = {**QA_COLUMNS, "answer_start": None}
             update = {key: value for key, value in known.items() if getattr(self.named, key) is None}
             columns = columns.model_copy(update=update)
+        if self.task.kind == "embedding" and not require_labels and self.named.text_pair is None:
+            is_pair = set(named_columns(columns.text_pair)) <= set(table.column_names)
+            # Without the column of the second text, the file has single texts, whose vectors are wanted.
+            columns = columns if is_pair else columns.model_copy(update={"text_pair": None})
         missing: Missing = self.missing if require_labels else "drop"
         return self.recipe.load_split(source, table, columns, options, missing=missing, require_labels=require_labels)
 
@@ -158,7 +165,7 @@ class TrainedModel:
         collator = self.recipe.collator(split, self.tokenizer)
         if self.model.entry is not None:
             collator = PackedCollator(collator)
-        batches = eval_batches(collator, batch_size=batch_size)
+        batches = eval_batches(collator, batch_size=batch_size, group_size=self.recipe.group_size)
         with self.precision.switched(), cuda.attention_settings():
             return evaluate(
                 ForwardOnly(self.model, self.precision, self.device, on_outputs),
@@ -251,7 +258,7 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
         task=task,
         recipe=recipe,
         columns=_columns(known.get("columns", {}), named, target, task),
-        max_length=known.get("max_length") or limit or 512,
+        max_length=known.get("max_length") or _sentence_limit(Path(folder)) or limit or 512,
         truncation=known.get("truncation", "longest_first"),
         head_tokens=known.get("head_tokens"),
         missing=known.get("missing", "refuse"),
@@ -264,6 +271,12 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
     )
 
 
+def _sentence_limit(folder: Path) -> int | None:
+    """Return the limit of a folder of sentence-transformers, in tokens; None for other folders."""
+    modules = read_modules(folder)
+    return None if modules is None else modules.max_length
+
+
 def _trusts_code(run: Path, folder: Path) -> bool:
     """Return whether a model folder has Python code with which its run was trained (`model.trust_remote_code`)."""
     if not any(folder.glob("*.py")):
@@ -273,7 +286,8 @@ def _trusts_code(run: Path, folder: Path) -> bool:
 
 
 def _names_code(task: Task, known: dict[str, Any]) -> bool:
-    own = getattr(task, "loss", None) or getattr(task, "recipe", None) or own_model_options(known.get("model"))
+    loss = getattr(task, "loss", None)  # a name in embedding
+    own = isinstance(loss, OwnCode) or getattr(task, "recipe", None) or own_model_options(known.get("model"))
     return bool(own or known.get("metrics"))
 
 
@@ -352,8 +366,11 @@ def _validated(kind: Any, value: Any, name: str) -> Any:
 def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     """Return the task in the folder's record, or the task of the model's own configuration."""
     if "task" in known:
-        task: Task = _validated(Task, known["task"], model.name)
-        return task
+        recorded: Task = _validated(Task, known["task"], model.name)
+        return recorded
+    if (modules := read_modules(Path(locate(model.name)))) is not None:
+        task = EmbeddingTask(kind="embedding", loss="cosine_similarity", score_range=None)
+        return task.model_copy(update={"pooling": modules.pooling, "normalize": modules.normalize})
     config = load_config(model, num_labels=None)
     if any("ForQuestionAnswering" in name for name in config.architectures or ()):
         # A model with few positions needs short windows.

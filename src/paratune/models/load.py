@@ -5,6 +5,7 @@ Weights are read from safetensors only: other formats are pickles.
 
 import importlib
 import importlib.util
+import inspect
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,6 +35,8 @@ from paratune.precision import Precision
 log = logging.getLogger(__name__)
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "vocab.json")
+ENCODER = "AutoModel"
+"""Class of a model without a head: `Head.auto_class` of sentence embeddings."""
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 
 
@@ -254,6 +257,7 @@ def _build(
         maker = getattr(transformers, auto_class)
         _import_class_of(config)
         own_class = own_model_class(model, config)
+        options_of_class = encoder_options(auto_class, config) if own_class is None else {}
     hf_logging.disable_progress_bar()  # hides the bars of loading, and of downloads, which are enabled again below
     if not constants.HF_HUB_DISABLE_PROGRESS_BARS:
         enable_progress_bars()
@@ -270,7 +274,7 @@ def _build(
                 hf = own_class._from_config(config)
                 set_initial_values(hf, hf.state_dict() if has_own_head(hf) else (), seed)
             else:
-                hf = maker.from_config(config, trust_remote_code=model.trust_remote_code)
+                hf = maker.from_config(config, trust_remote_code=model.trust_remote_code, **options_of_class)
             return hf, tuple(name for name, _ in hf.named_parameters())
         hf, info = (own_class or maker).from_pretrained(
             source,
@@ -283,6 +287,7 @@ def _build(
             dtype=torch.float32,
             adapter_kwargs=dict(options),  # with PEFT installed, transformers also looks for an adapter on the hub
             **options,
+            **options_of_class,
         )
     except ParatuneError:  # of code outside the package
         raise
@@ -305,6 +310,18 @@ def _build(
             name=model.name,
         )
     return hf, new
+
+
+def encoder_options(auto_class: str, config: Any) -> dict[str, bool]:
+    """Return the option with which `AutoModel` has no pooler, which no task would train; empty for other classes."""
+    import transformers
+
+    if auto_class != ENCODER:
+        return {}
+    classes = transformers.MODEL_MAPPING.get(type(config), None)
+    first = classes[0] if isinstance(classes, tuple) else classes
+    takes = first is not None and "add_pooling_layer" in inspect.signature(first.__init__).parameters
+    return {"add_pooling_layer": False} if takes else {}
 
 
 def _check_class(hf: Any, auto_class: str, name: str) -> None:

@@ -12,6 +12,7 @@ from paratune.errors import CheckpointError
 from paratune.hangs.progress import working
 from paratune.models.adapters import has_adapter, merged_weights, save_adapter
 from paratune.models.files import TASK_FILE, file_records
+from paratune.models.sentence_transformers import sentence_modules, write_modules
 from paratune.models.task_model import TaskModel
 from paratune.records import write_json
 
@@ -48,6 +49,8 @@ def save_model(
                 whole = merged_weights(model.hf, state) if has_adapter(model.hf) else state
                 model.hf.save_pretrained(temporary, state_dict=whole)
             tokenizer.save_pretrained(temporary)
+            if (modules := sentence_modules(task)) is not None:
+                write_modules(temporary, modules, width=model.hf.config.hidden_size)
             write_json(temporary / TASK_FILE, {**task, "files": file_records(temporary)})
     except (OSError, SafetensorError) as error:
         if isinstance(error, CheckpointError):

@@ -5,13 +5,16 @@ from typing import Any
 import torch
 
 from paratune.config.sections import ModelOptions
-from paratune.config.task_sections import Task, class_names
+from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.models.adapters import add_adapter
+from paratune.models.embedding import embedding
+from paratune.models.load import ENCODER, encoder_options
 from paratune.models.own_model import own_model_class
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
 
 _HEADS = {
+    "embedding": ENCODER,
     "mlm": "AutoModelForMaskedLM",
     "multiple_choice": "AutoModelForMultipleChoice",
     "qa": "AutoModelForQuestionAnswering",
@@ -41,11 +44,13 @@ def build_model(
     before = torch.get_default_dtype()
     torch.set_default_dtype(precision.pass_dtype or precision.param_dtype)
     try:
-        maker = getattr(transformers, _HEADS.get(task.kind, "AutoModelForSequenceClassification"))
+        auto_class = _HEADS.get(task.kind, "AutoModelForSequenceClassification")
+        maker, options = getattr(transformers, auto_class), encoder_options(auto_class, config)
         own_class = None if model_options is None else own_model_class(model_options, config)
-        hf = maker.from_config(config) if own_class is None else own_class._from_config(config)
+        hf = maker.from_config(config, **options) if own_class is None else own_class._from_config(config)
         if model_options is not None and model_options.adapter is not None:
             add_adapter(hf, model_options.adapter)
-        return TaskModel(hf, task.kind).train()
+        objective = embedding(task) if isinstance(task, EmbeddingTask) else None
+        return TaskModel(hf, task.kind, objective=objective).train()
     finally:
         torch.set_default_dtype(before)

@@ -62,7 +62,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, eq=False)
 class JobOption:
-    """A possible way of running the job; whether it fits is not checked yet."""
+    """A possible option; whether it fits is not checked yet."""
 
     name: str
     """The strategy with its options, as on a command line."""

@@ -33,7 +33,7 @@ def host_memory(num_parameters: int, setup: PredictionSetup, states_bytes: int) 
 
     Args:
         num_parameters: Of the whole model, which every process loads.
-        setup: The way of running the job.
+        setup: Strategy, precision, ranks and micro-batches of the job.
         states_bytes: States that a rank keeps on the host.
     """
     ranks, weights = setup.ranks_per_node, _LOADED_BYTES * num_parameters

@@ -9,7 +9,7 @@ from typing import Any
 from paratune.batch.packing import rounded_size
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
 from paratune.config.sections import BatchSize, Config, ModelOptions
-from paratune.config.task_sections import MaskedLMTask, Task
+from paratune.config.task_sections import MaskedLMTask, Task, group_size
 from paratune.config.traits import Traits
 from paratune.data.order import steps_per_epoch
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
@@ -87,6 +87,7 @@ class PlannedJob:
             data_world_size=num_ranks // traits.ranks_per_replica,
             num_micro_batches=traits.num_micro_batches,
             micro_batch_multiple=traits.micro_batch_multiple,
+            group_size=group_size(self.config.task),
         )
 
     def layout(self, traits: Traits, *, is_cuda: bool) -> BatchLayout:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from paratune.base.units import MIB
+from paratune.config.model_states import PART_NUMBERS_8_BITS
 from paratune.planning.allocator import StepAllocations, reserve
 from paratune.planning.engines import GRADIENTS, EngineInputs, EngineMemory
 from paratune.planning.kinds import kind_of, states_of_rank
@@ -55,6 +56,8 @@ BUCKET_BYTES = 25 * MIB
 """Buckets of DDP in the simulation of the allocator: PyTorch's default."""
 LAMB_PART_NUMBERS = 2**22
 """The same constant as in `engine.lamb`."""
+UPDATE_BYTES_8_BITS = 28
+"""Bytes for each number of a part that adamw_8bit updates: seven tensors of 4 bytes at the same time."""
 STATES = ("weights", "gradients", "optimizer", "buffers")
 """Terms whose size is exact."""
 _TRANSIENT = ("activations", "cast_weights", "gathered_weights", "communication")
@@ -120,7 +123,7 @@ def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memo
 
     Args:
         profile: Of the largest micro-batch; with a division if the strategy is a pipeline.
-        setup: The way of running it.
+        setup: Its strategy, precision, ranks and micro-batches.
         on_cuda: Whether to add the memory that CUDA needs for itself.
 
     Raises:
@@ -258,10 +261,17 @@ def _terms_at_update(view: EngineInputs, engine_memory: EngineMemory) -> dict[st
 def update_bytes(view: EngineInputs) -> int:
     """Return the additional bytes of the update: 0 for fused AdamW with clipping; for LAMB the denominators of a part.
 
+    For adamw_8bit, both moments of a part of the largest weight in float32, their places in the table and the step; for
+    Adafactor, the second moment and the step of the largest weight.
+
     A part is one weight, or several with at most LAMB_PART_NUMBERS elements together. A sharded weight counts with its
     whole size, but at most with all gradients of the rank.
     """
+    largest = max((parameter.numel for parameter in view.profile.parameters if parameter.is_trained), default=0)
+    if view.setup.optimizer == "adamw_8bit":
+        return UPDATE_BYTES_8_BITS * min(PART_NUMBERS_8_BITS, largest)
+    if view.setup.optimizer == "adafactor":
+        return 2 * view.profile.weight_bytes * largest
     if view.setup.optimizer != "lamb":
         return 0
-    largest = max((parameter.numel for parameter in view.profile.parameters if parameter.is_trained), default=0)
     return min(view.states.gradients, view.profile.weight_bytes * max(LAMB_PART_NUMBERS, largest))

@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from paratune.batch import Batch
 from paratune.config.sections import ModelOptions, Train
-from paratune.config.task_sections import Task, class_names
+from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.residual import fuse_residuals
@@ -200,6 +200,7 @@ def profile(
             checkpoint_blocks(find_blocks(model), activation_checkpointing)
         model.entry, model.head_takes_labelled = entry, model.head_reads == "labelled"
         batch = _batch(model, task, shape)
+        batch = _with_texts(batch, task) if isinstance(task, EmbeddingTask) else batch
         known_tensors = [*model.parameters(), *model.buffers()]
         for tensor in known_tensors:
             trace.hold(tensor, is_base=True)
@@ -370,6 +371,23 @@ def _batch(model: TaskModel, task: Task, shape: Shape) -> Batch:
         labels=labels,
         label_places=places,
         row_bounds=torch.zeros(rows, 3, dtype=torch.long) if task.kind == "qa" else None,
+    )
+
+
+def _with_texts(batch: Batch, task: EmbeddingTask) -> Batch:
+    """Return a batch on the meta device in which two rows, or three for triplets, are the texts of a sample."""
+    count = 3 if task.loss == "triplet" else 2
+    samples = max(1, batch.num_samples // count)
+    has_number = task.loss in ("cosine_similarity", "contrastive")
+    return replace(
+        batch,
+        row_weight=torch.ones(samples),
+        index=torch.zeros(samples, dtype=torch.long),
+        num_samples=samples,
+        loss_denominator=float(samples),
+        sample_offsets=torch.zeros(samples + 1, dtype=torch.long),
+        row_size=count,
+        labels=torch.zeros(samples) if has_number else torch.zeros(samples, count, dtype=torch.long),
     )
 
 

@@ -1,10 +1,10 @@
-"""One way of running a job: strategy, precision, ranks and micro-batches. All predictions take it as input."""
+"""Strategy, precision, ranks and micro-batches of a job: the input of all predictions."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from paratune.config.section import OwnOptimizer
-from paratune.config.sections import Train
+from paratune.config.sections import OptimizerName, Train
 from paratune.config.strategy_sections import Strategy
 from paratune.config.traits import Traits
 from paratune.precision import Precision
@@ -37,7 +37,7 @@ class PredictionSetup:
     """As `train.activation_checkpointing`."""
     layout: Literal["packed", "padded"] = "packed"
     """Computed tokens: T tokens of joined rows, or B x S of padded rows."""
-    optimizer: Literal["adamw", "lamb"] = "adamw"
+    optimizer: OptimizerName = "adamw"
     """As `train.optimizer`; an own optimizer counts as AdamW, with its own bytes of states."""
     own_state_bytes: int | None = None
     """Bytes of the states of an own optimizer for each trained number."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from paratune.config.model_states import NumberBytes, adam_bytes, shard_count
+from paratune.config.model_states import NumberBytes, adam_bytes, compact_state_bytes, shard_count
 from paratune.planning.profile import Parameter, Profile, Weights
 from paratune.planning.setup import PredictionSetup
 
@@ -46,16 +46,23 @@ class States:
 
 def numbers_of(profile: Profile, setup: PredictionSetup) -> NumberBytes:
     """Return the bytes per element without 16-bit weights: all states in the dtype of the weights, two moments."""
-    return _with_own_states(adam_bytes(profile.weight_bytes), setup)
+    return _with_own_states(adam_bytes(profile.weight_bytes), profile, setup)
 
 
-def _with_own_states(numbers: NumberBytes, setup: PredictionSetup) -> NumberBytes:
-    return numbers if setup.own_state_bytes is None else replace(numbers, optimizer=setup.own_state_bytes)
+def _with_own_states(numbers: NumberBytes, profile: Profile, setup: PredictionSetup) -> NumberBytes:
+    """Return the bytes with those of the states of another optimizer than AdamW, as a mean over trained parameters."""
+    if setup.own_state_bytes is not None:
+        return replace(numbers, optimizer=setup.own_state_bytes)
+    trained = [parameter for parameter in profile.parameters if parameter.is_trained and parameter.has_gradient]
+    sizes = [compact_state_bytes(setup.optimizer, p.shape, param_bytes=numbers.weight) for p in trained]
+    known = [size for size in sizes if size is not None]
+    return replace(numbers, optimizer=sum(known) / count(trained)) if known else numbers
 
 
 def sharded_numbers_of(profile: Profile, setup: PredictionSetup) -> NumberBytes:
     """Return the bytes per element of the states that FSDP2 shards: fp32, also if passes read copies in 16 bits."""
-    return _with_own_states(adam_bytes(setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes), setup)
+    param_bytes = setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes
+    return _with_own_states(adam_bytes(param_bytes), profile, setup)
 
 
 def distinct_ranks(setup: PredictionSetup) -> range:
@@ -72,7 +79,7 @@ def unsharded(parameters: Iterable[Parameter], numbers: NumberBytes) -> States:
     return States(
         weights=numbers.weight * count(parameters),
         gradients=numbers.gradient * count(trained),
-        optimizer=numbers.optimizer * count(trained) + STEP_BYTES * len(trained),
+        optimizer=round(numbers.optimizer * count(trained)) + STEP_BYTES * len(trained),
     )
 
 

@@ -52,12 +52,12 @@ class Plan:
 
     @property
     def fits(self) -> bool | None:
-        """Whether at least one way of running fits; None if the memory of the machine is unknown."""
+        """Whether at least one option fits; None if the memory of the machine is unknown."""
         verdicts = {prediction.fits for prediction in self.predictions}
         return True if True in verdicts else None if None in verdicts else False
 
     def table(self) -> "pyarrow.Table":
-        """Return a row for each possible way of running, in the order of `predictions`.
+        """Return a row for each possible option, in the order of `predictions`.
 
         Memory is in bytes of the device that needs most, times are in seconds, each with the bounds of its interval;
         unknown values are null. `to_pandas()` makes a DataFrame of it.

@@ -79,7 +79,7 @@ def step_time(profile: Profile, setup: PredictionSetup, machine: Machine, figure
 
     Args:
         profile: Of one micro-batch of the setup.
-        setup: The way of running the job.
+        setup: Strategy, precision, ranks and micro-batches of the job.
         machine: On which it runs.
         figures: Other inputs of the job.
 

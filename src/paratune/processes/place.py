@@ -17,6 +17,7 @@ from paratune.config.feasibility.target import Ranks
 from paratune.config.feasibility.words import refuse
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
+from paratune.config.task_sections import group_size
 from paratune.config.traits import strategy_traits
 from paratune.errors import LaunchError
 from paratune.processes.launcher import is_srun, tasks_on_node
@@ -132,6 +133,6 @@ def global_batch_size(config: Config, num_processes: int, num_nodes: int | None 
     if traits is None:
         return None
     refuse(reasons_against(config, traits, None, Ranks(num_processes, num_nodes), num_blocks=num_layers(config.model)))
-    resolved = find_batch(config.batch, batch_rule(traits, num_processes))
+    resolved = find_batch(config.batch, batch_rule(traits, num_processes, group_size(config.task)))
     assert isinstance(resolved, ResolvedBatch), "why_not looks at the batch"
     return resolved.global_batch_size

@@ -24,6 +24,7 @@ MAIN_METRICS: Final[dict[str, tuple[str, ...]]] = {
     "multiple_choice": ("accuracy",),
     "qa": ("exact", "f1"),
     "token_classification": ("f1", "accuracy"),
+    "embedding": ("spearman", "recall_at_1", "mrr", "accuracy", "average_precision"),
 }
 """Metrics in tables, by the kind of the task; the record has all metrics."""
 

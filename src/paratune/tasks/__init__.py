@@ -13,6 +13,7 @@ from paratune.tasks.protocol import TaskRecipe
 
 TASKS: Final[dict[str, str]] = {
     "classification": "paratune.tasks.sequence:SequenceRecipe",
+    "embedding": "paratune.tasks.embedding:EmbeddingRecipe",
     "mlm": "paratune.tasks.masked_lm:MaskedLMRecipe",
     "multi_label": "paratune.tasks.sequence:SequenceRecipe",
     "multiple_choice": "paratune.tasks.choices:MultipleChoiceRecipe",

@@ -39,6 +39,11 @@ class TaskRecipe(Protocol):
         """The task of the configuration; options that depend on the data are set once data was read."""
         ...
 
+    @property
+    def group_size(self) -> int:
+        """Number of consecutive samples that must be in one micro-batch."""
+        return 1
+
     def check(self, options: TokenizeOptions) -> None:
         """Check the tokenizer before data is read.
 

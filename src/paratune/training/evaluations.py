@@ -37,6 +37,7 @@ class SplitEvaluations:
             batch_size=self._prepared.config.evaluate.batch_size,
             data_rank=self._layout.data_rank,
             data_world_size=self._layout.data_world_size,
+            group_size=self.recipe.group_size,
         )
         return len(batches), self._prefetched(batches)
 

@@ -32,8 +32,11 @@ _PIPELINES: Final = {
     "qa": "question-answering",
     "multiple_choice": "multiple-choice",
     "mlm": "fill-mask",
+    "embedding": "sentence-similarity",
 }
-"""Pipelines of transformers by the kind of the task."""
+"""Pipelines of transformers, or of sentence-transformers, by the kind of the task."""
+_LIBRARIES: Final = {"embedding": "sentence-transformers"}
+"""Libraries that load a model folder, where it is not transformers."""
 _METRIC_IDS: Final = {
     **dict.fromkeys(("f1_macro", "f1_micro", "f1_weighted"), "f1"),
     "matthews": "matthews_correlation",
@@ -49,7 +52,16 @@ _AUTO_CLASSES: Final = {
     "qa": "AutoModelForQuestionAnswering",
     "multiple_choice": "AutoModelForMultipleChoice",
     "mlm": "AutoModelForMaskedLM",
+    "embedding": "AutoModel",
 }
+_SENTENCES: Final = [
+    "from sentence_transformers import SentenceTransformer",
+    "",
+    'model = SentenceTransformer(".")  # this folder, or its name on the hub',
+    'vectors = model.encode(["A text.", "Another text."])',
+    "print(model.similarity(vectors, vectors))",
+]
+"""How vectors are computed without paratune."""
 _PACKAGES: Final = ("python", "paratune", "torch", "transformers", "tokenizers", "safetensors", "peft", "cuda")
 _MARKUP: Final = re.compile(r"([\\`*_\[\]<>|~&$])")
 """Characters with a meaning inside a line of Markdown."""
@@ -109,7 +121,7 @@ def _metadata(
     kind = run["task"]["kind"]
     sources = [source for split in run["data"].values() for source in _sources(split)]
     data = ModelCardData(
-        library_name="peft" if is_adapter else "transformers",
+        library_name="peft" if is_adapter else _LIBRARIES.get(kind, "transformers"),
         pipeline_tag=_PIPELINES.get(kind),
         base_model=base,
         datasets=list(dict.fromkeys(hub for source in sources if (hub := _hub_data_set(source)))) or None,
@@ -200,12 +212,16 @@ def _usage(run: Mapping[str, Any], base: BaseModel, *, is_adapter: bool) -> list
                 f"base = {auto_class}.from_pretrained({(base.name or 'base')!r}{head})",
                 "model = PeftModel.from_pretrained(base, folder)",
             ]
-        code = [
-            *(["from peft import PeftModel"] if is_adapter else []),
-            f"from transformers import {auto_class}, AutoTokenizer",
-            *("", 'folder = "."  # this folder, or its name on the hub'),
-            *("tokenizer = AutoTokenizer.from_pretrained(folder)", *load),
-        ]
+        code = (
+            _SENTENCES
+            if kind == "embedding"
+            else [
+                *(["from peft import PeftModel"] if is_adapter else []),
+                f"from transformers import {auto_class}, AutoTokenizer",
+                *("", 'folder = "."  # this folder, or its name on the hub'),
+                *("tokenizer = AutoTokenizer.from_pretrained(folder)", *load),
+            ]
+        )
         lines += ["```python", *code, "```", ""]
     texts = [_escaped(columns[key]) for key in ("text", "text_pair", "choices") if columns.get(key)]
     lines += ["```", "paratune predict . --input rows.csv --output predictions.csv", "```", ""]

@@ -382,6 +382,7 @@ def batch_sizes(prepared: Prepared, layout: Layout) -> ResolvedBatch:
         data_world_size=layout.data_world_size,
         num_micro_batches=prepared.traits.num_micro_batches,
         micro_batch_multiple=prepared.traits.micro_batch_multiple,
+        group_size=prepared.recipe.group_size,
     )
     check_micro_batches(sizes, prepared.splits["train"].num_samples)
     return sizes
@@ -425,6 +426,7 @@ def train_batches(
         equal_shapes=prepared.traits.equal_shapes,
         num_buckets=batch_layout.num_buckets,
         compare_every=compare_every,
+        group_size=prepared.recipe.group_size,
     )
 
 

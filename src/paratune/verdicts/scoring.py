@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.base.text import plain
-from paratune.metrics import classification, entities
+from paratune.config.metric_names import EMBEDDING_SCORES
+from paratune.metrics import classification, embeddings, entities
 from paratune.metrics.regression import grades
 from paratune.records.predictions import NumberScale
 from paratune.verdicts.jackknife import (
@@ -289,6 +290,21 @@ def _entities(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeS
     return of_sums(sums, lambda some: entities.score_counts(some, metric))
 
 
+def _vectors(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+    """Return a score of sentence embeddings, whose predictions are cosines; None for a score of another loss."""
+    if metric not in EMBEDDING_SCORES.get(str(run.get("run.config.task.loss")), ()):
+        return None
+    cosines = rows.numbers("prediction")
+    if metric in embeddings.RETRIEVAL:
+        ranks = rows.numbers("rank")
+        return of_mean(ranks == 1 if metric == "recall_at_1" else 1 / ranks)
+    if metric in embeddings.TRIPLETS:
+        return of_mean(cosines > rows.numbers("negative")) if "negative" in rows.columns else None
+    if metric in embeddings.RANKING:
+        return mean_over_classes(metric, [rows.numbers("label") == 1], [cosines])
+    return _numbers(run, rows, metric)
+
+
 def _all(scorer: Scorer, *metrics: str) -> dict[str, Scorer]:
     return dict.fromkeys(metrics, scorer)
 
@@ -303,6 +319,9 @@ _SCORERS: Mapping[str, Mapping[str, Scorer]] = {
         _numbers, "rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement"
     ),
     "token_classification": _all(_entities, *entities.NAMES),
+    "embedding": _all(
+        _vectors, *embeddings.SIMILARITY, *embeddings.RETRIEVAL, *embeddings.TRIPLETS, *embeddings.RANKING
+    ),
     "qa": _all(
         _answers, "exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"
     ),

@@ -168,7 +168,7 @@ def _scores(
     if is_label and task.kind in ("classification", "multi_label"):
         yield RECALL, _with_interval(task, RECALL, _recall(task, rows, part.value), is_share=True)
         return
-    is_constant = len(set(rows.texts("label"))) == 1
+    is_constant = "label" in rows.columns and len(set(rows.texts("label"))) == 1
     for metric in METRICS[task.kind]:
         scored = None
         if not (is_constant and metric in _NEED_OTHER_LABELS):

@@ -14,6 +14,7 @@ from paratune.config.feasibility.target import Ranks, Target
 from paratune.config.plain import one_line
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
+from paratune.config.task_sections import group_size
 from paratune.config.tracker_sections import PACKAGES
 from paratune.config.traits import Traits
 
@@ -77,7 +78,7 @@ def _processes(config: Config, traits: Traits, ranks: Ranks) -> Iterator[Reason]
     reasons = [*world_size_reasons(traits, ranks)]
     yield from reasons
     if not reasons:
-        batch = find_batch(config.batch, batch_rule(traits, ranks.world_size))
+        batch = find_batch(config.batch, batch_rule(traits, ranks.world_size, group_size(config.task)))
         if isinstance(batch, Reason):
             yield batch
 
@@ -98,9 +99,10 @@ def world_size_reasons(traits: Traits, ranks: Ranks) -> Iterator[Reason]:
         yield Reason("strategy.single_group", ("strategy.shard_size", *keys), facts)
 
 
-def batch_rule(traits: Traits, world_size: int) -> BatchRule:
-    """Return the requirements of a strategy on the batch."""
-    return BatchRule(world_size // traits.ranks_per_replica, traits.num_micro_batches, traits.micro_batch_multiple)
+def batch_rule(traits: Traits, world_size: int, group_size: int = 1) -> BatchRule:
+    """Return the requirements of a strategy and of a task (its `task_sections.group_size`) on the batch."""
+    num_replicas = world_size // traits.ranks_per_replica
+    return BatchRule(num_replicas, traits.num_micro_batches, traits.micro_batch_multiple, group_size)
 
 
 def _packages(config: Config, traits: Traits | None, is_installed: Callable[[str], bool]) -> Iterator[Reason]:

@@ -129,6 +129,14 @@ def _not_a_divisor(facts: Facts, surface: Surface, key: str) -> str:
     )
 
 
+def _group_is_cut(facts: Facts, surface: Surface, key: str) -> str:
+    return (
+        f"{key}: a step has {facts['global_batch_size']} samples on {facts['data_world_size']} ranks, in micro-batches "
+        f"that do not consist of whole groups of {facts['group_size']} samples (task.group_size); set {key} to "
+        f"{_either(facts['nearest'])}"
+    )
+
+
 def _too_few_micro_batches(facts: Facts, surface: Surface, key: str) -> str:
     num, stages = facts["num_micro_batches"], facts["min"]
     advice = {
@@ -218,6 +226,7 @@ _WORDS: Mapping[str, Callable[[Facts, Surface, str], str]] = {
     ),
     "batch.uneven_share": _uneven_share,
     "batch.micro_batch_not_divisor": _not_a_divisor,
+    "batch.group": _group_is_cut,
     "batch.too_few_micro_batches": _too_few_micro_batches,
     "batch.micro_batches_not_multiple": _micro_batches_not_multiple,
     "strategy.too_many_stages": _too_many_stages,

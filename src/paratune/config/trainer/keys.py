@@ -194,7 +194,7 @@ _UNSUPPORTED: tuple[tuple[Any, ...], ...] = (
     ("tpu_num_cores tpu_metrics_debug", "TPUs are not supported", _OFF),
     ("debug", "paratune doctor; the record of every rank", _OFF),
     ("skip_memory_metrics", _MEMORY, (True,)),
-    ("adafactor", "train.optimizer.function: torch.optim:Adafactor, under single and ddp", _OFF, True),
+    ("adafactor", "train.optimizer: adafactor, under single and ddp", _OFF, True),
     ("fp16_opt_level", _AMP, ("O1",)),
     ("fp16_backend half_precision_backend", _AMP, ("auto",)),
     ("do_train do_eval do_predict", _COMMAND, (True, *_OFF)),

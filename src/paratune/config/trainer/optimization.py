@@ -34,7 +34,7 @@ def write(settings: Settings, out: Conversion) -> None:
         out.to_decide(
             "optim",
             optimizer,
-            "the optimizers here are adamw, lamb and your own, such as train.optimizer.function: torch.optim:Adafactor",
+            "the optimizers here are adamw, lamb, adamw_8bit, adafactor and your own (train.optimizer.function)",
             changes=True,
         )
     _schedule(settings, out)

@@ -45,7 +45,7 @@ def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> State
 
     Args:
         profile: Of a micro-batch of any size.
-        setup: The way of running it.
+        setup: Its strategy, precision, ranks and micro-batches.
         rank: From 0; see `distinct_ranks`.
     """
     return kind_of(setup).states(profile, setup, rank)
@@ -56,7 +56,7 @@ def step_transfers(profile: Profile, setup: PredictionSetup, rank: int = 0) -> l
 
     Args:
         profile: Of one micro-batch of the setup; of a pipeline with its division.
-        setup: The way of running the job.
+        setup: Strategy, precision, ranks and micro-batches of the job.
         rank: From 0; the ranks of a pipeline differ.
     """
     transfers = kind_of(setup).transfers(profile, setup, rank)

@@ -112,6 +112,13 @@ RULES = [
         ("batch.micro_batch_size", "batch.global"),
     ),
     Rule(
+        "batch.group",
+        ("strategy=ddp", "task=embedding", "task.group_size=8", "data.columns={text: a, text_pair: b, label: null}"),
+        2,
+        {"group_size": 8, "global_batch_size": 8, "data_world_size": 2, "nearest": [16]},
+        ("batch.global", "task.group_size"),
+    ),
+    Rule(
         "batch.too_few_micro_batches",
         (PIPELINE, "batch.micro_batch_size=8"),
         2,

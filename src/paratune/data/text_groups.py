@@ -1,0 +1,89 @@
+"""Tokenizes the texts of pairs and triplets each on its own, numbers equal texts, and makes batches of them.
+
+Dimensions: `N` samples, `K` texts of each: the text, its pair, and its negative, as far as there are any.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.batch import Batch
+from paratune.data.columns import LabelArray, Samples
+from paratune.data.loader import CollateOptions, Collator, IntArray
+from paratune.data.token_store import TokenStore
+from paratune.data.tokens import TokenizeOptions, tokenize
+
+
+def num_texts(samples: Samples) -> int:
+    """Return K."""
+    return 1 + (samples.text_pairs is not None) + (samples.negatives is not None)
+
+
+def tokenize_texts(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
+    """Return the tokens of all texts, a sequence for each text, from the cache or newly tokenized.
+
+    Args:
+        samples: Texts, pairs or triplets; at least one.
+        options: Tokenizer, limits, cache; `progress` counts samples.
+        source: Name of the samples in messages.
+
+    Raises:
+        ConfigError: `options.max_length` leaves no room for text.
+        DataError: A text has no tokens, or the cache cannot be written.
+        Stopped: `options.stop` returned true.
+    """
+    count, progress = num_texts(samples), options.progress
+    columns = [column for column in (samples.texts, samples.text_pairs, samples.negatives) if column is not None]
+    flat = Samples(
+        texts=[text for row in zip(*columns, strict=True) for text in row],
+        text_pairs=None,
+        labels=None,
+        ids=None,
+        rows=np.repeat(samples.rows, count),
+        groups=None,
+        num_dropped={},
+    )
+
+    def report(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done // count, total // count)
+
+    store = tokenize(flat, replace(options, progress=report), source=source)
+    return store if count == 1 else store.grouped(np.full(len(samples), count))
+
+
+def text_numbers(store: TokenStore, count: int) -> npt.NDArray[np.int64]:
+    """Return a number for each text, (N, K), the same number for texts with the same tokens.
+
+    Args:
+        store: Of `tokenize_texts`.
+        count: K.
+    """
+    tokens, offsets = np.asarray(store.tokens), np.asarray(store.offsets).tolist()
+    numbers: dict[bytes, int] = {}
+    of_text = [numbers.setdefault(tokens[begin:end].tobytes(), len(numbers)) for begin, end in pairwise(offsets)]
+    return np.asarray(of_text, dtype=np.int64).reshape(-1, count)
+
+
+@dataclass(frozen=True, eq=False)
+class TextCollator:
+    """Makes padded batches of texts, pairs or triplets. See `Collate`."""
+
+    store: TokenStore
+    """From `tokenize_texts`."""
+    labels: LabelArray | None
+    """(N,), scores from 0 to 1, or labels 0 and 1; else (N, K), the numbers of texts; None for a prediction."""
+    pad_token_id: int
+    num_texts: int
+    """K, texts of each sample."""
+
+    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
+        return float(len(indices))
+
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        """Return the samples at `indices` as one batch, the same in every epoch."""
+        batch = Collator(self.store, self.labels, self.pad_token_id)(indices, loss_denominator, **options)
+        return replace(batch, row_size=self.num_texts)

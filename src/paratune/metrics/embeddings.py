@@ -1,0 +1,78 @@
+"""Scores of sentence embeddings: similarity of pairs against their scores or labels, retrieval in groups, triplets.
+
+Dimension: `N` samples.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.metrics.regression import regression_scores
+from paratune.metrics.values import all_none, known
+
+SIMILARITY: Final = ("spearman", "pearson")
+RANKING: Final = ("average_precision", "roc_auc")
+RETRIEVAL: Final = ("recall_at_1", "mrr")
+TRIPLETS: Final = ("accuracy",)
+
+
+def similarity_scores(cosines: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float | None]:
+    """Return Spearman's and Pearson's correlations of cosines and scores; None where one is undefined.
+
+    Args:
+        cosines: (N,).
+        scores: (N,), finite.
+
+    Source: Reimers et al., Task-Oriented Intrinsic Evaluation of Semantic Textual Similarity, COLING 2016;
+    scipy.stats.spearmanr and pearsonr, as in sentence_transformers.evaluation.EmbeddingSimilarityEvaluator.
+    """
+    all_scores = regression_scores(cosines, scores)
+    return {name: all_scores[name] for name in SIMILARITY}
+
+
+def ranking_scores(cosines: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float | None]:
+    """Return the average precision and the area under the ROC curve of cosines; None with labels of one value.
+
+    Args:
+        cosines: (N,).
+        labels: (N,), 1 for related texts, 0 for unrelated ones.
+
+    Source: sklearn.metrics.average_precision_score and roc_auc_score.
+    """
+    from sklearn import metrics
+
+    cosines_N, labels_N = np.asarray(cosines, dtype=np.float64), np.asarray(labels)
+    if not np.isfinite(cosines_N).all() or len(np.unique(labels_N)) < 2:
+        return all_none(RANKING)
+    scorers: dict[str, Any] = dict(zip(RANKING, (metrics.average_precision_score, metrics.roc_auc_score), strict=True))
+    return {name: known(score(labels_N, cosines_N)) for name, score in scorers.items()}
+
+
+def retrieval_scores(ranks: npt.ArrayLike) -> dict[str, float | None]:
+    """Return the share of texts whose own pair is first among the candidates, and the mean of 1 / rank.
+
+    Args:
+        ranks: (N,), rank of the own pair, from 1.
+
+    Source: Voorhees, The TREC-8 Question Answering Track Report, 1999, for the mean reciprocal rank.
+    """
+    ranks_N = np.asarray(ranks, dtype=np.float64)
+    if ranks_N.size == 0 or not np.isfinite(ranks_N).all():
+        return all_none(RETRIEVAL)
+    return dict(zip(RETRIEVAL, (float((ranks_N == 1).mean()), float((1 / ranks_N).mean())), strict=True))
+
+
+def triplet_scores(positives: npt.ArrayLike, negatives: npt.ArrayLike) -> dict[str, float | None]:
+    """Return the share of triplets in which the related text has the larger cosine.
+
+    Args:
+        positives: (N,), cosine of text and related text.
+        negatives: (N,), cosine of text and unrelated text.
+
+    Source: sentence_transformers.evaluation.TripletEvaluator.
+    """
+    difference_N = np.asarray(positives, dtype=np.float64) - np.asarray(negatives, dtype=np.float64)
+    if difference_N.size == 0 or not np.isfinite(difference_N).all():
+        return all_none(TRIPLETS)
+    return {"accuracy": float((difference_N > 0).mean())}

@@ -1,0 +1,205 @@
+"""The recipe of sentence embeddings: a vector for each text, trained on pairs or triplets of texts."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from paratune.base.units import format_share
+from paratune.config.sections import Columns, ModelOptions
+from paratune.config.task_sections import EmbeddingTask, group_size
+from paratune.data.columns import LabelArray, Missing, Samples
+from paratune.data.load import Split, samples_fingerprint
+from paratune.data.text_groups import TextCollator, num_texts, text_numbers, tokenize_texts
+from paratune.data.tokens import TokenizeOptions
+from paratune.errors import ConfigError, DataError, coded
+from paratune.metrics.embeddings import ranking_scores, retrieval_scores, similarity_scores, triplet_scores
+from paratune.models.embedding import COSINE, NEGATIVE, RANK, embedding
+from paratune.models.load import ENCODER, Head, load_config, load_model
+from paratune.models.locate import locate
+from paratune.models.sentence_transformers import read_modules
+from paratune.models.task_model import TaskModel
+from paratune.precision import Precision
+from paratune.records.predictions import write_predictions
+from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
+
+log = logging.getLogger(__name__)
+EMBEDDING = "embedding"
+"""Column with the vector of a text, in predictions of single texts."""
+
+
+class EmbeddingRecipe(TaskRecipe):
+    """Recipe of sentence embeddings."""
+
+    def __init__(self, task: EmbeddingTask) -> None:
+        self._task = task
+        self.names: list[str] = []
+
+    @property
+    def task(self) -> EmbeddingTask:
+        return self._task
+
+    @property
+    def group_size(self) -> int:
+        return group_size(self._task)
+
+    @property
+    def _has_labels(self) -> bool:
+        """Whether the data has a label or a score for each pair."""
+        return self._task.loss in ("cosine_similarity", "contrastive")
+
+    def select(
+        self,
+        table: pa.Table,
+        *,
+        columns: Columns,
+        options: TokenizeOptions,
+        missing: Missing,
+        source: str,
+        group_by: str | None = None,
+        require_labels: bool = True,
+    ) -> Samples:
+        """Return the samples of a table; for a prediction, which compares pairs, without the negatives of triplets."""
+        if not require_labels:
+            columns = columns.model_copy(update={"negative": None})
+        return super().select(
+            table,
+            columns=columns,
+            options=options,
+            missing=missing,
+            source=source,
+            group_by=group_by,
+            require_labels=require_labels,
+        )
+
+    def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
+        """Set the range of scores from the training data, or from the only file, where the task has none."""
+        if self._task.loss == "cosine_similarity" and self._task.score_range is None:
+            source, samples = parts.get("train") or next(iter(parts.values()))
+            if samples.labels is not None:
+                low, high = float(samples.labels.min()), float(samples.labels.max())
+                if low == high:
+                    raise DataError(
+                        f"{source}: all scores are {low:g}; set task.score_range, the scores of the cosines 0 and 1",
+                        code="data.scores_equal",
+                        source=source,
+                        value=low,
+                    )
+                self._task = self._task.model_copy(update={"score_range": [low, high]})
+        return parts
+
+    def make_split(
+        self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
+    ) -> Split:
+        store, fingerprint = tokenize_texts(samples, options, source=source), samples_fingerprint(samples, self._task)
+        if require_labels and not self._has_labels:
+            samples = replace(samples, labels=text_numbers(store, num_texts(samples)))
+        return Split(name, source, samples, store, fingerprint)
+
+    def load_model(
+        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+    ) -> TaskModel:
+        """Return the encoder with pooling; it has no new weights.
+
+        Raises:
+            ConfigError: The folder has modules of sentence-transformers that are not supported, the model has an
+                encoder and a decoder, or it cannot be loaded.
+        """
+        self._check_modules(model, warns=not head_must_exist)
+        if getattr(load_config(model), "is_encoder_decoder", False):
+            raise ConfigError(
+                f"model.name: {model.name} has an encoder and a decoder; embeddings are from models that are only an "
+                "encoder, such as BERT, or only a decoder",
+                code="model.encoder_decoder",
+                key="model.name",
+                name=model.name,
+            )
+        return load_model(
+            model, self._task.kind, Head(ENCODER), tokenizer, precision, seed, head_must_exist=head_must_exist,
+            objective=embedding(self._task),
+        )  # fmt: skip
+
+    def _check_modules(self, model: ModelOptions, *, warns: bool) -> None:
+        """Warn where the pooling is not the one with which the vectors of the folder were trained."""
+        modules = read_modules(Path(locate(model.name)))
+        given = self._task.pooling, self._task.normalize
+        if modules is None or model.from_scratch or given == (modules.pooling, modules.normalize) or not warns:
+            return
+        log.warning(
+            "%s was trained with task.pooling: %s and task.normalize: %s, and the configuration has %s and %s",
+            model.name,
+            modules.pooling,
+            str(modules.normalize).lower(),
+            given[0],
+            str(given[1]).lower(),
+            extra=coded("model.other_pooling", name=model.name),
+        )
+
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> TextCollator:
+        labels: LabelArray | None = split.labels
+        if self._task.loss == "cosine_similarity" and labels is not None:
+            assert self._task.score_range is not None, "set by resolve"
+            low, high = self._task.score_range
+            labels = ((labels.astype(np.float64) - low) / (high - low)).astype(np.float32)
+        return TextCollator(split.store, labels, tokenizer.pad_token_id, num_texts(split.samples))
+
+    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
+        warnings: list[str] = []
+        for split in splits.values():
+            if self._has_labels and split.labels is not None and split.labels.min() == split.labels.max():
+                warnings.append(f"{split.name}: all {split.num_rows} pairs have the label {split.labels[0]:g}")
+        train = splits.get("train")
+        if train is not None and train.samples.text_pairs is not None and not self._has_labels:
+            num_equal = sum(map(str.__eq__, train.samples.texts, train.samples.text_pairs))
+            if num_equal:
+                share = format_share(num_equal / train.num_rows)
+                warnings.append(
+                    f"train: in {num_equal} of {train.num_rows} pairs ({share}) both texts are the same, from which a "
+                    "model learns nothing"
+                )
+        return warnings
+
+    def scores(self, split: Split, outputs: Outputs) -> Scores:
+        if self._task.loss == "cosine_similarity":
+            assert split.labels is not None
+            return similarity_scores(outputs[:, 0], split.labels)
+        if self._task.loss == "contrastive":
+            assert split.labels is not None
+            return ranking_scores(outputs[:, 0], split.labels)
+        scores: Scores = {} if self._task.loss == "triplet" else retrieval_scores(outputs[:, RANK])
+        if outputs.shape[1] > NEGATIVE:
+            scores |= triplet_scores(outputs[:, COSINE], outputs[:, NEGATIVE])
+        return scores
+
+    def prediction_names(self) -> list[str]:
+        return ["prediction", EMBEDDING]
+
+    def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        """Return the cosine of each pair, or the vector of each text."""
+        if split.samples.text_pairs is not None:
+            return {"prediction": outputs[:, 0].astype(np.float64)}
+        values = pa.array(outputs.astype(np.float32).reshape(-1))
+        return {EMBEDDING: pa.FixedSizeListArray.from_arrays(values, outputs.shape[1])}
+
+    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
+        """Write the cosine of each pair, and its label, or its rank and the cosine of the negative."""
+        columns: dict[str, Any] = {}
+        if outputs.shape[1] == 1:
+            columns["prediction"] = outputs[:, 0].astype(np.float64)
+            if split.labels is not None:
+                columns = {"label": split.labels.astype(np.float64), **columns}
+        else:
+            columns["prediction"] = outputs[:, COSINE].astype(np.float64)
+            if self._task.loss != "triplet":
+                columns["rank"] = np.nan_to_num(outputs[:, RANK], nan=0).astype(np.int64)
+            if outputs.shape[1] > NEGATIVE:
+                columns["negative"] = outputs[:, NEGATIVE].astype(np.float64)
+        samples = split.samples
+        write_predictions(
+            folder, split.name, rows=samples.rows, ids=samples.ids, columns=columns, sources=samples.sources,
+            clusters=samples.clusters,
+        )  # fmt: skip
