@@ -27,7 +27,7 @@ def compare(
     Args:
         baseline: run, group or value with which the others are compared; default: the first
         by: axes of a matrix whose values are compared
-        allow: allowed differences of the runs: batch,model,train,steps,data,tokens,task,kept
+        allow: allowed differences of the runs: batch, model, train, steps, data, tokens, task, kept, weights, distil
         looks: number of times that these runs were compared while runs were added, including this one; default: 1
     """
     from paratune.api.compare import compare as make_comparison

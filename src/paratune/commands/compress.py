@@ -21,7 +21,6 @@ from paratune.base.units import format_bytes
 from paratune.commands.options import Json, require_at_least
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, CheckpointError, LaunchError, option_error
-from paratune.launch.local import end_with_the_parent
 from paratune.records import MODEL_FOLDER, RUN_FILE, file_sha256, is_finished, predictions_file, read_json, read_run
 from paratune.records.compressed import FORMS, FP32, SPLITS, form_folder, measured_folder, read_measured
 
@@ -185,6 +184,8 @@ def _measure(settings: "MeasureSettings", path: Path) -> None:
     Raises:
         LaunchError: The process failed.
     """
+    from paratune.launch.local import end_with_the_parent
+
     path.write_text(json_format.dumps(asdict(settings)), encoding="utf-8")
     done = subprocess.run(
         [*PROGRAM, str(path)],

@@ -39,10 +39,10 @@ def from_trainer(
         output: YAML file to write; default: stdout
         task: kind of the task, or the name of a GLUE task
         labels: label values in the order of their ids, comma-separated
-        model: model.name
-        train: data.train
-        validation: data.validation
-        test: data.test
+        model: value of model.name
+        train: value of data.train
+        validation: value of data.validation
+        test: value of data.test
     """
     from paratune.commands.config import write_new
     from paratune.config.trainer.convert import check_text, convert

@@ -110,6 +110,8 @@ def predict(
     """Write the rows of a file and the predictions of MODEL for them, as .csv, .jsonl or .parquet.
 
     Args:
+        input: file or data set with the texts, such as reviews.csv or demo:sentences
+        output: file to write: .csv, .jsonl, .parquet, or .json (answers in the layout of SQuAD)
         overwrite: replace an existing output file
     """
     import numpy as np

@@ -40,7 +40,7 @@ def sweep(
         budget: with --until, time of all runs together, such as 8h or 90min
     """
     from paratune.api.sweep import SweepRequest, check_request, prepare, steps_to_list, train_matrix
-    from paratune.commands.sweep_plan import show_invalid, show_list, show_plan
+    from paratune.commands.sweep_plan import show_invalid, show_list, show_plan, show_waiting
     from paratune.console import outlive_readers, set_up_logging
 
     if dry_run and list_:
@@ -71,7 +71,9 @@ def sweep(
         show_plan(prepared.matrix, plan, names, error, retry_failed=retry_failed, as_json=json)
         return EXIT_OK if error is None else error.exit_code
     if list_:
-        show_list(prepared.matrix, steps_to_list(request, prepared), as_json=json)
+        listed = steps_to_list(request, prepared)
+        show_list(prepared.matrix, listed, as_json=json)
+        show_waiting(prepared.plan, prepared.names, retry_failed=retry_failed)
         return EXIT_OK
     outlive_readers()
     set_up_logging(speaks=True)

@@ -15,6 +15,7 @@ from paratune.sweeps.cell import Cell
 from paratune.sweeps.listing import listed
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import IN_USE, Step, SweepPlan
+from paratune.sweeps.teachers import waits_for
 from paratune.sweeps.trials import halving_needs
 
 
@@ -146,6 +147,15 @@ def show_list(matrix: Matrix, todo: Sequence[Step], *, as_json: bool) -> None:
         print(run["line"])  # noqa: T201
     if not runs:
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
+
+
+def show_waiting(plan: SweepPlan, names: Collection[str], *, retry_failed: bool) -> None:
+    """Print on stderr how many runs are not listed because a teacher is not finished."""
+    steps = [step for step in plan.steps if step.cell.name in names and step.runs(retry_failed=retry_failed)]
+    num_waiting = sum(waits_for(plan.record, step.record) is not None for step in steps)
+    if num_waiting:
+        runs = counted(num_waiting, "run")
+        print(f"{runs} not listed: a teacher is not finished; repeat the command when it is", file=sys.stderr)  # noqa: T201
 
 
 def _problems(error: ConfigError) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""Smaller forms of the runs of a matrix, and students whose teachers are not finished; no process is started."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from paratune.api.sweep_compress import compress_runs
+from paratune.api.sweep_train import _Trainer
+from paratune.records.sweep import cell_run_folder, read_sweep, write_sweep
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.matrix import Matrix, read_matrix
+from paratune.sweeps.plan import SweepPlan, plan_of
+
+MATRIX = """\
+name: m
+base:
+  task: {kind: classification, labels: [a, b]}
+  data: {train: data.csv, columns: {text: text, label: label}}
+  model: {name: model}
+  train: {max_steps: 3}
+  batch: {global: 4}
+axes:
+  size:
+    small: {model.keep_layers: [0], distil.teacher: {size: large}}
+    large: {model.keep_layers: null}
+select_per: [size]
+compress: {forms: [bf16]}
+"""
+
+
+@dataclass
+class Starter:
+    """Records commands, and ends with the exit code that a function returns."""
+
+    code: Callable[[Sequence[str]], int] = lambda words: 0
+    started: list[Sequence[str]] = field(default_factory=list)
+    is_stopped: bool = False
+
+    def start(self, words: Sequence[str], log: Path, environment: Mapping[str, str | None]) -> int:
+        self.started.append(words)
+        return self.code(words)
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Matrix, SweepPlan]:
+    monkeypatch.chdir(tmp_path)
+    Path("data.csv").write_text("text,label\nx,a\n")
+    Path("m.yaml").write_text(MATRIX)
+    matrix = read_matrix(Path("m.yaml"))
+    return matrix, plan_of(matrix, cells_of(matrix), [])
+
+
+def finish(matrix: Matrix, plan: SweepPlan) -> SweepPlan:
+    for name in ("small", "large"):
+        (cell_run_folder(matrix.folder, name) / "model").mkdir(parents=True)
+    cells = tuple(replace(cell, state="finished") for cell in plan.record.cells)
+    return replace(plan, record=replace(plan.record, cells=cells))
+
+
+def test_every_finished_run_is_made_smaller_and_failures_are_returned(planned: tuple[Matrix, SweepPlan]):
+    matrix, plan = planned
+    names = {"small", "large"}
+    assert compress_runs(matrix, plan.record, names, starter := Starter()) == ()
+    assert starter.started == []  # no run is finished
+    record = finish(matrix, plan).record
+    starter = Starter(lambda words: 5 if words[1].endswith("small") else 0)
+    assert compress_runs(matrix, record, names, starter) == ("small",)
+    assert [words[:4] for words in starter.started] == [
+        ["compress", f"runs/m/runs/{name}", "--to", "bf16"] for name in ("small", "large")
+    ]
+    assert compress_runs(matrix, record, names, Starter(is_stopped=True)) == ("small", "large")
+    assert compress_runs(replace(matrix, compress=None), record, names, Starter()) == ()
+
+
+def test_a_student_is_not_started_before_its_teacher_is_finished(planned: tuple[Matrix, SweepPlan]):
+    matrix, plan = planned
+    matrix.folder.mkdir(parents=True)
+    write_sweep(matrix.folder, plan.record)
+    children = SimpleNamespace(signal=None, run=lambda *args, **options: pytest.fail("started"))
+    bar = SimpleNamespace(update=lambda *args: None)
+    trainer = _Trainer(matrix, children, bar, 2, 0)
+    step = next(step for step in plan.steps if step.cell.name == "small")
+    (cell,) = (cell for cell in trainer.train(plan.record, [step]).cells if cell.name == "small")
+    assert cell.state == "pending"
+    assert "large" in cell.reason
+
+
+def test_the_record_keeps_teachers_and_forms(planned: tuple[Matrix, SweepPlan], tmp_path: Path):
+    _, plan = planned
+    write_sweep(tmp_path, plan.record)
+    record = read_sweep(tmp_path)
+    assert record.compress == ("bf16",)
+    assert {cell.name: cell.teachers for cell in record.cells} == {"small": ("large",), "large": ()}
+    content = json.loads((tmp_path / "sweep.json").read_text())
+    del content["compress"], content["cells"][0]["teachers"]
+    (tmp_path / "sweep.json").write_text(json.dumps(content))
+    assert read_sweep(tmp_path).compress == ()  # a record from before
