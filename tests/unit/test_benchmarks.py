@@ -163,6 +163,13 @@ def test_benchmarks_of_portuguese_leave_out_lines_that_share_eight_words_with_wh
     assert "só isto não" not in measured
 
 
+def test_windows_are_compared_with_truncation_seed_by_seed(bench):
+    line = bench("long_documents").difference_line({"first": [0.80, 0.82], "windows": [0.85, 0.83]})
+    # 5.0 and 1.0 points.
+    assert "+3.0 points" in line
+    assert "from +1.0 to +5.0" in line
+
+
 def test_tokenizer_takes_marks_out_of_snippets_of_a_search(bench):
     snippet = 'o <em>sal&aacute;rio</em> <em>m&iacute;nimo</em><span class="ellipsis"> ... </span>de\nLisboa<span cl'
     assert bench("tokenizer").plain(snippet) == "o salário mínimo\nde Lisboa\n"

@@ -14,7 +14,14 @@ from paratune.records.slices import BUILT_IN, LABEL, LENGTH
 
 
 def check_by(by: Sequence[str], kind: str, target: str) -> None:
-    """Raise a `ConfigError` for masked language models, whose rows have no scores."""
+    """Raise a `ConfigError` for masked LMs, whose rows have no scores, and for the labels of multiple choice."""
+    if "label" in by and kind == "multiple_choice":
+        raise ConfigError(
+            f"--by label has no effect on {target}: labels of multiple_choice are places of choices, and no classes",
+            code="cli.no_effect",
+            option="--by",
+            target=target,
+        )
     if by and kind == "mlm":
         raise ConfigError(
             f"--by {', '.join(by)} has no effect on {target}: the scores of a masked LM are of windows and not of rows",

@@ -77,9 +77,9 @@ class MeasureSettings:
 
     @property
     def compared(self) -> dict[str, Any]:
-        """The settings with which another measurement is the same: all but places of files."""
+        """The settings with which another measurement is the same: all but names and places of files."""
         values = json.loads(json.dumps(asdict(self)))
-        return {key: value for key, value in values.items() if key not in ("model", "rows_file", "out")}
+        return {key: value for key, value in values.items() if key not in ("model", "rows_file", "source", "out")}
 
 
 def measure(settings: MeasureSettings) -> None:

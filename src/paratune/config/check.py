@@ -136,7 +136,7 @@ def _baseline(config: Config) -> Iterator[Problem]:
     if (baseline.estimator, kind, metric) == ("svm", "classification", "loss"):
         wanted = "with baseline.estimator: svm, which has no probabilities; use another metric"
         yield no_effect("evaluate.best", metric, wanted, ("baseline.estimator", "baseline"))
-    has_validation = config.data.validation is not None or (config.data.split and config.data.split.validation)
+    has_validation = config.data.validation is not None or (config.data.split and config.data.split.validation_share)
     if len(baseline.inverse_regularization) > 1 and not has_validation:
         key = "baseline.inverse_regularization"
         yield Problem(
@@ -149,7 +149,7 @@ def _baseline(config: Config) -> Iterator[Problem]:
 
 def _validation_set(config: Config) -> Iterator[Problem]:
     evaluate = config.evaluate
-    if config.data.validation is not None or (config.data.split and config.data.split.validation is not None):
+    if config.data.validation is not None or (config.data.split and config.data.split.validation_share is not None):
         return
     wanted = {"evaluate.best": evaluate.best, "evaluate.patience": evaluate.patience}
     if evaluate.every == "steps":
@@ -201,7 +201,10 @@ def _max_rows(config: Config) -> Iterator[Problem]:
     data = config.data
     for name in ("validation", "test"):
         limit = getattr(data.max_rows, name)
-        exists = getattr(data, name) is not None or (data.split is not None and getattr(data.split, name) is not None)
+        exists = getattr(data, name) is not None or (
+            data.split is not None
+            and (data.split.validation_share if name == "validation" else data.split.test) is not None
+        )
         if limit is not None and not exists:
             keys = (f"data.max_rows.{name}", "data.max_rows")
             yield no_effect(f"data.max_rows.{name}", limit, f"without data.{name} or data.split.{name}", keys)
@@ -225,6 +228,27 @@ def _more_sets(config: Config) -> Iterator[Problem]:
                 )
 
 
+def _folds(config: Config) -> Iterator[Problem]:
+    """Check the options of a cross-validation."""
+    split, data = config.data.split, config.data
+    assert split is not None
+    if split.folds is None:
+        if split.fold is not None:
+            yield no_effect("data.split.fold", split.fold, "without data.split.folds", ("data.split",))
+        return
+    others = {"data.split.validation": split.validation, "data.split.test": split.test}
+    for key, value in {**others, "data.validation": data.validation}.items():
+        if value is not None:
+            yield conflict("data.split.folds", split.folds, key, value)
+    keys = ("data.split.fold", "data.split.folds")
+    if split.fold is None:
+        message = f"data.split.fold is required with data.split.folds: a number from 0 to {split.folds - 1}"
+        yield Problem(message, keys, code="config.required")
+    elif split.fold >= split.folds:
+        message = f"data.split.fold: {split.fold} is not one of {split.folds} folds, which are counted from 0"
+        yield Problem(message, keys, code="config.invalid_value")
+
+
 def _split(config: Config) -> Iterator[Problem]:
     split, data = config.data.split, config.data
     if split is None:
@@ -234,7 +258,8 @@ def _split(config: Config) -> Iterator[Problem]:
     for part, share in shares.items():
         if share is not None and files[part] is not None:
             yield conflict(f"data.split.{part}", share, f"data.{part}", files[part])
-    if split.validation is None and split.test is None:
+    yield from _folds(config)
+    if split.validation is None and split.test is None and split.folds is None:
         message = "data.split has no effect without data.split.validation or data.split.test; set one, or leave it out"
         yield Problem(message, ("data.split", "data.split.validation", "data.split.test"), code="data.split_shares")
     total = sum(share or 0 for share in shares.values())

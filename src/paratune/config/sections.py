@@ -86,12 +86,22 @@ class SplitOptions(Section):
     """Share of the rows of `data.train` for the validation set."""
     test: Part | None = None
     """Share of the rows of `data.train` for the test set."""
+    folds: Annotated[int, Field(ge=2)] | None = None
+    """Number of folds of a cross-validation, in place of shares: fold number `fold` is the validation set, and the
+    other folds are the training set. The folds are those of scikit-learn."""
+    fold: Annotated[int, Field(ge=0)] | None = None
+    """With `folds`: the fold that is the validation set, counted from 0; the axis of a matrix has all of them."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the split; independent of `run.seed`, so that runs with different seeds have the same parts."""
     stratify: bool = False
     """Keep the share of each label equal in all parts (classification)."""
     group_by: Text | None = None
     """Column that groups rows: all rows with the same value stay in one part, such as all reviews of one film."""
+
+    @property
+    def validation_share(self) -> float | None:
+        """The share of the validation set, also of a fold; None where there is no such set."""
+        return 1 / self.folds if self.folds is not None else self.validation
 
 
 class MaxRows(Section):
@@ -249,6 +259,9 @@ class Train(Section):
     """adamw; lamb, for large batches: the norm of its step for a weight matrix is `learning_rate` times the norm of the
     matrix; adamw_8bit: AdamW with moments of 8 bits; adafactor: sums over rows and columns of the second moment, and no
     first one; or your own optimizer."""
+    continue_trainer: bool = False
+    """Continue a training of Hugging Face's Trainer: `model.name` is its checkpoint, such as out/checkpoint-500. Step
+    and learning rate continue after the step in its trainer_state.json; the moments of the optimizer are new."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
     schedule: (

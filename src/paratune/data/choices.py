@@ -242,8 +242,8 @@ def _unknown_labels(
     first = wrong[0]
     return DataError(
         f"{where}: {len(wrong)} of {len(labels)} labels are none of the choices of their row (read as "
-        f"task.label_format: {how}), such as {str(labels[first])[:40]!r} with {len(choices[first])} choices in row "
-        f"{rows[first]}: {first_rows([rows[number] for number in wrong])}; correct them, or set task.label_format "
+        f"task.label_format: {how}), such as {str(labels[first])[:40]!r} with {len(choices[first])} choices: "
+        f"{first_rows([rows[number] for number in wrong])}; correct them, or set task.label_format "
         f"({listing(list(_PLACES))})",
         code="data.choice_label",
         value=labels[first],

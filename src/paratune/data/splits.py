@@ -1,8 +1,9 @@
-"""Cuts validation and test parts from the training rows: by share, stratified by class, or by whole groups.
+"""Cuts validation and test parts from the training rows: by share or fold, stratified by class, or by whole groups.
 
 Imports no torch.
 """
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +27,9 @@ def split_rows(
     Sizes are exact: the largest remainders get the last rows, per class when stratified. Groups stay whole: in random
     order, each goes to the part where it brings the sizes (stratified: the class counts) closest to the shares.
 
+    With `split.folds`, the validation part is one fold of scikit-learn's `KFold`, `StratifiedKFold` or `GroupKFold`,
+    shuffled with the seed.
+
     Args:
         num_rows: Number of rows.
         split: Shares, seed, and whether to stratify.
@@ -38,7 +42,7 @@ def split_rows(
     Raises:
         DataError: A part would be empty, or the shares leave nothing to train on.
     """
-    shares = _shares(split)
+    shares = {} if split.folds is not None else _shares(split)
     classes = np.zeros(num_rows, dtype=np.int64)
     if split.stratify:
         if labels is None or not np.issubdtype(labels.dtype, np.integer):
@@ -48,6 +52,8 @@ def split_rows(
                 key="data.split.stratify",
             )
         classes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    if split.folds is not None:
+        return _fold(split, classes, groups)
     part_of = (
         _deal_rows(classes, shares, split.seed) if groups is None else _deal_groups(classes, groups, shares, split.seed)
     )
@@ -63,6 +69,29 @@ def split_rows(
                 name=name,
             )
     return parts
+
+
+def _fold(split: SplitOptions, classes: IntArray, groups: Sequence[str] | None) -> dict[str, IntArray]:
+    from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold  # loads SciPy, which other cuts do not need
+
+    assert split.folds is not None
+    assert split.fold is not None
+    maker = KFold if groups is None else GroupKFold
+    folds = (StratifiedKFold if split.stratify else maker)(split.folds, shuffle=True, random_state=split.seed)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a class with fewer rows than folds; a part without a class is logged
+            parts = list(folds.split(np.zeros((len(classes), 1)), classes, groups))
+    except ValueError as error:
+        units = f"{len(classes)} rows" if groups is None else f"{len(set(groups))} groups"
+        raise DataError(
+            f"data.split.folds: {units} cannot be divided into {split.folds} folds: {error}; use fewer folds",
+            code="data.split_empty",
+            key="data.split.folds",
+            value=split.folds,
+        ) from error
+    train, validation = parts[split.fold]
+    return {"train": train.astype(np.int64), "validation": validation.astype(np.int64)}
 
 
 def _shares(split: SplitOptions) -> dict[str, float]:

@@ -99,8 +99,8 @@ def _teacher_size(config: Config, student_bytes: int) -> float:
 def _validation_share(config: Config, num_samples: int) -> float:
     """Return the validation rows as a share of the training rows."""
     data = config.data
-    if data.split is not None and data.split.validation is not None:
-        share = data.split.validation
+    share = None if data.split is None else data.split.validation_share
+    if share is not None:
         return share / (1 - share)
     if data.validation is None:
         return 0.0

@@ -55,12 +55,17 @@ class Axis:
     values: Mapping[str, str]
     """Title of each value by its name in names of runs, in the order of the file."""
     is_seed: bool = False
-    """Whether it sets `run.seed`: its values are repetitions, and no best one is selected."""
+    """Whether it sets `run.seed` or `data.split.fold`: its values are repetitions, and no best one is selected."""
     is_column: bool = False
     """Whether it changes task or data, so that its values are columns of the table of selected runs."""
     keys: tuple[str, ...] = ()
     """Dotted keys in which its values differ, `nproc`, `probe` and `env.NAME` included; for an axis with one value, the
     keys that it sets."""
+
+    @property
+    def repeats(self) -> str:
+        """What one of its values is in tables, if `is_seed`: fold or seed."""
+        return "fold" if self.keys == ("data.split.fold",) else "seed"
 
 
 @dataclass(frozen=True)

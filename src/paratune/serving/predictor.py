@@ -74,7 +74,9 @@ class Predictor:
                 code="serve.row_without_text",
                 rows=without,
             )
-        owners = split.store.row_values.get(EXAMPLE, np.arange(len(rows)))
+        owners = np.arange(len(rows))
+        if split.store.sample_offsets is None:  # windows of a question are samples
+            owners = split.store.row_values.get(EXAMPLE, owners)
         places = [np.flatnonzero(owners == number) for number in range(len(rows))]
         lengths = split.store.lengths
         return [TokenizedRow(split, number, at, int(lengths[at].sum())) for number, at in enumerate(places)]
@@ -99,7 +101,8 @@ def as_split(rows: list[TokenizedRow]) -> Split:
     """Return rows of several requests as one split."""
     store = joined_store([(row.request.store, row.places) for row in rows])
     if EXAMPLE in store.row_values:
-        owners = np.repeat(np.arange(len(rows), dtype=np.int32), [len(row.places) for row in rows])
+        counts = [int(row.request.store.num_sequences_at(row.places).sum()) for row in rows]
+        owners = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
         store = replace(store, row_values={**store.row_values, EXAMPLE: owners})
     parts = [row.request.samples.take(np.asarray([row.number])) for row in rows]
     samples = replace(joined_samples(parts, ()), rows=np.arange(len(rows)), file_index=None)

@@ -21,7 +21,8 @@ from paratune.sweeps.names import short
 from paratune.sweeps.values import Value, read_listed, read_named
 
 SEED = "run.seed"
-SEEDS = frozenset({SEED, "data.split.seed"})
+FOLD = "data.split.fold"
+SEEDS = frozenset({SEED, "data.split.seed", FOLD})
 """Settings in which repetitions of a run differ."""
 OURS = ("run.name", "run.folder")
 """Settings that the matrix sets for each run."""
@@ -74,6 +75,14 @@ def read_axes(file: MatrixFile, content: Any, base: Layer) -> tuple[AxisOfValues
     _check_apart(file, axes)
     says_seed = SEED in flatten(base.values) or any(SEED in value.above for axis in axes for value in axis.values)
     axes = [_with_seeds(file, axis, through_files=not says_seed) for axis in axes]
+    repeated = [axis.axis.key for axis in axes if axis.axis.is_seed]
+    if len(repeated) > 1 and any(axis.axis.is_seed and FOLD in axis.varied for axis in axes):
+        file.refuse(
+            f"axes.{repeated[0]} and axes.{repeated[1]} both repeat runs, and the mean is taken over one axis; name "
+            f"pairs of values on one axis: {{first: {{{SEED}: 41, {FOLD}: 0}}, second: ...}}",
+            f"axes.{repeated[1]}",
+            code="config.conflict",
+        )
     return tuple(replace(axis, axis=replace(axis.axis, keys=_recorded_keys(axis))) for axis in axes)
 
 
@@ -97,6 +106,8 @@ def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) ->
     # Seeds of files have no effect below one that the matrix says itself.
     values = [value.settings if through_files else value.above for value in axis.values]
     varied = _varied(values) if len(values) > 1 else list(values[0])
+    if varied == [FOLD]:
+        return replace(axis, axis=replace(axis.axis, is_seed=True))
     if SEED not in varied:
         return axis
     without = [value.name for value, settings in zip(axis.values, values, strict=True) if SEED not in settings]

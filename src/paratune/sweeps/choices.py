@@ -49,7 +49,7 @@ def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
             code="metric.unknown",
         )
     data = cell.config.data
-    if matrix.search is not None and data.validation is None and not (data.split and data.split.validation):
+    if matrix.search is not None and data.validation is None and not (data.split and data.split.validation_share):
         yield Problem(
             "search: trials are compared by their scores on validation; set data.validation or data.split.validation",
             ("search", "data.validation", "data.split"),
@@ -98,7 +98,7 @@ def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Itera
 def _validation_rows(config: Config) -> list[Any] | None:
     """Return the settings that decide the validation rows and their labels; None without a validation set."""
     data, task = config.data, config.task
-    is_cut = data.split is not None and data.split.validation is not None
+    is_cut = data.split is not None and data.split.validation_share is not None
     if data.validation is None and not is_cut:
         return None
     return [

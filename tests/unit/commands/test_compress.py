@@ -71,6 +71,8 @@ def test_finished_forms_and_measurements_are_kept(
     assert (made, measured) == (["bf16", "int8"], ["fp32", "bf16", "int8"])
     assert command.compress(run, to=["bf16", "int8"]) == EXIT_OK
     assert (len(made), len(measured)) == (2, 3)
+    assert command.compress(run.parent / "." / run.name / ".." / run.name, to=["bf16"]) == EXIT_OK  # another name
+    assert (len(made), len(measured)) == (2, 3)
     assert command.compress(run, to=["bf16"], explain_rows=5) == EXIT_OK  # other settings: measured again
     assert (len(made), measured[3:]) == (2, ["fp32", "bf16"])
     (run / "model" / "model.safetensors").write_bytes(b"other weights")

@@ -77,6 +77,15 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ("data.hub_revision=main", "config.no_effect", ["data.hub_revision: main"]),
         ("data.validation=v.csv", "config.conflict", ["data.split.validation: 0.2", "data.validation: v.csv"]),
         ("data.test=t.csv data.split.test=0.1", "config.conflict", ["data.split.test: 0.1", "data.test: t.csv"]),
+        (
+            "data.split.folds=5 data.split.fold=0",
+            "config.conflict",
+            ["data.split.folds: 5", "data.split.validation: 0.2"],
+        ),
+        ("data.split={validation: null, folds: 5}", "config.required", ["data.split.fold"]),
+        ("data.split={validation: null, folds: 5, fold: 5}", "config.invalid_value", ["data.split.fold: 5"]),
+        ("train.continue_trainer=true model.from_scratch=true", "config.conflict", ["model.from_scratch: true"]),
+        ("data.split.fold=1", "config.no_effect", ["data.split.fold: 1"]),
         ("data.split={validation: null, seed: 1}", "data.split_shares", ["data.split"]),
         ("data.split={validation: 0.5, test: 0.5}", "data.split_shares", ["data.split", "1"]),
         (
@@ -364,6 +373,8 @@ def _task_swap(task):
         return REGRESSION[0], f"  kind: {task}\n  loss: cosine_similarity\n"
     if task == "token_classification":
         return REGRESSION[0], f"  kind: {task}\n  labels: [O, B-PER, I-PER]\n"
+    if task == "own":
+        return REGRESSION[0], "  kind: own\n  recipe: my_tasks:Ranking\n"
     return (
         ("classification", task)
         if task not in ("regression", "qa", "multiple_choice")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raised import raises_code
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, train_test_split
 
 from paratune.config.sections import SplitOptions
 from paratune.data.splits import largest_remainder, split_rows
@@ -99,3 +99,31 @@ def test_empty_parts_are_an_error(num_rows, split, groups, refused):
 def test_stratifying_needs_classes():
     with raises_code("data.split_conflict", key="data.split.stratify"):
         split_rows(4, SplitOptions(validation=0.5, stratify=True), np.zeros(4, dtype=np.float32), None)
+
+
+def test_folds_are_those_of_scikit_learn():
+    labels, groups = np.arange(60) % 3, [f"g{number % 11}" for number in range(60)]
+    cases = [
+        (SplitOptions(folds=5, seed=3), KFold, None),
+        (SplitOptions(folds=5, seed=3, stratify=True), StratifiedKFold, None),
+        (SplitOptions(folds=5, seed=3, group_by="film"), GroupKFold, groups),
+    ]
+    for split, maker, of_rows in cases:
+        theirs = maker(5, shuffle=True, random_state=3).split(np.zeros(60), labels, of_rows)
+        held_out = []
+        for fold, (train, validation) in enumerate(theirs):
+            parts = split_rows(60, split.model_copy(update={"fold": fold}), labels, of_rows)
+            assert parts.keys() == {"train", "validation"}
+            assert parts["train"].tolist() == train.tolist()
+            assert parts["validation"].tolist() == validation.tolist()
+            held_out += validation.tolist()
+        assert sorted(held_out) == list(range(60))
+
+
+def test_more_folds_than_groups_or_rows_of_every_class_are_refused():
+    with raises_code("data.split_empty", value=5):
+        split_rows(8, SplitOptions(folds=5, fold=0, group_by="film"), None, list("aabbccdd"))
+    with raises_code("data.split_empty", value=5):
+        split_rows(8, SplitOptions(folds=5, fold=0, stratify=True), np.arange(8) % 2, None)
+    # A class with fewer rows than folds: scikit-learn only warns, and a fold without it is logged elsewhere.
+    split_rows(8, SplitOptions(folds=3, fold=0, stratify=True), np.asarray([0] * 6 + [1] * 2), None)

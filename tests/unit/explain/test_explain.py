@@ -1,6 +1,7 @@
 """Explanations of rows, for each kind of task and for several runs, and their page."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from explained import TEXT, Saved, save_tiny
 from raised import raises_code
 from transformers import AutoModelForSequenceClassification
 
+from paratune.config.task_sections import WindowOptions
 from paratune.explain.explain import (
     ExplainOptions,
     RowExplanation,
@@ -91,6 +93,9 @@ def test_a_model_without_predictions_is_refused(tmp_path: Path):
     require_explainable(trained, "run")
     with raises_code("explain.task", "run", kind="mlm"):
         require_explainable(masked, "run")
+    windows = replace(trained, task=trained.task.model_copy(update={"windows": WindowOptions()}))
+    with raises_code("explain.task", "run", kind="regression"):
+        require_explainable(windows, "run")
 
 
 def test_runs_agree_where_the_sign_is_the_same(tmp_path: Path):

@@ -18,6 +18,7 @@ from paratune.feedback.feedback import FeedbackOptions, calibrate
 from paratune.feedback.page import _strongest
 from paratune.feedback.removal import RemovedPart, numbers, predict_texts, removed_parts
 from paratune.infer.trained import NamedColumns, load_trained
+from paratune.models.files import TASK_FILE
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.predictions import ordinal_columns
 
@@ -136,6 +137,12 @@ def test_bad_input_is_refused_and_nothing_is_written(tmp_path: Path):
         run(save_run(tmp_path / "b", rows=4), data, out)
     with raises_code("feedback.task", kind="classification"):
         run(save_tiny(tmp_path / "c", "classification", is_pair=True).folder, data, out)
+    in_windows = save_run(tmp_path / "w")
+    record = json.loads((in_windows / "model" / TASK_FILE).read_text())
+    record["task"]["windows"] = {}
+    (in_windows / "model" / TASK_FILE).write_text(json.dumps(record))
+    with raises_code("feedback.task", kind="regression"):
+        run(in_windows, data, out)
     with raises_code("feedback.no_run"):
         run(save_tiny(tmp_path / "d", "regression", is_pair=True).folder, data, out)
     damaged = save_run(tmp_path / "e")

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raised import raises_code
 from tiny import tiny_config
 from transformers import AutoConfig
 
+from paratune.api.plan_job import make_job as make_planned
 from paratune.config.load import load_config
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, QuestionAnsweringTask
 from paratune.config.traits import strategy_traits
@@ -20,6 +22,7 @@ from paratune.precision import POLICIES
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
 CLASSES = ClassificationTask(kind="classification", labels=["no", "yes"])
+SWAG = CONFIG.parents[1] / "finetune" / "swag.yaml"
 ROWS = [10] * 60 + [20] * 30 + [100] * 10
 
 
@@ -116,3 +119,32 @@ def test_packing_is_tried_on_a_small_copy(kind: str) -> None:
 )
 def test_tokens_of_other_tasks_pack_too(task: Any) -> None:
     assert find_packing(AutoConfig.for_model("bert"), task) == (PackedEntry(0, "first"), None)
+
+
+def test_rows_of_a_micro_batch_are_the_sequences_of_its_samples() -> None:
+    job = replace(make_job(entry=PackedEntry()), sequences=lengths_of_rows(np.array([2] * 50 + [4] * 50)))
+    setup = make_setup(job)
+    layout = job.layout(setup.traits, is_cuda=False)
+    # 8 samples have 8 * 3 sequences on average, and at most 8 * 4.
+    assert len(job.mean_shape(setup, layout).lengths) == 24
+    assert len(job.largest_shape(setup, layout).lengths) == 32
+
+
+@pytest.mark.parametrize(
+    ("file", "overrides", "expected"),
+    [
+        (SWAG, [], 4),
+        (SWAG, ["data.columns.choices=options"], None),
+        (CONFIG, ["task.windows.max_windows=3"], None),
+        (CONFIG, [], 1),
+    ],
+)
+def test_without_data_only_columns_tell_the_number_of_sequences(
+    file: Path, overrides: list[str], expected: int | None
+) -> None:
+    loaded = load_config(file, ["model.name=demo:minilm", *overrides])
+    if expected is None:
+        with raises_code("plan.sequences_unknown", option="--max-length"):
+            make_planned(loaded, max_length=16)
+    else:
+        assert make_planned(loaded, max_length=16).sequences.longest == expected

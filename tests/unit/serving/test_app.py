@@ -131,6 +131,18 @@ def test_tags_of_words_are_those_of_predict(tmp_path: Path):
     assert_equal(answers, predicted(folder, columns, tmp_path))
 
 
+def test_answers_for_texts_in_windows_are_those_of_predict(tmp_path: Path):
+    folder = save_tiny(tmp_path / "model", "classification").folder
+    record = json.loads((folder / TASK_FILE).read_text())
+    record["task"]["windows"] = {"pooling": "mean", "max_windows": 3}
+    (folder / TASK_FILE).write_text(json.dumps({**record, "max_length": 8}))
+    columns = {"text": ["the film was good " * 5, "bad", "the story is fine and very good"]}
+    with client(folder) as (http, _):
+        rows = [{"text": text} for text in columns["text"]]
+        answers = http.post("/predict", json={"rows": rows}).json()["predictions"]
+    assert_equal(answers, predicted(folder, columns, tmp_path))
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [

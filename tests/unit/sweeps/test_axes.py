@@ -29,6 +29,8 @@ def _axes(path: Path, axes: str, base: str = "{}") -> tuple[bool, ...]:
         ("  s: {a: {run.seed: 1, data.split.seed: 1}, b: {run.seed: 2, data.split.seed: 2}}\n", (True,)),
         ("  s: {a: {run.seed: 1, train.eps: 1}, b: {run.seed: 2, train.eps: 1}}\n", (True,)),
         ("  s: {a: {extends: one.yaml}, b: {extends: two.yaml}}\n", (True,)),
+        ("  data.split.fold: [0, 1, 2]\n", (True,)),
+        ("  s: {a: {run.seed: 1, data.split.fold: 0}, b: {run.seed: 1, data.split.fold: 1}}\n", (True,)),
         # One value of several settings is no repetition, and seeds that are all the same are none.
         ("  s: {a: {run.seed: 1, train.eps: 1}}\n", (False,)),
         ("  s: {a: {run.seed: 1, train.eps: 1}, b: {run.seed: 1, train.eps: 2}}\n", (False,)),
@@ -52,6 +54,11 @@ def test_an_axis_of_seeds_differs_in_nothing_else(axes: str, are_seeds: tuple[bo
 def test_seeds_and_something_else_on_one_axis_are_refused(axes: str, key: str, matrix_file: Path):
     with raises_code("config.invalid_value", key, line=3):
         _axes(matrix_file, axes)
+
+
+def test_folds_and_seeds_on_two_axes_are_refused(matrix_file: Path):
+    with raises_code("config.conflict", "run.seed", "data.split.fold"):
+        _axes(matrix_file, "  run.seed: [1, 2]\n  data.split.fold: [0, 1]\n")
 
 
 def test_two_axes_of_files_that_vary_the_same(matrix_file: Path):

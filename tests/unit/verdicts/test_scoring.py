@@ -195,7 +195,7 @@ def test_scores_and_pseudovalues_are_those_of_the_metrics_without_each_sample(ca
             assert scored.pseudovalues[at] == pytest.approx(expected, abs=1e-7), metric
 
 
-@pytest.mark.parametrize("kind", METRICS)
+@pytest.mark.parametrize("kind", [kind for kind in METRICS if kind != "own"])
 def test_what_predictions_do_not_tell_says_so(kind):
     record, columns, scores = CASES[kind]
     for metric in filter(lambda metric: is_not_had(kind, metric), METRICS[kind]):

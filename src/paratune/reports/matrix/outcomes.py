@@ -101,6 +101,8 @@ class CandidateRuns:
     """Seeds that other candidates have, and that are excluded or cannot run here."""
     seeds: tuple[str, ...] = ()
     """Labels of the axes of seeds."""
+    repeats: str = "seed"
+    """As `SweepReport.repeats`."""
 
     @property
     def by_seed(self) -> Mapping[tuple[str, ...], list[Outcome]]:
@@ -200,6 +202,11 @@ class SweepReport:
         """The seeds as tables show them; none when the matrix has no axis of seeds."""
         return next((tuple(axis.values.values()) for axis in self.record.axes if axis.is_seed), ())
 
+    @property
+    def repeats(self) -> str:
+        """What the runs of a candidate differ in: seed or fold."""
+        return next((axis.repeats for axis in self.record.axes if axis.is_seed), "seed")
+
     def shown(self, label: str, name: str) -> str:
         """Return the text that tables show for a value of an axis."""
         return next(axis.values[name] for axis in self.record.axes if axis.label == label)
@@ -295,6 +302,7 @@ def candidate_groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[
     tried = [axis.label for axis in free if _may_change_quality(axis, record, outcomes)]
     others = tuple(axis.label for axis in free if axis.label not in tried)
     seeds = [axis.label for axis in record.axes if axis.is_seed]
+    repeats = next((axis.repeats for axis in record.axes if axis.is_seed), "seed")
 
     def seed_of(outcome: Outcome) -> tuple[str, ...]:
         return tuple(outcome.cell.values[label] for label in seeds)
@@ -322,6 +330,7 @@ def candidate_groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[
                         tuple(runs),
                         len(all_seeds - set(map(seed_of, runs)) - not_needed.get((*names, *values), set())),
                         tuple(seeds),
+                        repeats,
                     )
                     for values, runs in candidates.items()
                 ],
@@ -406,9 +415,9 @@ def _choice_remarks(group: CandidateGroup) -> Iterator[str]:
     if group.chosen is not None and len(group.candidates) > 1:
         if group.tied:
             others, do = counted(len(group.tied), "other candidate"), "does" if len(group.tied) == 1 else "do"
-            yield f"{others} {do} not differ significantly from it over these seeds"
+            yield f"{others} {do} not differ significantly from it over these {group.chosen.repeats}s"
         elif len(group.chosen.scores("validation", group.metric)) < 2:
-            yield "with one seed it is unknown whether another candidate is as good"
+            yield f"with one {group.chosen.repeats} it is unknown whether another candidate is as good"
     if group.is_below_constant:
         assert group.constant is not None
         constant = f"a constant prediction ({group.predicts}: {group.constant:.4f})"

@@ -180,7 +180,7 @@ def _best(report: SweepReport, group: CandidateGroup) -> Statement:
     others = [candidate for candidate in group.candidates if candidate is not chosen]
     gaps = [(gap, other) for other in others if (gap := _lead(group, chosen, other)) is not None]
     if not gaps:
-        text = f"cannot tell from one seed: {name} has {score}."
+        text = f"cannot tell from one {chosen.repeats}: {name} has {score}."
         return Statement(label, text, None, _SECTIONS["quality"])
     gap, second = min(gaps, key=lambda pair: pair[0].value)
     low, high = gap.interval()
@@ -216,10 +216,10 @@ def _mean_text(group: CandidateGroup, candidate: CandidateRuns) -> str:
     if not known:
         return f"{name} n/a"
     if len(known) < 2:
-        return f"{name} {known[0]:.4f} (one seed)"
+        return f"{name} {known[0]:.4f} (one {candidate.repeats})"
     mean = mean_of(known, scope="seeds")
     low, high = mean.interval()
-    return f"{name} {mean.value:.4f} [{low:.4f}, {high:.4f}] over {counted(len(known), 'seed')}"
+    return f"{name} {mean.value:.4f} [{low:.4f}, {high:.4f}] over {counted(len(known), candidate.repeats)}"
 
 
 def _candidate_name(report: SweepReport, candidate: CandidateRuns) -> str:

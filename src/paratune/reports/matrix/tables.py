@@ -112,9 +112,9 @@ def _constant_note(report: SweepReport, group: CandidateGroup) -> str:
 
 def _over_seeds(report: SweepReport) -> str:
     """Return the note on the number of seeds."""
-    seeds = report.seeds
+    seeds, noun = report.seeds, report.repeats
     if len(seeds) < 2:
-        return "One seed: no spread over seeds."
+        return f"One {noun}: no spread over {noun}s."
     figures = [
         group.chosen.figure(group.split_shown(), metric)
         for group in report.groups
@@ -123,11 +123,10 @@ def _over_seeds(report: SweepReport) -> str:
     ]
     counts = sorted({len(figure.known) for figure in figures} or {len(seeds)})
     if counts == [len(seeds)]:
-        return f"Mean ± sample standard deviation over {len(seeds)} seeds: {', '.join(seeds)}."
+        return f"Mean ± sample standard deviation over {len(seeds)} {noun}s: {', '.join(seeds)}."
     counts_text = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
-    return (
-        f"Mean ± sample standard deviation over {counts_text} of {len(seeds)} seeds ({', '.join(seeds)}): see n below."
-    )
+    of_all = f"{counts_text} of {len(seeds)} {noun}s ({', '.join(seeds)})"
+    return f"Mean ± sample standard deviation over {of_all}: see n below."
 
 
 def candidates(report: SweepReport, group: CandidateGroup, number: int) -> Table:
@@ -137,7 +136,7 @@ def candidates(report: SweepReport, group: CandidateGroup, number: int) -> Table
     seeds = next((tuple(axis.values) for axis in report.record.axes if axis.is_seed), ())
     metric = metric_name(group.metric)
     header = [*(tried or ["runs"]), f"validation {metric}", *(["n"] if len(report.seeds) > 1 else [])]
-    header += [f"seed {seed}" for seed in report.seeds] if len(report.seeds) > 1 else []
+    header += [f"{report.repeats} {seed}" for seed in report.seeds] if len(report.seeds) > 1 else []
     header += [f"test {metric_name(metric_key)}" for metric_key in group.metrics] if test else []
     rows, marked = [], []
     for position, candidate in enumerate(group.candidates):
