@@ -16,14 +16,15 @@ import torch
 import torch.multiprocessing
 from safetensors.torch import load_file, save_file
 from tiny import tiny_config, tiny_masked_lm, tiny_model
-from tiny_data import tiny_choices, tiny_collator, tiny_masking, tiny_tags
+from tiny_data import tiny_choices, tiny_collator, tiny_masking, tiny_pairs, tiny_tags
 from tiny_questions import tiny_qa_model, tiny_windows
-from transformers import BertForMultipleChoice, BertForTokenClassification
+from transformers import BertForMultipleChoice, BertForTokenClassification, BertModel
 
 from paratune import checkpoint
 from paratune.batch import Batch
 from paratune.config.distil_section import Distil
 from paratune.config.sections import LoraOptions, Train
+from paratune.config.task_sections import EmbeddingTask
 from paratune.config.traits import strategy_traits
 from paratune.data.loader import Collate, PackedCollator, TrainBatches, eval_batches
 from paratune.engine.evaluate import evaluate
@@ -33,6 +34,7 @@ from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.adapters import add_adapter
 from paratune.models.compile import compile_blocks
 from paratune.models.distillation import distilled, teacher_targets
+from paratune.models.embedding import embedding
 from paratune.models.objectives import OBJECTIVES, pooled
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder
@@ -44,7 +46,9 @@ from paratune.strategies.process_group import close_process_group, open_process_
 
 CPU = torch.device("cpu")
 SPAWN_LIMIT_S = 1100
-Task = Literal["classification", "regression", "mlm", "qa", "token_classification", "multiple_choice", "text_windows"]
+Task = Literal[
+    "classification", "regression", "mlm", "qa", "token_classification", "multiple_choice", "text_windows", "embedding"
+]
 NUM_CLASSES = {"classification": 3, "regression": 0, "mlm": 0}
 """As `tiny_collator` wants it."""
 DISTIL = Distil(teacher="none", weight=0.5)
@@ -98,6 +102,8 @@ class Job:
 
 
 GLOBAL_BATCH_SIZE = 8
+GROUP_SIZE = 2
+"""Samples of a group in which each other's texts are negatives."""
 VIOLATIONS = ("mean of means", "order", "lost tie", "doubled batch")
 
 
@@ -170,6 +176,10 @@ def _model(job: Job) -> Any:
     if job.task == "text_windows":
         model = tiny_model(num_labels=3, dropout=job.dropout, num_layers=4)
         return TaskModel(model, "classification", objective=pooled(OBJECTIVES["classification"], "mean"))
+    if job.task == "embedding":
+        torch.manual_seed(0)
+        hf = BertModel(tiny_config(dropout=job.dropout, num_layers=4), add_pooling_layer=False)
+        return TaskModel(hf, "embedding", objective=embedding(EmbeddingTask(kind="embedding", group_size=GROUP_SIZE)))
     if job.task == "multiple_choice":
         torch.manual_seed(0)
         config = tiny_config(dropout=job.dropout, num_layers=4)
@@ -198,7 +208,12 @@ def _batches(job: Job, strategy: Any) -> TrainBatches:
         data_rank=data_rank,
         data_world_size=data_world_size,
         equal_shapes=traits.equal_shapes,
+        group_size=_group_size(job),
     )
+
+
+def _group_size(job: Job) -> int:
+    return GROUP_SIZE if job.task == "embedding" else 1
 
 
 def _collator(job: Job, strategy: Any, num_samples: int, *, seed: int) -> Collate:
@@ -216,6 +231,8 @@ def _padded(job: Job, num_samples: int, *, seed: int) -> Collate:
         return replace(tiny_choices(num_samples, seed=seed), labels=np.arange(num_samples) % 3, row_size=0)
     if job.task == "multiple_choice":
         return tiny_choices(num_samples, seed=seed)
+    if job.task == "embedding":
+        return tiny_pairs(num_samples, seed=seed)
     if job.task == "token_classification":
         return tiny_tags(num_samples, seed=seed)
     collator = tiny_collator(num_samples, num_classes=NUM_CLASSES[job.task], seed=seed)
@@ -247,6 +264,7 @@ def _evaluation(job: Job, strategy: Any, model: TaskModel) -> dict[str, Any]:
             batch_size=2,
             data_rank=layout.data_rank,
             data_world_size=layout.data_world_size,
+            group_size=_group_size(job),
         ),
         device=CPU,
         should_stop=lambda: StopRequest().agreed(strategy),

@@ -8,6 +8,7 @@ from tiny import SPECIAL, VOCABULARY
 from paratune.data.documents import Vocabulary
 from paratune.data.loader import Collator
 from paratune.data.masking import MaskingCollator
+from paratune.data.text_groups import text_numbers
 from paratune.data.token_store import TokenStore
 from paratune.data.words import WORD, WordCollator
 
@@ -54,6 +55,12 @@ def tiny_tags(num_samples: int, *, num_tags: int = 3, seed: int = 0) -> WordColl
     word = np.concatenate([np.where(first, first.cumsum() - 1, -1) for first in firsts]).astype(np.int32)
     tags = [(row[first] % num_tags).astype(np.int64) for row, first in zip(tokens, firsts, strict=True)]
     return WordCollator(replace(store, token_values={WORD: word}), tags, 0)
+
+
+def tiny_pairs(num_samples: int, *, seed: int = 0) -> Collator:
+    """Return pairs of texts, which are the rows of `tiny_collator`, with the numbers of the texts."""
+    store = tiny_collator(2 * num_samples, seed=seed).store.grouped(np.full(num_samples, 2))
+    return Collator(store, text_numbers(store, 2), pad_token_id=0, row_size=2)
 
 
 def tiny_choices(num_samples: int, *, seed: int = 0) -> Collator:

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.slow
 RTOL = 1e-9
 ALONE = Job("alone", task="multiple_choice", num_steps=4, num_evaluated=11)
 WINDOWS = replace(ALONE, name="windows alone", task="text_windows")
+# Pairs of texts with the negatives of their group: 8 samples a step are 4 groups; the fourth step has 3 samples.
+PAIRS = replace(ALONE, name="pairs alone", task="embedding")
 TOGETHER = {
     "ddp": replace(ALONE, name="ddp", strategy="ddp", accumulation=2, packed=True),
     "zero3": replace(ALONE, name="zero3", strategy="zero3", packed=True),
@@ -22,13 +24,16 @@ TOGETHER = {
     "windows pipeline": replace(
         WINDOWS, name="windows pipeline", strategy="pipeline", options={"stages": 2}, accumulation=2
     ),
+    "pairs ddp": replace(PAIRS, name="pairs ddp", strategy="ddp", accumulation=2),
+    "pairs zero3": replace(PAIRS, name="pairs zero3", strategy="zero3", packed=True),
+    "pairs pipeline": replace(PAIRS, name="pairs pipeline", strategy="pipeline", options={"stages": 2}, accumulation=4),
 }
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("choices")
-    for alone in (ALONE, WINDOWS):
+    for alone in (ALONE, WINDOWS, PAIRS):
         (root / alone.name).mkdir()
         train(alone, 0, 1, root / alone.name)
     hold(root, [Meeting(2, list(TOGETHER.values()))])
@@ -37,7 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("strategy", TOGETHER)
 def test_two_ranks_train_and_evaluate_as_one(folder: Path, strategy: str):
-    reference = folder / ("windows alone" if strategy.startswith("windows") else "alone")
+    kind = strategy.partition(" ")[0]
+    reference = folder / (f"{kind} alone" if kind in ("windows", "pairs") else "alone")
     alone = Outcome(reference).rank()
     first, tensors = Outcome(reference).tensors("first"), Outcome(folder / strategy).tensors("first")
     for rank in range(2):

@@ -69,8 +69,8 @@ class Batch:
     asked: Tensor | None = None
     """(B,), int64, predictions of a masked LM only: position in its row of the mask that is filled in."""
     row_size: int = 0
-    """Token classification and multiple choice only: columns of the row outputs, which are the tokens of the longest
-    row or the most choices of the split."""
+    """Token classification and multiple choice: columns of the row outputs, which are the tokens of the longest row or
+    the most choices of the split. Sentence embeddings: texts of each sample."""
     row_bounds: Tensor | None = None
     """(B, 3), int64, question answering only: the token for "no answer", the first token of the context, and the token
     after its last one."""

@@ -1,18 +1,17 @@
-"""Tokenizes the texts of pairs and triplets each on its own, numbers equal texts, and makes batches of them.
+"""Tokenizes the texts of pairs and triplets each on its own, and numbers equal texts.
 
 Dimensions: `N` samples, `K` texts of each: the text, its pair, and its negative, as far as there are any.
+
+Imports no torch.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from paratune.batch import Batch
-from paratune.data.columns import LabelArray, Samples
-from paratune.data.loader import CollateOptions, Collator, IntArray
+from paratune.data.columns import Samples
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions, tokenize
 
@@ -66,24 +65,3 @@ def text_numbers(store: TokenStore, count: int) -> npt.NDArray[np.int64]:
     numbers: dict[bytes, int] = {}
     of_text = [numbers.setdefault(tokens[begin:end].tobytes(), len(numbers)) for begin, end in pairwise(offsets)]
     return np.asarray(of_text, dtype=np.int64).reshape(-1, count)
-
-
-@dataclass(frozen=True, eq=False)
-class TextCollator:
-    """Makes padded batches of texts, pairs or triplets. See `Collate`."""
-
-    store: TokenStore
-    """From `tokenize_texts`."""
-    labels: LabelArray | None
-    """(N,), scores from 0 to 1, or labels 0 and 1; else (N, K), the numbers of texts; None for a prediction."""
-    pad_token_id: int
-    num_texts: int
-    """K, texts of each sample."""
-
-    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
-        return float(len(indices))
-
-    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
-        """Return the samples at `indices` as one batch, the same in every epoch."""
-        batch = Collator(self.store, self.labels, self.pad_token_id)(indices, loss_denominator, **options)
-        return replace(batch, row_size=self.num_texts)

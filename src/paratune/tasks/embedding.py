@@ -14,7 +14,8 @@ from paratune.config.sections import Columns, ModelOptions
 from paratune.config.task_sections import EmbeddingTask, group_size
 from paratune.data.columns import LabelArray, Missing, Samples
 from paratune.data.load import Split, samples_fingerprint
-from paratune.data.text_groups import TextCollator, num_texts, text_numbers, tokenize_texts
+from paratune.data.loader import Collator
+from paratune.data.text_groups import num_texts, text_numbers, tokenize_texts
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import ConfigError, DataError, coded
 from paratune.metrics.embeddings import ranking_scores, retrieval_scores, similarity_scores, triplet_scores
@@ -139,13 +140,14 @@ class EmbeddingRecipe(TaskRecipe):
             extra=coded("model.other_pooling", name=model.name),
         )
 
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> TextCollator:
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
+        """Return the collator; labels are scores from 0 to 1, labels 0 and 1, or (N, K) the numbers of texts."""
         labels: LabelArray | None = split.labels
         if self._task.loss == "cosine_similarity" and labels is not None:
             assert self._task.score_range is not None, "set by resolve"
             low, high = self._task.score_range
             labels = ((labels.astype(np.float64) - low) / (high - low)).astype(np.float32)
-        return TextCollator(split.store, labels, tokenizer.pad_token_id, num_texts(split.samples))
+        return Collator(split.store, labels, tokenizer.pad_token_id, row_size=num_texts(split.samples))
 
     def warnings(self, splits: Mapping[str, Split]) -> list[str]:
         warnings: list[str] = []

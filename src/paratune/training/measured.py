@@ -18,7 +18,7 @@ def noise_unavailable_reason(batch: ResolvedBatch, layout: Layout, *, compiles: 
         return None
     half = batch.halved()
     if half is None:
-        return "one sample a step: two micro-batches are needed to compare their gradients"
+        return "one sample, or one group of samples, a step: two micro-batches are needed to compare their gradients"
     if not compiles:
         return None  # `TrainBatches.compare_every` divides the micro-batch into two
     return (

@@ -34,7 +34,7 @@ def test_one_micro_batch_is_divided_unless_it_is_compiled():
     assert "batch.micro_batch_size: 3," in noise_unavailable_reason(ResolvedBatch(9, 9, 1), ALONE, compiles=True)
     for compiles in (False, True):
         assert noise_unavailable_reason(ResolvedBatch(1, 1, 1), ALONE, compiles=compiles).startswith(
-            "one sample a step"
+            "one sample, or one group"
         )
 
 
