@@ -21,6 +21,16 @@ def _length(config: Config) -> Iterator[Problem]:
         yield conflict("train.epochs", train.epochs, "train.max_steps", train.max_steps)
 
 
+def _continued(config: Config) -> Iterator[Problem]:
+    """Check for settings without a checkpoint of the Trainer to continue."""
+    if config.train.continue_trainer:
+        if config.model.from_scratch:
+            yield conflict("train.continue_trainer", True, "model.from_scratch", True)
+        if config.baseline is not None:
+            wanted = f"with baseline: {config.baseline.kind}, which has no steps"
+            yield no_effect("train.continue_trainer", True, wanted, ("baseline",))
+
+
 def _warmup(config: Config) -> Iterator[Problem]:
     train = config.train
     if train.warmup_steps is not None and train.warmup_ratio is not None:
@@ -165,6 +175,7 @@ def _hidden_states(config: Config, distil: Distil) -> Iterator[Problem]:
 TRAIN_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _length,
     _warmup,
+    _continued,
     _schedule,
     _freeze,
     _adapter,

@@ -259,6 +259,9 @@ class Train(Section):
     """adamw; lamb, for large batches: the norm of its step for a weight matrix is `learning_rate` times the norm of the
     matrix; adamw_8bit: AdamW with moments of 8 bits; adafactor: sums over rows and columns of the second moment, and no
     first one; or your own optimizer."""
+    continue_trainer: bool = False
+    """Continue a training of Hugging Face's Trainer: `model.name` is its checkpoint, such as out/checkpoint-500. Step
+    and learning rate continue after the step in its trainer_state.json; the moments of the optimizer are new."""
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate."""
     schedule: (

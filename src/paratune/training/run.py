@@ -80,6 +80,7 @@ from paratune.training.record import (
 from paratune.training.rendezvous import check_same, process_group
 from paratune.training.resume import resume
 from paratune.training.steps import check_steps, is_due, num_steps
+from paratune.training.trainer_state import first_step
 from paratune.training.values import PlacedRun, Session, SizedRun, TrainedRun
 
 log = logging.getLogger(__name__)
@@ -150,6 +151,7 @@ def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
     epoch_steps = steps_per_epoch(prepared.splits["train"].num_samples, batch.global_batch_size)
     last_step = num_steps(session.config, epoch_steps)
     check_steps(session.config, last_step)
+    first = first_step(session.config, last_step, epoch_steps, logs=session.is_writer and session.mode != "resume")
     session.rank_progress.begin(activity.doing)
     if session.stop.agreed(strategy):
         raise Stopped(before_the_first_step(session.stop.signal_name(), "preparing"), code="stopped.signal")
@@ -171,7 +173,7 @@ def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
             choice.sizes.grad_accum_steps,
             choice.reason,
         )
-    return SizedRun(session, choice.strategy, choice.sizes, choice.reason, last_step, epoch_steps)
+    return SizedRun(session, choice.strategy, choice.sizes, choice.reason, last_step, epoch_steps, first)
 
 
 def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
@@ -222,9 +224,11 @@ def _record_and_train(run: PlacedRun, activity: Activity, callbacks: Sequence[tu
     if session.mode == "resume":
         progress = resume(sized.strategy, session.folder, is_writer=session.is_writer)
     progress.began = session.began
-    if progress.step == 0:  # later, the checkpoint has replaced all initial weights
+    is_new = progress.step == 0
+    if is_new:  # later, the checkpoint has replaced all initial weights
         log_new_weights(run.model, session.config.model.name)
-    record = _write_record(run, progress.step)
+        progress.step = sized.first_step
+    record = _write_record(run, progress.step, is_new=is_new)
     with _start_trackers(run, record) as trackers:
         called = CallbackSession(callbacks, folder=session.folder, num_steps=sized.num_steps, step=progress.step)
         return _train_with_events(run, activity, progress, trackers, called)
@@ -393,7 +397,7 @@ def _is_checkpoint_due(sized: SizedRun, step: int) -> bool:
     return step == sized.num_steps or is_due(step, section.every, section.steps, sized.steps_per_epoch)
 
 
-def _write_record(run: PlacedRun, step: int) -> dict[str, Any] | None:
+def _write_record(run: PlacedRun, step: int, *, is_new: bool) -> dict[str, Any] | None:
     """Write run.json, or add this session to it; return the session on rank 0. Collective."""
     sized, session = run.sized, run.sized.session
     prepared, folder, batch = session.prepared, session.folder, sized.batch
@@ -413,7 +417,7 @@ def _write_record(run: PlacedRun, step: int) -> dict[str, Any] | None:
         batch_reason=sized.batch_reason,
         advice=lines,
     )
-    if step > 0:
+    if not is_new:
         add_session(folder, record)
         return record
     plan = {

@@ -66,6 +66,8 @@ class SizedRun:
     """Why the micro-batch is not the configured one, or how `auto` chose it."""
     num_steps: int
     steps_per_epoch: int
+    first_step: int
+    """Steps that were taken before this run, by the Trainer."""
 
 
 @dataclass(frozen=True)

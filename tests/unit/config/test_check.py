@@ -84,6 +84,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ),
         ("data.split={validation: null, folds: 5}", "config.required", ["data.split.fold"]),
         ("data.split={validation: null, folds: 5, fold: 5}", "config.invalid_value", ["data.split.fold: 5"]),
+        ("train.continue_trainer=true model.from_scratch=true", "config.conflict", ["model.from_scratch: true"]),
         ("data.split.fold=1", "config.no_effect", ["data.split.fold: 1"]),
         ("data.split={validation: null, seed: 1}", "data.split_shares", ["data.split"]),
         ("data.split={validation: 0.5, test: 0.5}", "data.split_shares", ["data.split", "1"]),

@@ -15,7 +15,7 @@ from paratune.records.published import (
 )
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.matrix.planned import PlannedCell
-from paratune.reports.runs.read import RunRecord
+from paratune.reports.runs.read import RunRecord, steps_taken
 from paratune.reports.systems import measures
 from paratune.reports.systems.building import memory_kinds
 from paratune.reports.systems.configurations import Configuration, label_of
@@ -173,7 +173,7 @@ def _planned(report: SweepReport, configuration: Configuration, measure: str) ->
 
 def _predicted(run: RunRecord) -> PlannedCell | None:
     """Return the prediction in the record of a run."""
-    steps, span = run.number("summary.num_steps"), run.get("summary.prediction.step_s")
+    steps, span = steps_taken(run), run.get("summary.prediction.step_s")
     step_s = span[0] if isinstance(span, list) and span and isinstance(span[0], int | float) else None
     return PlannedCell.from_plan(
         None if step_s is None or steps is None else step_s * steps,

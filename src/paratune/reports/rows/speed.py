@@ -15,7 +15,7 @@ from paratune.reports.rows.row import (
     numbers,
     percentages,
 )
-from paratune.reports.runs.read import RunRecord
+from paratune.reports.runs.read import RunRecord, steps_taken
 from paratune.verdicts import ComparedRun
 
 PHASE_NAMES = {
@@ -56,7 +56,8 @@ def epoch_s(run: ComparedRun) -> float | None:
 
     Evaluations and checkpoints are left out; a run of less than an epoch is scaled up.
     """
-    train_s, steps, per_epoch = map(run.number, EPOCH_SOURCES)
+    train_s, _, per_epoch = map(run.number, EPOCH_SOURCES)
+    steps = steps_taken(run)
     return None if train_s is None or not steps or per_epoch is None else train_s / steps * per_epoch
 
 

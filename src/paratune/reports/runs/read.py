@@ -8,13 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paratune import records
 from paratune.base.text import plain
 from paratune.errors import CheckpointError, Fault
 from paratune.records import certificate
 from paratune.records.slices import are_slices
+
+if TYPE_CHECKING:  # NumPy, which this module does not need
+    from paratune.verdicts import ComparedRun
 
 
 @dataclass(frozen=True)
@@ -372,11 +375,19 @@ def _copies(runs: Sequence[RunRecord]) -> list[str]:
     return notes
 
 
+def steps_taken(run: "ComparedRun") -> float | None:
+    """Return the steps that a run took, without those that the Trainer took before it; None if it is not finished."""
+    steps, sessions = number_in(run.get("summary.num_steps")), run.get("run.sessions")
+    first = sessions[0] if isinstance(sessions, list) and sessions else None
+    before = number_in(first.get("step")) if isinstance(first, Mapping) else None
+    return None if steps is None else steps - (before or 0)
+
+
 def _short_logs(runs: Sequence[RunRecord]) -> list[str]:
     """Return notes on finished runs whose event log lacks steps."""
     notes = []
     for run in runs:
-        known, num_steps = len(set(run.train.steps)), number_in(run.get("summary.num_steps"))
+        known, num_steps = len(set(run.train.steps)), steps_taken(run)
         if num_steps is not None and known < num_steps:
             notes.append(
                 f"{run.folder}/{records.events_file(0)} has {known:,} of {num_steps:,.0f} steps: curves of the loss "

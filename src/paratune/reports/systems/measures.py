@@ -16,7 +16,7 @@ from paratune.records.efficiency import NOISE_KINDS, noise_field
 from paratune.reports.rows.devices import device_hours
 from paratune.reports.rows.scores import metric_name
 from paratune.reports.rows.speed import EPOCH_SOURCE, EPOCH_SOURCES, PHASE_NAMES, epoch_s, step_part_ms, step_parts_ms
-from paratune.reports.runs.read import RunRecord
+from paratune.reports.runs.read import RunRecord, steps_taken
 
 Form = Literal["seconds", "ms", "bytes", "rate", "share", "score", "joules", "hours", "price", "count"]
 """Kind of a measure, which decides its format."""
@@ -99,7 +99,7 @@ def phase_total_s(run: RunRecord, phase: str) -> float | None:
     known = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if known and len(known) == len(totals):
         return statistics.fmean(known)
-    mean_ms, steps = step_part_ms(run, phase), run.number("summary.num_steps")
+    mean_ms, steps = step_part_ms(run, phase), steps_taken(run)
     return None if mean_ms is None or steps is None else mean_ms * steps / 1000
 
 
