@@ -318,12 +318,7 @@ def set_output_bias(model: TaskModel, value: float) -> None:
     Raises:
         ConfigError: The head of this architecture has no such bias, or the bias was loaded, and so trained before.
     """
-    encoder = {id(module) for module in model.hf.base_model.modules()}
-    last = [
-        (name, module)
-        for name, module in model.hf.named_modules()
-        if isinstance(module, nn.Linear) and module.out_features == 1 and id(module) not in encoder
-    ]
+    last = _output_layers(model.hf)
     if not last or last[-1][1].bias is None:
         raise ConfigError(
             f"task.start_at_mean: true, but the head of {type(model.hf).__name__} has no bias; remove the option",
@@ -340,6 +335,27 @@ def set_output_bias(model: TaskModel, value: float) -> None:
             name=name,
         )
     nn.init.constant_(layer.bias, value)
+
+
+def freeze_output_bias(model: TaskModel) -> None:
+    """Freeze the bias of the output layer of multiple choice.
+
+    It adds the same number to all choices of a question, so that its gradient is 0 apart from rounding. An optimizer
+    that divides gradients by their size would change it at random.
+    """
+    for _, layer in _output_layers(model.hf):
+        if layer.bias is not None:
+            layer.bias.requires_grad_(False)
+
+
+def _output_layers(hf: Any) -> list[tuple[str, nn.Linear]]:
+    """Return the linear layers with one output that are not part of the encoder, with their names."""
+    encoder = {id(module) for module in hf.base_model.modules()}
+    return [
+        (name, module)
+        for name, module in hf.named_modules()
+        if isinstance(module, nn.Linear) and module.out_features == 1 and id(module) not in encoder
+    ]
 
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:

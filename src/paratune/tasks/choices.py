@@ -19,7 +19,7 @@ from paratune.data.loader import Collator
 from paratune.data.tokens import TokenizeOptions
 from paratune.metrics.choices import choice_scores
 from paratune.models.load import Head, load_model
-from paratune.models.task_model import TaskModel
+from paratune.models.task_model import TaskModel, freeze_output_bias
 from paratune.precision import Precision
 from paratune.records.predictions import softmax, write_predictions
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
@@ -70,7 +70,9 @@ class MultipleChoiceRecipe(TaskRecipe):
         self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
     ) -> TaskModel:
         head = Head("AutoModelForMultipleChoice")  # it has one output for each sequence
-        return load_model(model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist)
+        made = load_model(model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist)
+        freeze_output_bias(made)
+        return made
 
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
         most_choices = int(split.store.num_sequences.max())

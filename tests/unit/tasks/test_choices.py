@@ -72,6 +72,11 @@ def test_loss_and_gradients_equal_transformers_padded_and_packed(model):
             torch.testing.assert_close(ours_of, theirs_of, rtol=1e-4, atol=1e-5)
 
 
+def test_the_bias_of_the_head_has_no_effect_and_is_not_trained(model):
+    frozen = [name for name, parameter in model.hf.named_parameters() if not parameter.requires_grad]
+    assert frozen == ["classifier.bias"]
+
+
 def test_questions_with_fewer_choices_use_only_their_own(model):
     made = recipe()
     split = split_of(made, [["good", "bad"], CHOICES[1], ["fine", "bad"]])
