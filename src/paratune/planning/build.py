@@ -36,7 +36,7 @@ def build_model(
     import transformers
 
     config = type(hf_config).from_dict(hf_config.to_dict())
-    config.num_labels = 2 if task.kind == "qa" else getattr(task, "num_outputs", max(1, len(class_names(task))))
+    config.num_labels = _num_outputs(task)
     if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = 0
     if attention is not None:
@@ -54,3 +54,11 @@ def build_model(
         return TaskModel(hf, task.kind, objective=objective).train()
     finally:
         torch.set_default_dtype(before)
+
+
+def _num_outputs(task: Task) -> int:
+    """Return the outputs of the head."""
+    if task.kind == "qa":
+        return 2
+    num_classes = len(class_names(task)) - (task.kind == "ordinal")  # ordinal: "is the label above class k?"
+    return int(getattr(task, "num_outputs", max(1, num_classes)))

@@ -18,6 +18,7 @@ from paratune.config.task_sections import (
     ClassificationTask,
     MaskedLMTask,
     MultiLabelTask,
+    OrdinalTask,
     QuestionAnsweringTask,
     RegressionTask,
     Task,
@@ -26,6 +27,8 @@ from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.models.trained_weights import select_trained
+from paratune.planning.build import build_model
+from paratune.planning.meta import on_meta
 from paratune.planning.profile import Shape, profile
 from paratune.planning.states import unsharded
 from paratune.planning.trace import Saved
@@ -169,6 +172,12 @@ def kept_by_task(config: Any, lengths: tuple[int, ...], task: Task, auto_class: 
     saved.forget()
     del loss
     return saved.num_bytes
+
+
+def test_an_ordinal_head_has_an_output_less_than_classes() -> None:
+    # Niu et al., Ordinal Regression with Multiple Output CNN, CVPR 2016: K - 1 binary tasks for K ranks.
+    task = OrdinalTask(kind="ordinal", labels=["low", "middle", "high"])
+    assert on_meta(lambda: build_model(small("bert"), task, POLICIES["fp32"], None).hf.classifier.out_features) == 2
 
 
 @pytest.mark.parametrize(("task", "auto_class"), OTHER_TASKS, ids=lambda case: getattr(case, "kind", ""))
