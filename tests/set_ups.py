@@ -27,6 +27,7 @@ from paratune.config.sections import Columns, Config, named_columns, run_path
 from paratune.config.sources import local_path, path_and_split
 from paratune.config.task_sections import (
     EmbeddingTask,
+    MultipleChoiceTask,
     QuestionAnsweringTask,
     RegressionTask,
     Task,
@@ -415,6 +416,7 @@ def _row(config: Config, number: int) -> dict[str, Any]:
     row: dict[str, Any] = {
         name: sentence(number) for name in (*named_columns(columns.text), *named_columns(columns.text_pair))
     }
+    row |= {name: sentence(number + place) for place, name in enumerate(named_columns(columns.choices), start=1)}
     if columns.id is not None:
         row[columns.id] = f"id{number}"
     if config.data.split is not None and config.data.split.group_by is not None:
@@ -436,6 +438,8 @@ def _label(task: Task, number: int, row: dict[str, Any], columns: Columns) -> An
     if isinstance(task, EmbeddingTask):
         low, high = (0, 1) if task.score_range is None or task.loss == "contrastive" else task.score_range
         return (low, high)[number % 2]
+    if isinstance(task, MultipleChoiceTask):
+        return number % len(named_columns(columns.choices))
     if isinstance(task, RegressionTask):
         low, high = task.range or (0, 1)
         return round(low + (high - low) * (number * 37 % 101) / 100, 2)

@@ -17,7 +17,8 @@ OPAQUE = frozenset({"task.labels"})
 OWN_CODE = ("model.head", "task.loss", "train.optimizer", "train.schedule")
 """Sections of own code: a higher layer with another `function` replaces the whole section, which is about this one."""
 MAPPINGS = frozenset(
-    {"data.extra", "data.predict", "model.overrides", "strategy.options", *(f"{key}.options" for key in OWN_CODE)}
+    {"data.extra", "data.predict", "model.overrides", "strategy.options", "task.options"}
+    | {f"{key}.options" for key in OWN_CODE}
 )
 """Mappings to which a higher layer adds; an empty mapping there removes all lower entries."""
 SHORTHAND = ("task", "strategy", "baseline")
