@@ -140,10 +140,11 @@ class TrainedModel:
             known = {**QA_COLUMNS, "answer_start": None}
             update = {key: value for key, value in known.items() if getattr(self.named, key) is None}
             columns = columns.model_copy(update=update)
-        if self.task.kind == "embedding" and not require_labels and self.named.text_pair is None:
-            is_pair = set(named_columns(columns.text_pair)) <= set(table.column_names)
-            # Without the column of the second text, the file has single texts, whose vectors are wanted.
-            columns = columns if is_pair else columns.model_copy(update={"text_pair": None})
+        is_named = self.named.text_pair is not None or require_labels
+        if self.task.kind == "embedding" and not is_named:
+            is_single = set(named_columns(columns.text_pair)).isdisjoint(table.column_names)
+            # Without any column of the second text, the file has single texts, whose vectors are wanted.
+            columns = columns.model_copy(update={"text_pair": None}) if is_single else columns
         missing: Missing = self.missing if require_labels else "drop"
         return self.recipe.load_split(source, table, columns, options, missing=missing, require_labels=require_labels)
 

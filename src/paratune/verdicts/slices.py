@@ -26,7 +26,7 @@ _NEED_OTHER_LABELS = {"r2", "pearson", "spearman", "qwk"}
 """Of rows with one label these are undefined, or say nothing."""
 _SHARES = {
     *("accuracy", "f1_micro", "within_one", "exact_agreement", "adjacent_agreement"),
-    *("exact", "has_answer_exact", "no_answer_exact"),
+    *("exact", "has_answer_exact", "no_answer_exact", "recall_at_1"),
 }
 """Scores that are a share of rows, if each row is right or wrong; others, such as a perfect F1, are not."""
 _HIGHEST = {"r2": 1.0, "perplexity": math.inf, "rmse": math.inf, "mse": math.inf, "mae": math.inf}

@@ -71,6 +71,15 @@ def test_a_perfect_score_that_is_no_share_of_rows_has_no_interval(tmp_path):
     assert intervals["accuracy"] == pytest.approx(wilson(20, 20))
 
 
+def test_recall_at_1_is_a_share_of_rows(tmp_path):
+    columns = {"prediction": np.full(20, 0.5), "rank": np.ones(20, dtype=np.int64)}
+    write_predictions(tmp_path, "test", rows=np.arange(20), ids=None, columns=columns)
+    task = ScoredTask("run", tmp_path, "embedding", options={"loss": "multiple_negatives_ranking"})
+    scores = slice_records(task, "test", ["c"], {"c": np.full(20, "a")})["c"][0]["scores"]
+    assert scores["recall_at_1"]["interval"] == pytest.approx(wilson(20, 20))
+    assert scores["mrr"] == {"value": 1.0, "interval": None}
+
+
 def test_a_class_without_rows_is_a_slice_without_scores(tmp_path):
     task = classes(tmp_path, [0, 0], [0, 1])
     assert slice_records(task, "test", ["label"], {})["label"][1] == {
