@@ -52,9 +52,11 @@ def advice(ladder: Ladder) -> tuple[str, bool | None]:
     if best is not None and best.comparison is not None:
         quality = quality_words((best.comparison,), base.runs[0].task)
         size = format_share(best.weights_bytes / base.weights_bytes)
+        waited = ", measured while other programs used the processors" if best.waited or base.waited else ""
         time = f"{format_number(best.p50_ms, 3)} ms against {format_number(base.p50_ms, 3)} ms"
         return (
-            f"Use {best.label}: {quality}, with {size} of the bytes of {base.label} and a median latency of {time}.",
+            f"Use {best.label}: {quality}, with {size} of the bytes of {base.label} and a median latency of "
+            f"{time}{waited}.",
             True,
         )
     others = [entry for entry in ladder.entries if entry is not base]
@@ -109,7 +111,7 @@ def _line(ladder: Ladder, entry: LadderEntry) -> tuple[TableCell, ...]:
     def cell(value: Mean, source: str, size: float = 1.0) -> TableCell:
         center, deviation = value[0] / size, None if value[1] is None else value[1] / size
         text = f"{center:.3g}" if center < 100 else f"{center:.0f}"
-        spread = "" if deviation is None or f"{deviation:.2g}" == "0" else f" ± {deviation:.2g}"
+        spread = "" if not deviation else f" ± {format_number(deviation, 2)}"
         return TableCell(f"{text}{spread}", center, cells, f"compressed/measured: {source}", deviation=deviation)
 
     batch = _best_batch(entry)
@@ -137,7 +139,7 @@ def _best_batch(entry: LadderEntry) -> str:
 
 
 def score_of(ladder: Ladder, entry: LadderEntry) -> tuple[float | None, tuple[float, float] | None]:
-    """Return the mean score of a entry and its 95% interval: over seeds, or over rows for one seed."""
+    """Return the mean score of an entry and its 95% interval: over seeds, or over rows for one seed."""
     if ladder.metric is None:
         return None, None
     values = [member.measured["scores"].get(ladder.metric) for member in entry.members]
