@@ -12,7 +12,7 @@ from paratune.config.check_train import TRAIN_CHECKS, frozen
 from paratune.config.contradictions import conflict, no_effect
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import Config, named_columns
+from paratune.config.sections import Columns, Config, named_columns
 from paratune.config.sources import local_path
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import ClassificationTask, OrdinalTask
@@ -307,10 +307,11 @@ def _columns(config: Config) -> Iterator[Problem]:
                 code="config.required",
             )
     text, pair = named_columns(columns.text), named_columns(columns.text_pair)
-    choices = named_columns(columns.choices)
+    choices, negative = named_columns(columns.choices), named_columns(columns.negative)
     for key, names in (
         ("data.columns.text", text),
         ("data.columns.text_pair", pair),
+        ("data.columns.negative", negative),
         ("data.columns.choices", choices),
     ):
         if columns.label is not None and columns.label in names:
@@ -319,16 +320,27 @@ def _columns(config: Config) -> Iterator[Problem]:
         for name, count in Counter(names).items():
             if count > 1:
                 yield Problem(f"{key} names {name} {count} times", (key,), code="data.column_conflict")
-    if pair and text == pair:
-        message = f"data.columns.text_pair is the same as data.columns.text: {one_line(columns.text)}"
-        yield Problem(message, ("data.columns.text_pair", "data.columns.text"), code="data.column_conflict")
-    if columns.separator != "\n" and max(len(text), len(pair)) < 2 and not (pair and choices):
+    yield from _same_columns(columns)
+    if columns.separator != "\n" and max(len(text), len(pair), len(negative)) < 2 and not (pair and choices):
         wanted = "when no columns are joined (data.columns.text is not a list)"
         yield no_effect("data.columns.separator", columns.separator, wanted, ("data.columns.text",))
     if config.data.truncation == "only_second" and not (pair or choices):
         wanted = "without data.columns.text_pair"
         yield no_effect("data.truncation", config.data.truncation, wanted, ("data.columns.text_pair",))
     yield from _head_tail(config, pair or choices)
+
+
+def _same_columns(columns: Columns) -> Iterator[Problem]:
+    """Check that texts that are compared, or choices and their question, are different columns."""
+    for key, other in (("text_pair", "text"), ("negative", "text"), ("negative", "text_pair")):
+        names = named_columns(getattr(columns, key))
+        if names and names == named_columns(getattr(columns, other)):
+            keys = (f"data.columns.{key}", f"data.columns.{other}")
+            message = f"{keys[0]} is the same as {keys[1]}: {one_line(getattr(columns, key))}"
+            yield Problem(message, keys, code="data.column_conflict")
+    if both := sorted({*named_columns(columns.choices)} & {*named_columns(columns.text)}):
+        message = f"data.columns.choices has {both[0]}, a column of data.columns.text; name the columns of the choices"
+        yield Problem(message, ("data.columns.choices", "data.columns.text"), code="data.column_conflict")
 
 
 def _head_tail(config: Config, pair: list[str]) -> Iterator[Problem]:

@@ -164,9 +164,6 @@ def _text_windows(config: Config) -> Iterator[Problem]:
     if config.baseline is not None:
         wanted = f"with baseline: {config.baseline.kind}, which reads whole texts"
         yield no_effect("task.windows.max_windows", windows.max_windows, wanted, ("baseline",))
-    if windows.pooling == "first":
-        wanted = "with task.windows.pooling: first, which uses only the first window; leave task.windows out"
-        yield no_effect("task.windows.max_windows", windows.max_windows, wanted, ("task.windows.pooling",))
     if data.max_length is not None and windows.stride >= data.max_length:
         yield Problem(
             f"task.windows.stride: {windows.stride} must be less than data.max_length: {data.max_length}, because "

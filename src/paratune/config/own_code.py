@@ -4,7 +4,10 @@ import hashlib
 import importlib
 import inspect
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,17 +146,46 @@ def call_own_code(code: "OwnCode", key: str, *arguments: Any) -> Any:
         ConfigError: The function cannot be imported, or raises an error.
     """
     function = import_callable(code.function, key)
-    try:
+    with own_code_errors(code.function, key, call=f"options {code.options}"):
         return function(*arguments, **code.options)
+
+
+@contextmanager
+def own_code_errors(name: str, key: str, *, method: str | None = None, call: str | None = None) -> Iterator[None]:
+    """Replace an error of own code that is called inside by a `ConfigError` with the line of that code.
+
+    Args:
+        name: package.module:attribute.
+        key: The option, for messages.
+        method: The method that is called, if the option names a class.
+        call: The arguments, for messages.
+
+    Raises:
+        ConfigError: The code raised an error that is not one of paratune.
+    """
+    try:
+        yield
     except ParatuneError:
         raise
     except Exception as error:  # a user's function may raise anything
+        function = name if method is None else f"{name}.{method}"
+        called = "" if call is None else f". It was called with {call}"
         raise ConfigError(
-            f"{key}: {code.function} raised {type(error).__name__}: {error}. It was called with options {code.options}",
+            f"{key}: {function} raised {type(error).__name__}: {error}{_place(error)}{called}",
             code="own_code.raised",
             key=key,
-            value=code.function,
+            value=name,
         ) from error
+
+
+def _place(error: Exception) -> str:
+    """Return file and line of the innermost own code of an error; "" where only libraries were called."""
+    libraries = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_file() and not any(path.is_relative_to(folder) for folder in libraries):
+            return f" ({path.name}, line {frame.lineno})"
+    return ""
 
 
 def wrong_result(function: str, key: str, returned: str, wanted: str) -> ConfigError:

@@ -10,9 +10,8 @@ from paratune.config.section import CodeName, Finite, OwnCode, Part, Positive, P
 class WindowOptions(Section):
     """Windows of texts that are longer than `data.max_length`. Each output of a text is pooled over its windows."""
 
-    pooling: Literal["mean", "max", "first"] = "mean"
-    """mean or max: mean or maximum of each output over the windows, before the loss; first: outputs of the first
-    window."""
+    pooling: Literal["mean", "max"] = "mean"
+    """Mean or maximum of each output over the windows, before the loss."""
     stride: Annotated[int, Field(ge=0)] = 0
     """Tokens that two neighbouring windows share."""
     max_windows: Positive = 8

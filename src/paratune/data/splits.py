@@ -84,8 +84,10 @@ def _fold(split: SplitOptions, classes: IntArray, groups: Sequence[str] | None) 
             parts = list(folds.split(np.zeros((len(classes), 1)), classes, groups))
     except ValueError as error:
         units = f"{len(classes)} rows" if groups is None else f"{len(set(groups))} groups"
+        if split.stratify:
+            units = f"rows of which no class has more than {np.bincount(classes).max()}"
         raise DataError(
-            f"data.split.folds: {units} cannot be divided into {split.folds} folds: {error}; use fewer folds",
+            f"data.split.folds: {units} cannot be divided into {split.folds} folds; use fewer folds",
             code="data.split_empty",
             key="data.split.folds",
             value=split.folds,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paratune.config.own_code import METRICS_KEY, import_callable, metric_script
+from paratune.config.own_code import METRICS_KEY, import_callable, metric_script, own_code_errors
 from paratune.config.sections import OwnMetric
-from paratune.errors import ConfigError, ParatuneError, require
+from paratune.errors import ConfigError, require
 from paratune.metrics.values import known
 
 Array = npt.NDArray[Any]
@@ -30,19 +30,13 @@ def own_score(metric: OwnMetric, predictions: Array, labels: Array) -> float | N
         MissingDependency: It is a module of `evaluate`, which is not installed.
     """
     name = str(metric.function or metric.evaluate)
-    try:
+    call = (
+        f"{metric.input} {predictions.shape} of {predictions.dtype}, labels {labels.shape} of {labels.dtype}, and the "
+        "options"
+    )
+    with own_code_errors(name, METRICS_KEY, call=call):
         # Copies: a metric that changes its arguments in place must not change saved predictions and other scores.
         result = _result(metric, predictions.copy(), labels.copy())
-    except ParatuneError:
-        raise
-    except Exception as error:  # a user's function may raise anything
-        raise ConfigError(
-            f"{METRICS_KEY}: {name} raised {type(error).__name__}: {error}. It was called with {metric.input} "
-            f"{predictions.shape} of {predictions.dtype}, labels {labels.shape} of {labels.dtype}, and the options",
-            code="own_code.raised",
-            key=METRICS_KEY,
-            value=name,
-        ) from error
     return _number(metric, name, result)
 
 

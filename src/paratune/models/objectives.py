@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from paratune.batch import Batch
-from paratune.config.own_code import import_callable
-from paratune.errors import ConfigError, ParatuneError
+from paratune.config.own_code import import_callable, own_code_errors
+from paratune.errors import ConfigError
 from paratune.models.sequences import SamplePooling, by_sample, pool_sequences
 from paratune.models.spans import best_spans, span_logits, span_losses
 
@@ -155,18 +155,9 @@ def _own_losses(outputs: Tensor, batch: Batch, *, name: str, options: dict[str, 
     is_class = not batch.labels.is_floating_point() and batch.labels.ndim == 1
     labels = batch.labels if is_class else batch.labels.to(outputs.dtype)
     values = outputs.squeeze(-1) if outputs.shape[-1] == 1 else outputs
-    try:
+    call = f"outputs {tuple(values.shape)}, labels {tuple(labels.shape)} and task.loss.options"
+    with own_code_errors(name, "task.loss.function", call=call):
         losses = import_callable(name, "task.loss.function")(values, labels, **options)
-    except ParatuneError:
-        raise
-    except Exception as error:  # a user's function may raise anything
-        raise ConfigError(
-            f"task.loss.function: {name} raised {type(error).__name__}: {error}. It was called with outputs "
-            f"{tuple(values.shape)}, labels {tuple(labels.shape)} and task.loss.options",
-            code="own_code.raised",
-            key="task.loss.function",
-            value=name,
-        ) from error
     if isinstance(losses, Tensor) and losses.shape == batch.labels.shape[:1] and losses.is_floating_point():
         return losses
     is_tensor = isinstance(losses, Tensor)

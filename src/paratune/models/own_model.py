@@ -14,10 +14,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from paratune.config.own_code import CLASS_KEY, HEAD_KEY, call_own_code, import_callable, wrong_result
+from paratune.config.own_code import CLASS_KEY, HEAD_KEY, call_own_code, import_callable, own_code_errors, wrong_result
 from paratune.config.section import OwnCode
 from paratune.config.sections import ModelOptions
-from paratune.errors import ConfigError, ParatuneError
+from paratune.errors import ConfigError
 
 HEAD: Final = "own_head"
 """Name of the head in the model, and so the start of the names of its weights."""
@@ -195,18 +195,9 @@ def _try_head(head: nn.Module, own: OwnCode, config: Any) -> None:
     was_training = head.training
     head.eval()
     try:
-        with torch.enable_grad():
+        call = f"hidden states {shape} and attention_mask {shape[:2]}"
+        with own_code_errors(own.function, _KEY, call=call), torch.enable_grad():
             logits = head(torch.ones(shape, dtype=dtype, device=device), attention_mask=mask_BS)
-    except ParatuneError:
-        raise
-    except Exception as error:  # a user's module may raise anything
-        raise ConfigError(
-            f"{_KEY}: {own.function} raised {type(error).__name__}: {error}. It was called with hidden states "
-            f"{shape} and attention_mask {shape[:2]}",
-            code="own_code.raised",
-            key=_KEY,
-            value=own.function,
-        ) from error
     finally:
         head.train(was_training)
     wanted = (2, config.num_labels)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paratune.batch import Batch
 
-SamplePooling = Literal["mean", "max", "first"]
+SamplePooling = Literal["mean", "max"]
 
 
 def pool_sequences(values: Tensor, batch: Batch, pooling: SamplePooling) -> Tensor:
@@ -19,13 +19,11 @@ def pool_sequences(values: Tensor, batch: Batch, pooling: SamplePooling) -> Tens
     Args:
         values: (Q, C), at least float32: a sum in bf16 would lose digits.
         batch: The batch; without `sample_offsets`, the values are returned as they are.
-        pooling: mean or max of each output over the sequences of a sample, or the outputs of its first sequence.
+        pooling: mean or max of each output over the sequences of a sample.
     """
     offsets = batch.sample_offsets
     if offsets is None:
         return values
-    if pooling == "first":
-        return values.index_select(0, offsets[:-1])
     # It adds in a fixed order, unlike `index_add` on a GPU; `unsafe` skips a check that would wait for the device.
     return torch.segment_reduce(values, pooling, offsets=offsets, unsafe=True)
 

@@ -5,18 +5,20 @@ outputs of the head, `K` row outputs.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.config.metric_names import OWN_PREFIX
-from paratune.config.own_code import RECIPE_KEY, call_own_code, wrong_result
+from paratune.config.own_code import RECIPE_KEY, call_own_code, own_code_errors, wrong_result
 from paratune.config.section import OwnCode
 from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import OwnTask
@@ -24,7 +26,7 @@ from paratune.data.columns import Samples
 from paratune.data.load import Split
 from paratune.data.loader import Collate, CollateOptions, Collator, IntArray
 from paratune.data.token_store import TokenStore
-from paratune.errors import ConfigError, ParatuneError
+from paratune.errors import ConfigError
 from paratune.models.load import Head, load_model
 from paratune.models.objectives import Objective
 from paratune.models.task_model import TaskModel
@@ -93,7 +95,15 @@ class OwnRecipe(TaskRecipe):
         collator = Collator(split.store, split.labels, tokenizer.pad_token_id)
         if type(self).change_batch is OwnRecipe.change_batch:
             return collator
-        return ChangedBatches(collator, partial(self.change_batch, seed=seed))
+        return ChangedBatches(collator, partial(self._changed, seed=seed))
+
+    def _changed(self, batch: Batch, *, epoch: int | None, seed: int) -> Batch:
+        changed: Any = self.change_batch(batch, epoch=epoch, seed=seed)
+        if isinstance(changed, Batch) and torch.equal(changed.index, batch.index):
+            return changed
+        returned = "a batch of other samples" if isinstance(changed, Batch) else type(changed).__name__
+        wanted = "a Batch with the same samples (dataclasses.replace of the given one)"
+        raise wrong_result(f"{self._task.recipe}.change_batch", RECIPE_KEY, returned, wanted)
 
     def load_model(
         self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
@@ -115,13 +125,9 @@ class OwnRecipe(TaskRecipe):
             ConfigError: It raises an error, or returns other names than `task.scores`.
         """
         key, wanted = RECIPE_KEY, self._task.scores
-        try:
+        with _errors(self, "compute_scores"):
             found = dict(self.compute_scores(split, outputs))
             values = {OWN_PREFIX + name: None if value is None else float(value) for name, value in found.items()}
-        except ParatuneError:
-            raise
-        except Exception as error:  # a user's method may raise anything
-            raise _raised(self, "compute_scores", error) from error
         if sorted(found) != sorted(wanted):
             raise wrong_result(
                 f"{self._task.recipe}.compute_scores", key, f"{sorted(found)}", f"the names of task.scores: {wanted}"
@@ -134,7 +140,19 @@ class OwnRecipe(TaskRecipe):
         return [f"output_{number}" for number in range(self._task.num_outputs)]
 
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        self.check_names(outputs.shape[1])
         return dict(zip(self.prediction_names(), outputs.T, strict=True))
+
+    def check_names(self, num_outputs: int) -> None:
+        """Check that `prediction_names` has a name for each output of a sample.
+
+        Raises:
+            ConfigError: It has another number of names.
+        """
+        names = self.prediction_names()
+        if len(names) != num_outputs:
+            wanted = f"a name for each of the {num_outputs} outputs of a sample, or override prediction_columns"
+            raise wrong_result(f"{self._task.recipe}.prediction_names", RECIPE_KEY, f"{names}", wanted)
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
         samples = split.samples
@@ -179,42 +197,44 @@ def make_own_recipe(task: OwnTask) -> TaskRecipe:
             "an object of a subclass of OwnRecipe",
         )
     made: TaskRecipe = recipe
+    for method in _GUARDED & set(dir(type(made))):
+        setattr(made, method, partial(_guarded, made, method))
     return made
+
+
+_GUARDED: Final = frozenset({"select", "make_split", "change_batch", "prediction_names", "prediction_columns"})
+"""Methods that paratune calls directly; errors of the others are replaced where they are called."""
+
+
+def _guarded(recipe: TaskRecipe, method: str, *arguments: Any, **options: Any) -> Any:
+    """Call the method of the class, which the partial in the object replaces. A lambda could not be sent to workers."""
+    with _errors(recipe, method):
+        return getattr(type(recipe), method)(recipe, *arguments, **options)
 
 
 def _outputs(recipe: OwnRecipe, logits: Tensor, batch: Batch) -> Tensor:
     """Return the outputs of the samples. Not part of the forward pass, which also runs for trial batches."""
-    try:
+    with _errors(recipe, "outputs"):
         outputs = recipe.outputs(logits, batch)
-    except ParatuneError:
-        raise
-    except Exception as error:  # a user's method may raise anything
-        raise _raised(recipe, "outputs", error) from error
     if not (isinstance(outputs, Tensor) and outputs.ndim == 2 and len(outputs) == len(batch.row_weight)):
         raise _wrong_shape(recipe, "outputs", outputs, f"({len(batch.row_weight)}, K)")
+    if type(recipe).prediction_columns is OwnRecipe.prediction_columns:  # now, and not after the training
+        recipe.check_names(outputs.shape[1])
     return outputs
 
 
 def _row_losses(recipe: OwnRecipe, logits: Tensor, batch: Batch) -> Tensor:
-    try:
+    with _errors(recipe, "row_losses"):
         losses = recipe.row_losses(_outputs(recipe, logits, batch), batch)
-    except ParatuneError:
-        raise
-    except Exception as error:  # a user's method may raise anything
-        raise _raised(recipe, "row_losses", error) from error
     if not (isinstance(losses, Tensor) and losses.shape == batch.row_weight.shape and losses.is_floating_point()):
         raise _wrong_shape(recipe, "row_losses", losses, f"({len(batch.row_weight)},)")
     return losses
 
 
-def _raised(recipe: OwnRecipe, method: str, error: Exception) -> ConfigError:
-    name = recipe.task.recipe
-    return ConfigError(
-        f"{RECIPE_KEY}: {name}.{method} raised {type(error).__name__}: {error}",
-        code="own_code.raised",
-        key=RECIPE_KEY,
-        value=name,
-    )
+def _errors(recipe: TaskRecipe, method: str) -> AbstractContextManager[None]:
+    task = recipe.task
+    assert isinstance(task, OwnTask)
+    return own_code_errors(task.recipe, RECIPE_KEY, method=method)
 
 
 def _wrong_shape(recipe: OwnRecipe, method: str, value: Any, wanted: str) -> ConfigError:

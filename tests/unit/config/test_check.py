@@ -594,6 +594,7 @@ def test_classes_of_words_have_no_entities(reject):
         ("data.columns.choices=[a]", "data.column_conflict", ["data.columns.choices"]),
         ("data.columns.choices=[a, a]", "data.column_conflict", ["data.columns.choices names a 2 times"]),
         ("data.columns.choices=[a, label]", "data.column_conflict", ["data.columns.choices", "label"]),
+        ("data.columns.choices=[a, sentence]", "data.column_conflict", ["data.columns.choices has sentence"]),
         ("data.truncation=head_tail", "config.conflict", ["data.truncation", "data.columns.choices"]),
         ("evaluate.slices=[label]", "config.no_effect", ["evaluate.slices"]),
     ],
@@ -614,7 +615,6 @@ def test_choices_in_one_column_have_no_names(reject):
 @pytest.mark.parametrize(
     ("overrides", "code", "values"),
     [
-        (["task.windows.pooling=first"], "config.no_effect", ["task.windows.pooling"]),
         (["task.windows.stride=64", "data.max_length=64"], "task.stride", ["task.windows.stride: 64", "64"]),
         (["task.windows.stride=1", "data.columns.text_pair=b"], "config.conflict", ["data.truncation", "task.windows"]),
         (["task.windows.stride=1", "data.truncation=head_tail"], "config.conflict", ["data.truncation"]),

@@ -52,6 +52,12 @@ def test_each_loss_has_its_metrics(good, good_text, loss):
         ("cosine_similarity", "task.group_size=8", "config.no_effect", ["task.group_size: 8"]),
         ("cosine_similarity", "evaluate.slices=[label]", "config.no_effect", ["evaluate.slices"]),
         ("triplet", "data.columns.negative=null", "config.required", ["data.columns.negative"]),
+        (
+            "triplet",
+            "data.columns.negative=b",
+            "data.column_conflict",
+            ["data.columns.negative", "data.columns.text_pair"],
+        ),
         ("triplet", "task.scale=2", "config.no_effect", ["task.scale: 2"]),
         ("contrastive", "task.score_range=[0, 5]", "config.no_effect", ["task.score_range"]),
         (

@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import pickle
 import re
 import sys
 from dataclasses import replace
@@ -31,6 +32,14 @@ class Wrong(Ranking):
 class Fails(Ranking):
     def row_losses(self, outputs, batch): raise ZeroDivisionError
     def compute_scores(self, split, outputs): raise ZeroDivisionError
+class FailsBefore(Ranking):
+    def make_split(self, *arguments, **options): raise ZeroDivisionError
+class FailsInBatches(Ranking):
+    def change_batch(self, batch, *, epoch, seed): return 1 / (epoch or 0)
+class NoBatch(Ranking):
+    def change_batch(self, batch, *, epoch, seed): return None
+class OneName(Ranking):
+    def prediction_names(self): return ["prediction"]
 class Plain:
     def __init__(self, task): pass
 """
@@ -113,6 +122,33 @@ def test_wrong_results_of_a_recipe_are_refused(tmp_path):
     without_offsets = replace(batch, sample_offsets=None)
     with raises_code("own_code.raised"):
         model.row_outputs(outputs, without_offsets)
+
+
+def test_errors_of_all_methods_name_the_line_of_the_recipe():
+    with raises_code("own_code.raised", value="my_tasks:FailsBefore") as raised:
+        made("FailsBefore")
+    number = CODE[: CODE.index("make_split")].count("\n") + _lines_before_code()
+    assert f"(my_tasks.py, line {number})" in str(raised.value)
+    for name, code in (("FailsInBatches", "own_code.raised"), ("NoBatch", "own_code.wrong_result")):
+        recipe, split = made(name)
+        collate = pickle.loads(pickle.dumps(recipe.collator(split, tiny_tokenizer())))  # as for a loader worker
+        with raises_code(code):
+            collate(np.arange(3), 3.0)
+
+
+def test_names_of_predictions_are_counted_before_the_training(tmp_path):
+    tiny_model(tmp_path / "base", num_labels=1)
+    recipe, split = made("OneName")
+    model = recipe.load_model(ModelOptions(name=str(tmp_path / "base")), tiny_tokenizer(), POLICIES["fp32"], 0)
+    batch = recipe.collator(split, tiny_tokenizer())(np.arange(3), 3.0)
+    with raises_code("own_code.wrong_result"):
+        model.loss_sum(torch.zeros(6, 1), batch)
+    with raises_code("own_code.wrong_result"):
+        recipe.prediction_columns(split, np.zeros((3, 2)), None)
+
+
+def _lines_before_code():
+    return 1 + Path(sys.modules["my_tasks"].__file__).read_text().replace(CODE, "").count("\n")
 
 
 def test_the_record_has_recipe_options_and_hash():

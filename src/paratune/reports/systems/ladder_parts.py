@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paratune.base.units import MIB, NOT_AVAILABLE, format_share
+from paratune.base.units import MIB, NOT_AVAILABLE, format_number, format_share
 from paratune.config.metric_names import direction
 from paratune.records.compressed import FORMS, FP32
 from paratune.reports.document import Notice, Part, Statement
@@ -52,7 +52,7 @@ def advice(ladder: Ladder) -> tuple[str, bool | None]:
     if best is not None and best.comparison is not None:
         quality = quality_words((best.comparison,), base.runs[0].task)
         size = format_share(best.weights_bytes / base.weights_bytes)
-        time = f"{best.p50_ms:.3g} ms against {base.p50_ms:.3g} ms"
+        time = f"{format_number(best.p50_ms, 3)} ms against {format_number(base.p50_ms, 3)} ms"
         return (
             f"Use {best.label}: {quality}, with {size} of the bytes of {base.label} and a median latency of {time}.",
             True,
@@ -255,4 +255,4 @@ def _point(axes: Any, hovers: Hovers, ladder: Ladder, entry: LadderEntry, x: flo
         axes.plot([x, x], interval, color=colour, linewidth=1.0, alpha=0.6, gid=hovers.part_of(owner))
     gid = hovers.part_of(owner)
     axes.plot([x], [score], _MARKERS[entry.form], markersize=7, color=colour, gid=gid)
-    hovers[gid] = f"{entry.label}: {x:.3g}, {label_of(ladder.metric or '')} {score:.4f}"
+    hovers[gid] = f"{entry.label}: {format_number(x, 3)}, {label_of(ladder.metric or '')} {score:.4f}"
