@@ -40,6 +40,7 @@ def _state() -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_train_twice_evaluate_and_predict(here: Path, cli: Cli, capfd: pytest.CaptureFixture[str]):
     torch.manual_seed(5)
     before = _state()

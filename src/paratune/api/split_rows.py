@@ -36,16 +36,23 @@ def rows_by_file(folder: Path, run: Mapping[str, Any], split: str) -> Iterator[F
         split: A split with saved predictions.
 
     Raises:
-        CheckpointError: A file has fewer rows than at the time of the run.
+        CheckpointError: The predictions are damaged, or a file has fewer rows than at the time of the run.
         DataError: A file cannot be read.
     """
+    import pyarrow as pa
     from pyarrow import parquet
 
     from paratune.data.read import read_table
 
     data = run["config"]["data"]
     files = files_of(data, split)
-    predictions = parquet.read_table(folder / predictions_file(split))
+    path = folder / predictions_file(split)
+    try:
+        predictions = parquet.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise CheckpointError(
+            f"{path} is damaged: {error}; train the run again with --overwrite", code="run.damaged", path=path
+        ) from error
     index = predictions.column("index").to_numpy()
     row_files = np.asarray(
         predictions.column("source").to_pylist() if len(files) > 1 else files * len(index), dtype=object

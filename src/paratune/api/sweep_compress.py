@@ -27,7 +27,8 @@ def compress_runs(matrix: Matrix, record: SweepRecord, names: Collection[str], s
     """Run `paratune compress` for each finished run of these names; return the runs for which it did not succeed.
 
     A run that has all its measurements is left out, so that an interrupted sweep continues here. The output of the
-    command is in the log of the run.
+    command is in the log of the run. It has the variables of `env`, but not those of axes: all runs are
+    measured alike.
 
     Args:
         matrix: The file, whose folder this process has locked.
@@ -47,7 +48,7 @@ def compress_runs(matrix: Matrix, record: SweepRecord, names: Collection[str], s
         log.info("%s", plain(f"compress [{number}/{len(todo)}] {name}: {', '.join(matrix.compress.forms)}"))
         output = matrix.folder / LOGS_FOLDER / f"{name}.txt"
         output.parent.mkdir(exist_ok=True)
-        code = starter.start(matrix.compress.words(folders[name]), output, {})
+        code = starter.start(matrix.compress.words(folders[name]), output, matrix.environment)
         if code == EXIT_OK:
             failed.remove(name)
         elif not starter.is_stopped:

@@ -17,12 +17,20 @@ from paratune.base.atomic import delete_folder
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
-from paratune.base.units import format_bytes
+from paratune.base.units import format_bytes, format_number
 from paratune.commands.options import Json, require_at_least
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, CheckpointError, LaunchError, option_error
 from paratune.records import MODEL_FOLDER, RUN_FILE, file_sha256, is_finished, predictions_file, read_json, read_run
-from paratune.records.compressed import FORMS, FP32, SPLITS, form_folder, measured_folder, read_measured
+from paratune.records.compressed import (
+    FORMS,
+    FP32,
+    SPLITS,
+    form_folder,
+    locked_forms,
+    measured_folder,
+    read_measured,
+)
 
 if TYPE_CHECKING:
     from paratune.compress.measure import MeasureSettings
@@ -67,7 +75,7 @@ def compress(
     set_up_logging(speaks=True)
     respect_quota()
     split = _split(run, split)
-    with stdout_for_results(), scratch_folder() as scratch:
+    with stdout_for_results(), locked_forms(run), scratch_folder() as scratch:
         with collector_off_for_imports():
             import torch
 
@@ -209,13 +217,13 @@ def _measure(settings: "MeasureSettings", path: Path) -> None:
 
 
 def show(measured: dict[str, dict[str, Any]]) -> None:
-    """Print a table with a line for each form."""
+    """Print a table with a line for each form; it fits into 80 columns."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     first = next(iter(measured.values()))
     metrics = [name for name, value in first["scores"].items() if name != "loss" and value is not None][:2]
-    header = ("form", "weights", "p50 ms", "p95 ms", "texts/s", "best texts/s", "memory", *metrics)
+    header = ("form", "weights", "p50 ms", "p95 ms", "texts/s", "best (batch)", "memory", *metrics)
     for name in header:
         table.add_column(name, justify="left" if name == "form" else "right")
     for form, record in measured.items():
@@ -224,10 +232,10 @@ def show(measured: dict[str, dict[str, Any]]) -> None:
         table.add_row(
             form,
             format_bytes(record["weights_bytes"]),
-            f"{record['p50_ms']:.3g}",
-            f"{record['p95_ms']:.3g}",
-            f"{record['texts_per_s']['1']:.3g}",
-            f"{rate:.3g} (batch {size})",
+            format_number(record["p50_ms"], 3),
+            format_number(record["p95_ms"], 3),
+            format_number(record["texts_per_s"]["1"], 3),
+            f"{format_number(rate, 3)} ({size})",
             format_bytes(record["peak_bytes"]),
             *scores,
         )

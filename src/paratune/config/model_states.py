@@ -61,11 +61,11 @@ def has_8_bits(num_numbers: int) -> bool:
     return num_numbers >= SMALLEST_8_BITS and num_numbers % BLOCK_SIZE == 0
 
 
-def compact_state_bytes(optimizer: str, shape: Sequence[int], *, param_bytes: int = 4) -> int | None:
-    """Return the bytes of the states of a parameter, without its step count; None for AdamW and LAMB.
+def compact_state_tensors(optimizer: str, shape: Sequence[int], *, param_bytes: int = 4) -> tuple[int, ...] | None:
+    """Return the bytes of each state tensor of a parameter, without its step count; None for AdamW and LAMB.
 
-    adamw_8bit has two codes of a byte for each number, and two scales in float32 for each block; adafactor one number
-    for each row and each column of a matrix, or one for each number of a vector.
+    adamw_8bit has codes of a byte for each number and scales in float32 for each block, of both moments; adafactor one
+    number for each row and each column of a matrix, or one for each number of a vector.
 
     Args:
         optimizer: As `train.optimizer`.
@@ -74,9 +74,11 @@ def compact_state_bytes(optimizer: str, shape: Sequence[int], *, param_bytes: in
     """
     numbers = math.prod(shape)
     if optimizer == "adamw_8bit":
-        return 2 * numbers + 8 * numbers // BLOCK_SIZE if has_8_bits(numbers) else 2 * param_bytes * numbers
+        moment = (numbers, 4 * numbers // BLOCK_SIZE) if has_8_bits(numbers) else (param_bytes * numbers,)
+        return 2 * moment
     if optimizer == "adafactor":
-        return param_bytes * (numbers // shape[-1] + numbers // shape[-2] if len(shape) > 1 else numbers)
+        sums = (numbers // shape[-1], numbers // shape[-2]) if len(shape) > 1 else (numbers,)
+        return tuple(param_bytes * count for count in sums)
     return None
 
 

@@ -12,7 +12,7 @@ from paratune.planning.kinds import kind_of, states_of_rank
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.stage_memory import stage_terms
-from paratune.planning.states import States, distinct_ranks
+from paratune.planning.states import States, distinct_ranks, state_tensors
 from paratune.planning.timeline import Delta, find_fullest, rounded
 from paratune.planning.trace import CUDA_ROUNDING
 
@@ -190,21 +190,19 @@ def fragmented_bytes(view: EngineInputs) -> int:
 
 
 def step_allocations(view: EngineInputs) -> StepAllocations:
-    """Return the allocations of the steps of a rank that has the whole model, with fused AdamW or LAMB."""
+    """Return the allocations of the steps of a rank that has the whole model."""
     profile, setup = view.profile, view.setup
     size = profile.weight_bytes
     trained = [parameter for parameter in profile.parameters if parameter.is_trained and parameter.has_gradient]
     buckets, rest = divmod(view.states.gradients, BUCKET_BYTES)
     has_buckets = setup.traits.max_world_size != 1
-    state_bytes = setup.own_state_bytes
-    moments = [size] * 2 if state_bytes is None else [state_bytes]
     fixed = (profile.num_buffer_bytes, profile.working_bytes)
     return StepAllocations(
         timeline=profile.timeline,
         weights=(*(size * parameter.numel for parameter in profile.parameters), *filter(None, fixed)),
         gradients=(*[BUCKET_BYTES] * buckets, *filter(None, [rest])) if has_buckets else (),
         batch=(profile.batch_bytes * setup.grad_accum_steps,),
-        moments=[parameter.numel * num_bytes for parameter in trained for num_bytes in moments],
+        moments=[num_bytes for parameter in trained for num_bytes in state_tensors(parameter, size, setup)],
         update=list(filter(None, [update_bytes(view)])),
         workspace=WORKSPACE_BYTES // 2,
         accumulates=view.accumulates,

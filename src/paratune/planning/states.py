@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from paratune.config.model_states import NumberBytes, adam_bytes, compact_state_bytes, shard_count
+from paratune.config.model_states import NumberBytes, adam_bytes, compact_state_tensors, shard_count
 from paratune.planning.profile import Parameter, Profile, Weights
 from paratune.planning.setup import PredictionSetup
 
@@ -54,9 +54,17 @@ def _with_own_states(numbers: NumberBytes, profile: Profile, setup: PredictionSe
     if setup.own_state_bytes is not None:
         return replace(numbers, optimizer=setup.own_state_bytes)
     trained = [parameter for parameter in profile.parameters if parameter.is_trained and parameter.has_gradient]
-    sizes = [compact_state_bytes(setup.optimizer, p.shape, param_bytes=numbers.weight) for p in trained]
-    known = [size for size in sizes if size is not None]
+    tensors = [compact_state_tensors(setup.optimizer, p.shape, param_bytes=numbers.weight) for p in trained]
+    known = [sum(sizes) for sizes in tensors if sizes is not None]
     return replace(numbers, optimizer=sum(known) / count(trained)) if known else numbers
+
+
+def state_tensors(parameter: Parameter, param_bytes: int, setup: PredictionSetup) -> tuple[int, ...]:
+    """Return the bytes of each tensor that the optimizer keeps for a parameter, without its step count."""
+    if setup.own_state_bytes is not None:
+        return (setup.own_state_bytes * parameter.numel,) if setup.own_state_bytes else ()
+    known = compact_state_tensors(setup.optimizer, parameter.shape, param_bytes=param_bytes)
+    return 2 * (param_bytes * parameter.numel,) if known is None else known
 
 
 def sharded_numbers_of(profile: Profile, setup: PredictionSetup) -> NumberBytes:

@@ -26,7 +26,7 @@ from paratune.sweeps.order import repeated
 from paratune.sweeps.possible import why_no_nodes, why_not_here, why_nowhere
 from paratune.sweeps.probe import ProbeLength, as_probe
 from paratune.sweeps.switch import drop_superseded_settings
-from paratune.sweeps.teachers import check_teachers, resolve_teachers
+from paratune.sweeps.teachers import TEACHER, check_teachers, missing_teachers, resolve_teachers
 from paratune.sweeps.values import Value
 
 MAX_CELLS = 10_000
@@ -194,8 +194,9 @@ def _cell(
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
     if loaded is None:
         return replace(cell, problems=tuple(problems))
-    missing = tuple(
-        Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in missing_files(loaded)
+    missing = (
+        *(Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in missing_files(loaded)),
+        *missing_teachers(matrix, loaded.config.distil, layer.place(TEACHER)),
     )
     if missing and need_files:
         return replace(cell, problems=missing)

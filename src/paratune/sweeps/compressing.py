@@ -94,8 +94,9 @@ def read_compress(file: MatrixFile, content: Any) -> Compress | None:
     if "forms" in content:
         given["forms"] = _listed(file, content, "forms", FORMS)
     if "batch_sizes" in content:
+        # An empty list is refused as a number: without a size the command takes its default.
         sizes = content["batch_sizes"] if isinstance(content["batch_sizes"], list) else [content["batch_sizes"]]
-        given["batch_sizes"] = tuple(file.count(size, f"{COMPRESS}.batch_sizes") for size in sizes)
+        given["batch_sizes"] = tuple(file.count(size, f"{COMPRESS}.batch_sizes") for size in sizes or [[]])
     if (split := content.get("split")) is not None:
         given["split"] = split
         if split not in SPLITS:

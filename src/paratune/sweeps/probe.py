@@ -77,7 +77,8 @@ def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = Fals
     values = deepcopy(loaded.values)
     train, evaluate, data = values["train"], values["evaluate"], values["data"]
     warmup = None if train["warmup_steps"] is None else min(train["warmup_steps"], probe.steps)
-    train |= {"epochs": None, "max_steps": probe.steps, "warmup_steps": warmup}
+    # The steps of a checkpoint of the Trainer would count as steps of the probe.
+    train |= {"epochs": None, "max_steps": probe.steps, "warmup_steps": warmup, "continue_trainer": False}
     evaluate |= {"every": "never", "steps": None, "best": None, "patience": None, "min_delta": 0.0}
     values["checkpoint"] |= {"every": "never", "steps": None}
     values["measure"] |= {"probe": True, "warmup_steps": probe.warmup_steps}

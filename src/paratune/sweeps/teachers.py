@@ -7,8 +7,10 @@ values of an axis are an ensemble: `{size: large, seed: [1, 2, 3]}`.
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from paratune.config.distil_section import Distil, teacher_names
 from paratune.config.layers import Layer, layer_of, merge
 from paratune.config.problems import Problem, SourceLocation
 from paratune.errors import did_you_mean
@@ -46,6 +48,15 @@ def resolve_teachers(
     places = {TEACHER: place or SourceLocation(matrix.source.name)}
     value: Any = folders[0] if len(folders) == 1 else folders
     return merge(layer, layer_of(TEACHER, value, places)), tuple(names), ()
+
+
+def missing_teachers(matrix: Matrix, distil: Distil | None, place: SourceLocation | None) -> Iterator[Problem]:
+    """Yield a problem for each teacher without a folder, except runs of the matrix, which are trained first."""
+    for name in () if distil is None else teacher_names(distil):
+        path = Path(name).expanduser()
+        if not path.is_dir() and not path.resolve().is_relative_to(matrix.folder.resolve()):
+            message = f"{TEACHER}: {name} is not a folder; name the folder of a finished run, or a model folder"
+            yield Problem(message, (TEACHER,), place, code="distil.no_teacher")
 
 
 def _chosen_values(

@@ -28,6 +28,7 @@ axes:
     small: {model.keep_layers: [0], distil.teacher: {size: large}}
     large: {model.keep_layers: null}
 select_per: [size]
+env: {OMP_NUM_THREADS: 1}
 compress: {forms: [bf16]}
 """
 
@@ -38,10 +39,12 @@ class Starter:
 
     code: Callable[[Sequence[str]], int] = lambda words: 0
     started: list[Sequence[str]] = field(default_factory=list)
+    environments: list[Mapping[str, str | None]] = field(default_factory=list)
     is_stopped: bool = False
 
     def start(self, words: Sequence[str], log: Path, environment: Mapping[str, str | None]) -> int:
         self.started.append(words)
+        self.environments.append(environment)
         return self.code(words)
 
 
@@ -72,6 +75,7 @@ def test_every_finished_run_is_made_smaller_and_failures_are_returned(planned: t
     assert [words[:4] for words in starter.started] == [
         ["compress", f"runs/m/runs/{name}", "--to", "bf16"] for name in ("small", "large")
     ]
+    assert starter.environments == [{"OMP_NUM_THREADS": "1"}] * 2
     assert compress_runs(matrix, record, names, Starter(is_stopped=True)) == ("small", "large")
     assert compress_runs(replace(matrix, compress=None), record, names, Starter()) == ()
 

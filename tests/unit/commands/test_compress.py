@@ -12,7 +12,7 @@ from paratune.commands import compress as command
 from paratune.commands import quantize
 from paratune.errors import EXIT_OK
 from paratune.records import write_json
-from paratune.records.compressed import form_folder
+from paratune.records.compressed import form_folder, locked_forms
 
 MEASURED: dict[str, Any] = {
     "schema_version": 1,
@@ -95,6 +95,20 @@ def test_wrong_input_is_refused(run: Path, tmp_path: Path):
     (run / "summary.json").unlink()
     with raises_code("run.not_finished"):
         command.compress(run)
+
+
+def test_two_commands_cannot_measure_one_run_at_once(run: Path):
+    with locked_forms(run), raises_code("run.in_use", folder=run / "compressed"):
+        command.compress(run)
+
+
+def test_the_table_fits_into_80_columns(capsys: pytest.CaptureFixture[str]):
+    record = MEASURED | {"p50_ms": 1234.5, "texts_per_s": {"1": 1400.0, "32": 12345.0}, "scores": {"a" * 8: 1, "f1": 1}}
+    command.show({"int8-static": record})
+    _, line, _ = capsys.readouterr().out.splitlines()
+    values = "3.81 MiB 1,234 3 1,400 12,345 (32) 1 B 1.0000 1.0000"
+    assert line.split() == ["int8-static", *values.split()]
+    assert len(line) <= 80
 
 
 def test_a_failed_measurement_is_an_error_with_its_last_line(

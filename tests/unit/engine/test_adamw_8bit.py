@@ -8,7 +8,7 @@ from torch import nn
 
 from paratune.config.candidates import common_values
 from paratune.config.load import load_config
-from paratune.config.model_states import compact_state_bytes
+from paratune.config.model_states import compact_state_tensors
 from paratune.config.sections import Train
 from paratune.engine import adamw_8bit
 from paratune.engine.adamw_8bit import dynamic_table
@@ -102,12 +102,12 @@ def test_a_checkpoint_continues_bit_for_bit_and_has_the_planned_bytes(kind):
     assert whole.keys() == continued.keys()
     assert all(torch.equal(whole[key], continued[key]) for key in whole)
     for parameter, states in optimizer.state.items():
-        size = sum(value.nbytes for value in states.values() if torch.as_tensor(value).ndim > 0)
-        assert size == compact_state_bytes(kind, parameter.shape)
-    # In BERT's width: two bytes a number and two float32 for 256 numbers; or a row and a column.
-    assert compact_state_bytes("adamw_8bit", (768, 768)) == 2 * 768**2 + 8 * 768**2 // 256
-    assert compact_state_bytes("adafactor", (768, 3072)) == 4 * (768 + 3072)
-    assert compact_state_bytes("adamw", (768, 768)) is None
+        sizes = [value.nbytes for value in states.values() if torch.as_tensor(value).ndim > 0]
+        assert tuple(sizes) == compact_state_tensors(kind, parameter.shape)
+    # In BERT's width: for both moments a byte a number and a float32 for 256 numbers; or a row and a column.
+    assert compact_state_tensors("adamw_8bit", (768, 768)) == (768**2, 4 * 768**2 // 256) * 2
+    assert compact_state_tensors("adafactor", (768, 3072)) == (4 * 768, 4 * 3072)
+    assert compact_state_tensors("adamw", (768, 768)) is None
 
 
 TEXT = """

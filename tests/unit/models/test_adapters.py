@@ -116,7 +116,14 @@ def test_losses_are_those_of_a_loop_with_peft(base: Path):
 
 
 @WITH_PEFT_MODEL
-@pytest.mark.parametrize("options", [{}, {"rslora": True}, {"dora": True}, {"target_modules": "all-linear"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_modules": "all-linear"},
+        *(pytest.param(options, marks=pytest.mark.slow) for options in ({}, {"rslora": True}, {"dora": True})),
+    ],
+    ids=str,
+)
 def test_merged_and_adapter_folders_predict_as_the_trained_model(base: Path, tmp_path: Path, options):
     model = load(base, LORA.model_copy(update=options))
     train(model)

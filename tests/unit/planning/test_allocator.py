@@ -15,6 +15,7 @@ from paratune.planning.kinds import states_of_rank
 from paratune.planning.memory import peak, step_allocations
 from paratune.planning.profile import Shape, profile
 from paratune.planning.setup import PredictionSetup
+from paratune.planning.states import STEP_BYTES
 from paratune.planning.timeline import Mark, Timeline
 from paratune.planning.trace import CUDA_ROUNDING
 from paratune.precision import POLICIES
@@ -96,3 +97,9 @@ def test_reserved_memory_of_bert_base_is_the_published_one() -> None:
     assert memory.terms["fragmentation"] == allocator.reserved - allocator.most_allocated
     allocated = memory.total - memory.terms["context"] - memory.terms["fragmentation"]
     assert allocated == pytest.approx(allocator.most_allocated, rel=0.005)
+    for kind in ("adamw_8bit", "adafactor"):
+        smaller = replace(setup, optimizer=kind)
+        states = states_of_rank(traced, smaller, 0)
+        view = EngineInputs(traced, smaller, states, CUDA_ROUNDING)
+        num_trained = sum(parameter.is_trained and parameter.has_gradient for parameter in traced.parameters)
+        assert sum(step_allocations(view).moments) == states.optimizer - STEP_BYTES * num_trained

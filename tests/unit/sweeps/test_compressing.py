@@ -29,9 +29,9 @@ def test_the_command_has_the_options(matrix_file: Path):
 
 def test_all_problems_are_reported_at_once(matrix_file: Path):
     with raises_code("config.invalid_value", "int9", "train") as raised:
-        read_matrix(with_section(matrix_file, "{forms: [int9], rows: 1, split: train, sizes: [1]}"))
+        read_matrix(with_section(matrix_file, "{forms: [int9], rows: 1, split: train, sizes: [1], batch_sizes: []}"))
     assert sorted({*raised.value.codes}) == ["config.invalid_value", "config.unknown_key"]
-    assert len(raised.value.faults) == 4
+    assert len(raised.value.faults) == 5
 
 
 def test_a_run_is_done_with_all_forms_and_the_same_settings(tmp_path: Path):

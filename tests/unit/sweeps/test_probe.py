@@ -50,6 +50,11 @@ def test_a_probe_takes_its_steps_and_nothing_else(matrix_file: Path, tmp_path: P
     assert cell.loaded.origin["train.learning_rate"] == "full.yaml:6"
 
 
+def test_a_probe_does_not_count_the_steps_of_a_checkpoint_of_the_trainer(matrix_file: Path):
+    cells = _cells(matrix_file, "probe: true\n", axes="{train.continue_trainer: [true]}")
+    assert [cell.config.train.continue_trainer for cell in cells] == [False]
+
+
 def test_rows_that_are_cut_from_the_training_set_stay_cut(matrix_file: Path):
     base = "{extends: full.yaml, data: {validation: null, split: {validation: 0.5}}}"
     (cell,) = _cells(matrix_file, "probe: true\n", base)

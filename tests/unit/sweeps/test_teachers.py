@@ -63,6 +63,13 @@ def test_wrong_teachers_are_problems_of_the_student(matrix_file: Path, teacher: 
     assert [problem.code for problem in problems] == ["sweep.teacher"]
 
 
+def test_a_teacher_without_a_folder_is_found_before_the_first_run(matrix_file: Path, tmp_path: Path):
+    problems = cells(matrix_file, "runs/none")["small_seed-41"].problems
+    assert [(problem.code, problem.keys) for problem in problems] == [("distil.no_teacher", ("distil.teacher",))]
+    for name in (str(tmp_path), "runs/m/runs/large_seed-41"):  # of the matrix: it is trained first
+        assert cells(matrix_file, name)["small_seed-41"].problems == ()
+
+
 def test_a_probe_has_no_teacher(matrix_file: Path):
     cells(matrix_file, "{size: large}")
     found = {cell.name: cell for cell in cells_of(all_probes(read_matrix(matrix_file)))}

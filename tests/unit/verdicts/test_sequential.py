@@ -105,7 +105,10 @@ def test_what_is_different_at_5_percent_only_says_that_it_is_a_first_look():
     assert (speed.outcome, speed.code) == ("cannot tell", "repeated_looks")
 
 
-@pytest.mark.parametrize(("schedule", "planned"), [((3, 6), None), ((3, 5, 8), None), (tuple(range(3, 11)), 10)])
+@pytest.mark.parametrize(
+    ("schedule", "planned"),
+    [((3, 6), None), ((3, 5, 8), None), pytest.param(tuple(range(3, 11)), 10, marks=pytest.mark.slow)],
+)
 def test_adding_runs_until_told_is_rarely_false(schedule, planned):
     # Without the correction 7.5%, 9.6% and 14.7% of 4,000 experiments: benchmarks/verdicts_202611.md.
     rng = np.random.default_rng(3)

@@ -1,6 +1,6 @@
 """The compression ladder: each configuration in each measured form, from the full model down, and what to use.
 
-`paratune compress` measures the forms of a run (`compress:` of a matrix). A entry is a form of a configuration, with
+`paratune compress` measures the forms of a run (`compress:` of a matrix). An entry is a form of a configuration, with
 the measurements of all its seeds; its quality is compared with that of the baseline in float32.
 """
 
@@ -28,6 +28,10 @@ Mean = tuple[float, float | None]
 """Mean over seeds, and standard deviation; None for one seed."""
 Agreement = tuple[float, tuple[float, float] | None, int]
 """Mean over rows, its interval, and the number of rows."""
+
+
+MIN_CPU_SHARE = 0.9
+"""CPU seconds per second, below which a process waited for a processor."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,11 @@ class LadderEntry:
     @property
     def p50_ms(self) -> float:
         return self.mean(lambda measured: measured["p50_ms"])[0]
+
+    @property
+    def waited(self) -> bool:
+        """Whether other programs used the processors during a measurement, so that its times are too long."""
+        return any(member.measured["cpu_share"] < MIN_CPU_SHARE for member in self.members)
 
     @property
     def is_as_good(self) -> bool:
@@ -193,7 +202,7 @@ def _why_not(systems: Systems, base: LadderEntry, entry: LadderEntry, metric: st
 
 
 def _pairs(base: LadderEntry, entry: LadderEntry) -> list[tuple[FormOfRun, FormOfRun]]:
-    """Return the runs of both entries with the same seed; with one seed each, these."""
+    """Return the runs of both entries with the same seed."""
     by_seed = {member.record.get("run.seed"): member for member in base.members}
     return [(by_seed[seed], member) for member in entry.members if (seed := member.record.get("run.seed")) in by_seed]
 
@@ -226,17 +235,9 @@ def _same_decisions(base: LadderEntry, entry: LadderEntry, split: str) -> float 
     return statistics.fmean(shares) if shares else None
 
 
-MIN_CPU_SHARE = 0.9
-"""CPU seconds per second, below which a process waited for a processor."""
-
-
 def _busy(entries: Sequence[LadderEntry]) -> list[str]:
     """Return a note on the entries that were measured while other programs used the processors."""
-    waited = [
-        entry.label
-        for entry in entries
-        if any(member.measured["cpu_share"] < MIN_CPU_SHARE for member in entry.members)
-    ]
+    waited = [entry.label for entry in entries if entry.waited]
     if not waited:
         return []
     names = "all forms" if len(waited) == len(entries) else "; ".join(waited)
@@ -250,7 +251,7 @@ def _machines(entries: Sequence[LadderEntry]) -> list[str]:
 
 
 def is_smaller(entry: LadderEntry, base: LadderEntry) -> bool:
-    """Return whether a entry has fewer bytes of weights, or a shorter latency, than the baseline."""
+    """Return whether an entry has fewer bytes of weights, or a shorter latency, than the baseline."""
     return entry.weights_bytes < base.weights_bytes or entry.p50_ms < base.p50_ms
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paratune.base.units import MIB, NOT_AVAILABLE, format_share
+from paratune.base.units import MIB, NOT_AVAILABLE, format_number, format_share
 from paratune.config.metric_names import direction
 from paratune.records.compressed import FORMS, FP32
 from paratune.reports.document import Notice, Part, Statement
@@ -52,9 +52,11 @@ def advice(ladder: Ladder) -> tuple[str, bool | None]:
     if best is not None and best.comparison is not None:
         quality = quality_words((best.comparison,), base.runs[0].task)
         size = format_share(best.weights_bytes / base.weights_bytes)
-        time = f"{best.p50_ms:.3g} ms against {base.p50_ms:.3g} ms"
+        waited = ", measured while other programs used the processors" if best.waited or base.waited else ""
+        time = f"{format_number(best.p50_ms, 3)} ms against {format_number(base.p50_ms, 3)} ms"
         return (
-            f"Use {best.label}: {quality}, with {size} of the bytes of {base.label} and a median latency of {time}.",
+            f"Use {best.label}: {quality}, with {size} of the bytes of {base.label} and a median latency of "
+            f"{time}{waited}.",
             True,
         )
     others = [entry for entry in ladder.entries if entry is not base]
@@ -109,7 +111,7 @@ def _line(ladder: Ladder, entry: LadderEntry) -> tuple[TableCell, ...]:
     def cell(value: Mean, source: str, size: float = 1.0) -> TableCell:
         center, deviation = value[0] / size, None if value[1] is None else value[1] / size
         text = f"{center:.3g}" if center < 100 else f"{center:.0f}"
-        spread = "" if deviation is None or f"{deviation:.2g}" == "0" else f" ± {deviation:.2g}"
+        spread = "" if not deviation else f" ± {format_number(deviation, 2)}"
         return TableCell(f"{text}{spread}", center, cells, f"compressed/measured: {source}", deviation=deviation)
 
     batch = _best_batch(entry)
@@ -137,7 +139,7 @@ def _best_batch(entry: LadderEntry) -> str:
 
 
 def score_of(ladder: Ladder, entry: LadderEntry) -> tuple[float | None, tuple[float, float] | None]:
-    """Return the mean score of a entry and its 95% interval: over seeds, or over rows for one seed."""
+    """Return the mean score of an entry and its 95% interval: over seeds, or over rows for one seed."""
     if ladder.metric is None:
         return None, None
     values = [member.measured["scores"].get(ladder.metric) for member in entry.members]
@@ -255,4 +257,4 @@ def _point(axes: Any, hovers: Hovers, ladder: Ladder, entry: LadderEntry, x: flo
         axes.plot([x, x], interval, color=colour, linewidth=1.0, alpha=0.6, gid=hovers.part_of(owner))
     gid = hovers.part_of(owner)
     axes.plot([x], [score], _MARKERS[entry.form], markersize=7, color=colour, gid=gid)
-    hovers[gid] = f"{entry.label}: {x:.3g}, {label_of(ladder.metric or '')} {score:.4f}"
+    hovers[gid] = f"{entry.label}: {format_number(x, 3)}, {label_of(ladder.metric or '')} {score:.4f}"

@@ -117,3 +117,4 @@ def test_damaged_measurements_and_a_busy_machine_are_notes(matrix: Path):
     assert [len(entry.members) for entry in ladder.entries] == [2, 1]
     assert any(str(path) in note for note in ladder.notes)
     assert any(note.endswith("large, fp32.") for note in ladder.notes)
+    assert [entry.waited for entry in ladder.entries] == [True, False]

@@ -33,46 +33,46 @@ from source_imports import Import, imports
 
 PACKAGE = Path(__file__).parents[2] / "src" / "paratune"
 
-FLOOR_0 = {"base", "errors"}
-FLOOR_1 = {"config", "records", "hardware"}
-BESIDE_1 = {"console", "demo", "hangs", "hub", "processes"}
-LOW = FLOOR_0 | FLOOR_1 | BESIDE_1
-FLOOR_2 = {"batch", "precision", "stages"}
-FLOOR_3 = {"data", "models", "metrics"}
-FLOOR_4 = {"strategies", "checkpoint", "tasks"}
+LAYER_0 = {"base", "errors"}
+LAYER_1 = {"config", "records", "hardware"}
+BESIDE_LAYER_1 = {"console", "demo", "hangs", "hub", "processes"}
+LOW = LAYER_0 | LAYER_1 | BESIDE_LAYER_1
+LAYER_2 = {"batch", "precision", "stages"}
+LAYER_3 = {"data", "models", "metrics"}
+LAYER_4 = {"strategies", "checkpoint", "tasks"}
 SIDE = {
     *("bundle", "cluster", "reports", "launch", "sweeps", "corpus", "doctor", "submission", "tokenizer", "watch"),
     "verdicts",
 }
-FLOOR_6 = {"training", "infer"}
-BELOW_6 = LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 | {"engine", "trackers"}
+LAYER_6 = {"training", "infer"}
+BELOW_6 = LOW | LAYER_2 | LAYER_3 | LAYER_4 | {"engine", "trackers"}
 
 ALLOWED: dict[str, Set[str]] = {
-    **dict.fromkeys(FLOOR_0, frozenset()),
-    **dict.fromkeys(FLOOR_1, FLOOR_0),
-    **dict.fromkeys(BESIDE_1, FLOOR_0 | FLOOR_1),
-    "records": FLOOR_0 | {"config", "hardware"},
-    "hangs": FLOOR_0 | FLOOR_1 | {"processes"},
-    **dict.fromkeys(FLOOR_2, LOW),
+    **dict.fromkeys(LAYER_0, frozenset()),
+    **dict.fromkeys(LAYER_1, LAYER_0),
+    **dict.fromkeys(BESIDE_LAYER_1, LAYER_0 | LAYER_1),
+    "records": LAYER_0 | {"config", "hardware"},
+    "hangs": LAYER_0 | LAYER_1 | {"processes"},
+    **dict.fromkeys(LAYER_2, LOW),
     "stages": LOW | {"batch"},
-    **dict.fromkeys(FLOOR_3, LOW | FLOOR_2),
-    **dict.fromkeys(FLOOR_4, LOW | FLOOR_2),
-    "tasks": LOW | FLOOR_2 | FLOOR_3,
-    "engine": LOW | FLOOR_2 | FLOOR_3 | FLOOR_4 - {"tasks"},
+    **dict.fromkeys(LAYER_3, LOW | LAYER_2),
+    **dict.fromkeys(LAYER_4, LOW | LAYER_2),
+    "tasks": LOW | LAYER_2 | LAYER_3,
+    "engine": LOW | LAYER_2 | LAYER_3 | LAYER_4 - {"tasks"},
     "trackers": LOW,
-    **dict.fromkeys(FLOOR_6, BELOW_6),
+    **dict.fromkeys(LAYER_6, BELOW_6),
     "training": BELOW_6 | {"infer", "planning", "verdicts"},
     **dict.fromkeys(SIDE, LOW),
     "verdicts": LOW | {"metrics"},
     "reports": LOW | {"verdicts"},
-    "planning": LOW | FLOOR_2 | FLOOR_3,
+    "planning": LOW | LAYER_2 | LAYER_3,
     "hf": BELOW_6 | {"training"},
     "explain": BELOW_6 | {"infer", "reports", "verdicts"},
     "feedback": BELOW_6 | {"explain", "infer", "reports", "verdicts"},
-    "api": BELOW_6 | FLOOR_6 | SIDE | {"planning"},
+    "api": BELOW_6 | LAYER_6 | SIDE | {"planning"},
     "compress": BELOW_6 | {"explain", "infer", "verdicts"},
     "serving": BELOW_6 | {"explain", "feedback", "infer", "reports"},
-    "commands": BELOW_6 | FLOOR_6 | SIDE | {"api", "compress", "explain", "feedback", "planning", "serving"},
+    "commands": BELOW_6 | LAYER_6 | SIDE | {"api", "compress", "explain", "feedback", "planning", "serving"},
     "cli": {"commands"} | LOW | SIDE,
     "__main__": {"cli"},
     "__init__": {"api"},
@@ -89,7 +89,7 @@ def violations(package: Path) -> list[str]:
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
         if parts[0] not in ALLOWED:
-            found.append(f"{path.relative_to(package)}: {parts[0]} has no layer; give it one in test_floors.py")
+            found.append(f"{path.relative_to(package)}: {parts[0]} has no layer; give it one in test_import_layers.py")
             continue
         for statement in imports(path, package):
             reason = reason_against(parts[0], statement)
@@ -101,7 +101,7 @@ def violations(package: Path) -> list[str]:
 def reason_against(package: str, statement: Import) -> str | None:
     top, *inner = statement.module.split(".")
     if top != "paratune":
-        if package in FLOOR_0 and top not in sys.stdlib_module_names:
+        if package in LAYER_0 and top not in sys.stdlib_module_names:
             return f"{package} imports {top}; layer 0 uses only the standard library"
         if package in LIGHT and top in HEAVY and statement.at_import:
             return f"{package} imports {top} when it is imported; move it into the function that needs it"

@@ -1,0 +1,19 @@
+"""Unit tests run commands and trainings in one process, and each of these sets up the log of its process."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from paratune.console import log_as_before
+
+
+@pytest.fixture(autouse=True)
+def log_of_one_command() -> Iterator[None]:
+    """Begin each test without handlers: a warning of one command would be in the JSON document of the next."""
+    logger = logging.getLogger("paratune")
+    logger.handlers.clear()
+    logger.propagate = True
+    logger.setLevel(logging.NOTSET)
+    with log_as_before():
+        yield
