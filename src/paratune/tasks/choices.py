@@ -103,7 +103,7 @@ class MultipleChoiceRecipe(TaskRecipe):
         if how == "name" and self._choice_names is not None:
             return [self._choice_names[place] for place in places.tolist()]
         if how == "letter":
-            return [ascii_uppercase[place] for place in places.tolist()]
+            return [_letter(place) for place in places.tolist()]
         return [place + (how == "number") for place in places.tolist()]
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
@@ -114,3 +114,9 @@ class MultipleChoiceRecipe(TaskRecipe):
             columns=known | self.prediction_columns(split, outputs, tokenizer), sources=samples.sources,
             clusters=samples.clusters,
         )  # fmt: skip
+
+
+def _letter(place: int) -> str:
+    """Return the letter of a choice: A to Z, then AA, AB and so on; labels have single letters."""
+    first, last = divmod(place, len(ascii_uppercase))
+    return (ascii_uppercase[first - 1] if first else "") + ascii_uppercase[last]

@@ -15,7 +15,7 @@ from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.tokens import TokenizeOptions
 from paratune.models.packed import enable_packed_batches
 from paratune.precision import POLICIES
-from paratune.tasks import make_recipe
+from paratune.tasks import choices, make_recipe
 from paratune.tasks.baseline import constant_baseline
 
 TOKENIZER = tiny_tokenizer()
@@ -129,3 +129,7 @@ def test_transformers_loads_the_saved_model(tmp_path, model):
     again, info = AutoModelForMultipleChoice.from_pretrained(tmp_path / "saved", output_loading_info=True)
     assert type(again).__name__ == "BertForMultipleChoice"
     assert not info["missing_keys"]
+
+
+def test_letters_of_more_than_26_choices():
+    assert [choices._letter(place) for place in (0, 25, 26, 52)] == ["A", "Z", "AA", "BA"]
