@@ -1,7 +1,7 @@
 """Measures one form of a model in a process of its own: size, latency, throughput, memory, scores, effects of words.
 
-`python -m paratune.compress.measure SETTINGS.json` is what `ladder` starts: memory can be attributed to a form only in
-a process that loads nothing else. Everything is computed on the CPU in float32 from padded batches, as an ONNX file
+`paratune compress` starts `python -m paratune.compress.measure SETTINGS.json`: memory can be attributed to a form only
+in a process that loads nothing else. Everything is computed on the CPU in float32 from padded batches, as an ONNX file
 needs it, so that forms differ in nothing else.
 
 Dimensions: `N` rows, `W` words.

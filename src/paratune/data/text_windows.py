@@ -17,6 +17,7 @@ from paratune.data.tokens import (
     chunks,
     pair_separator,
     require_text_length,
+    require_tokens,
     token_fingerprint,
 )
 from paratune.data.windows import EXAMPLE, cut_texts, num_tokens
@@ -133,14 +134,7 @@ def _encode(
     by_sample: dict[int, list[Any]] = {}
     for number, encoding in zip(encoded["overflow_to_sample_mapping"], encoded.encodings, strict=True):
         by_sample.setdefault(int(number), []).append(encoding)
-    empty = [number for number, encodings in by_sample.items() if not encodings[0].ids]
-    if empty:
-        raise DataError(
-            f"{source}: the tokenizer returns no tokens for {first_rows(samples.rows[part][empty].tolist())}; correct "
-            "or remove such rows",
-            code="data.no_tokens",
-            source=source,
-        )
+    require_tokens([len(encodings[0].ids) for encodings in by_sample.values()], samples.rows[part], source)
     made: list[_Window] = []
     for number, encodings in by_sample.items():
         kept, left_out = encodings[: windows.max_windows], encodings[windows.max_windows :]

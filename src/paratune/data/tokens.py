@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -453,7 +453,7 @@ def encode(
     whole = call(list(range(len(texts))), truncation=False)
     ids, types = whole["input_ids"], whole["token_type_ids"] if need_token_type_ids else None
     full_lengths = [len(row) for row in ids]
-    _require_tokens(full_lengths, rows, source)
+    require_tokens(full_lengths, rows, source)
     long = [index for index, length in enumerate(full_lengths) if length > max_length]
     if long and truncation == "head_tail":
         spans = _head_tail_spans(options)
@@ -504,7 +504,8 @@ def _too_long_message(source: str, rows: Any, options: TokenizeOptions, reason: 
     )
 
 
-def _require_tokens(lengths: list[int], rows: Any, source: str) -> None:
+def require_tokens(lengths: Sequence[int], rows: Any, source: str) -> None:
+    """Raise a `DataError` that names the rows, (N,), whose texts have no tokens."""
     empty = np.flatnonzero(np.asarray(lengths) == 0)
     if len(empty):
         raise DataError(

@@ -15,7 +15,6 @@ import torch
 
 from paratune.batch import Batch
 from paratune.data.columns import Samples
-from paratune.data.labels import first_rows
 from paratune.data.loader import CollateOptions, Collator
 from paratune.data.token_store import TokenStore, TokenWriter
 from paratune.data.tokens import (
@@ -23,9 +22,10 @@ from paratune.data.tokens import (
     cached_store,
     chunks,
     require_text_length,
+    require_tokens,
     token_fingerprint,
 )
-from paratune.errors import ConfigError, DataError
+from paratune.errors import ConfigError
 
 IntArray = npt.NDArray[np.int64]
 WORD: Final = "word"
@@ -99,14 +99,7 @@ def _write_part(writer: TokenWriter, samples: Samples, part: slice, options: Tok
             encodings[number] = encoding
     assert samples.words is not None
     words = [_first_tokens(row, sentence) for row, sentence in zip(encodings, samples.words[part], strict=True)]
-    empty = [number for number, starts in enumerate(words) if not (starts >= 0).any()]
-    if empty:
-        raise DataError(
-            f"{source}: the tokenizer returns no tokens for {first_rows(samples.rows[part][empty].tolist())}; correct "
-            "or remove such rows",
-            code="data.no_tokens",
-            source=source,
-        )
+    require_tokens([int((starts >= 0).sum()) for starts in words], samples.rows[part], source)
     writer.add(
         [encoding.ids for encoding in encodings],
         [encoding.type_ids for encoding in encodings] if options.need_token_type_ids else None,

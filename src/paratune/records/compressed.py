@@ -8,16 +8,14 @@ RUN/compressed/
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
-
-from filelock import FileLock, Timeout
 
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records import SCHEMA_VERSION, read_json
-from paratune.records.run_folder import LOCK_FILE, LOOK_S
+from paratune.records.run_folder import locked_folder
 
 FP32: Final = "fp32"
 """Name of the model of the run, with weights and computation in float32."""
@@ -40,34 +38,9 @@ def measured_folder(run: Path, form: str) -> Path:
     return run / COMPRESSED_FOLDER / "measured" / form
 
 
-@contextmanager
-def locked_forms(run: Path) -> Iterator[None]:
-    """Make the folder with the smaller forms of a run, and lock it.
-
-    Raises:
-        CheckpointError: Another process makes or measures forms of the run, or the folder cannot be made.
-    """
-    folder = run / COMPRESSED_FOLDER
-    lock = FileLock(folder / LOCK_FILE)
-    try:
-        folder.mkdir(exist_ok=True)
-        lock.acquire(timeout=LOOK_S)
-    except Timeout as error:
-        raise CheckpointError(
-            f"{plain(folder)} is in use by another paratune compress; wait for its end",
-            code="run.in_use",
-            folder=folder,
-        ) from error
-    except OSError as error:
-        raise CheckpointError(
-            f"{plain(folder)} cannot be used: {error.strerror or error}; it must be possible to write there",
-            code="run.not_writable",
-            folder=folder,
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
+def locked_forms(run: Path) -> AbstractContextManager[None]:
+    """Make the folder with the smaller forms of a run, and lock it; see `locked_folder`."""
+    return locked_folder(run / COMPRESSED_FOLDER, "paratune compress", "make it possible to write in the run folder")
 
 
 def measured_forms(run: Path) -> Iterator[tuple[str, Path]]:

@@ -6,13 +6,15 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
 from paratune.base import atomic
+from paratune.base.text import plain
 from paratune.config.differences import differences, flatten
 from paratune.config.own_code import CALLBACKS_KEY, NOT_COMPARED
 from paratune.errors import CheckpointError
@@ -247,6 +249,40 @@ def take_folder(folder: Path, mode: Mode) -> FileLock:
         lock.release()
         raise _unusable(folder, error) from error
     return lock
+
+
+@contextmanager
+def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
+    """Make a folder and lock it.
+
+    Args:
+        folder: The folder; its parents are made, too.
+        command: Command that uses such folders, for the message.
+        remedy: What helps if the folder cannot be written, for the message.
+
+    Raises:
+        CheckpointError: Another process of the command uses it, or it cannot be made.
+    """
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=LOOK_S)
+    except Timeout as error:
+        raise CheckpointError(
+            f"{plain(folder)} is in use by another {command}; wait for its end, or {remedy}",
+            code="run.in_use",
+            folder=folder,
+        ) from error
+    except OSError as error:
+        raise CheckpointError(
+            f"{plain(folder)} cannot be used: {error.strerror or error}; {remedy}",
+            code="run.not_writable",
+            folder=folder,
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _mend_run_file(folder: Path) -> None:

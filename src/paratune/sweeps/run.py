@@ -2,19 +2,17 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from paratune import records
 from paratune.base import atomic
 from paratune.base.text import plain
 from paratune.config.load import show_text
 from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_TIMED_OUT, CheckpointError
-from paratune.records.run_folder import LOOK_S, is_in_use
+from paratune.records.run_folder import is_in_use, locked_folder
 from paratune.records.sweep import (
     CONFIGS_FOLDER,
     LOGS_FOLDER,
@@ -27,7 +25,6 @@ from paratune.sweeps.cell import Cell
 from paratune.sweeps.environment import for_a_run
 from paratune.sweeps.plan import IN_USE, Step, now
 
-LOCK_FILE = ".lock"
 WAIT_S = 120.0
 """Longest wait for a run that an earlier, killed sweep started: it saves a checkpoint and ends."""
 _INTERRUPTED = {EXIT_STOPPED, 130, 143}
@@ -39,33 +36,9 @@ Start = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
 returns the exit code."""
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Make the folder of the matrix and lock it.
-
-    Raises:
-        CheckpointError: Another sweep runs in it, or it cannot be made.
-    """
-    lock = FileLock(folder / LOCK_FILE)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=LOOK_S)
-    except Timeout as error:
-        raise CheckpointError(
-            f"{folder} is in use by another paratune sweep; wait for its end, or change name:",
-            code="run.in_use",
-            folder=folder,
-        ) from error
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be used: {error.strerror or error}; change folder:",
-            code="run.not_writable",
-            folder=folder,
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """Make the folder of the matrix and lock it; see `locked_folder`."""
+    return locked_folder(folder, "paratune sweep", "change name: or folder:")
 
 
 def run_step(

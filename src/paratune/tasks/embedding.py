@@ -53,29 +53,11 @@ class EmbeddingRecipe(TaskRecipe):
         """Whether the data has a label or a score for each pair."""
         return self._task.loss in ("cosine_similarity", "contrastive")
 
-    def select(
-        self,
-        table: pa.Table,
-        *,
-        columns: Columns,
-        options: TokenizeOptions,
-        missing: Missing,
-        source: str,
-        group_by: str | None = None,
-        require_labels: bool = True,
-    ) -> Samples:
+    def select(self, table: pa.Table, *, columns: Columns, require_labels: bool = True, **options: Any) -> Samples:
         """Return the samples of a table; for a prediction, which compares pairs, without the negatives of triplets."""
         if not require_labels:
             columns = columns.model_copy(update={"negative": None})
-        return super().select(
-            table,
-            columns=columns,
-            options=options,
-            missing=missing,
-            source=source,
-            group_by=group_by,
-            require_labels=require_labels,
-        )
+        return super().select(table, columns=columns, require_labels=require_labels, **options)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
         """Set the range of scores from the training data, or from the only file, where the task has none."""
