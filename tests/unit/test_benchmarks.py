@@ -24,7 +24,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch):
-    """Import a module of the benchmarks, which lie outside of the package."""
+    """Import a module of benchmarks/, which is not part of the package."""
     for folder in (BENCHMARKS, BENCHMARKS / "peers"):
         monkeypatch.syspath_prepend(str(folder))
 

@@ -1,4 +1,4 @@
-"""One class name stands for one thing: two classes of the package do not share a name."""
+"""Each class name is used once: two classes of the package do not share a name."""
 
 import ast
 from collections import defaultdict

@@ -154,7 +154,7 @@ def test_every_configuration_loads(path: Path):
 
 def test_exit_codes_are_documented():
     table = (ROOT / "docs" / "reference" / "exit_codes.md").read_text(encoding="utf-8")
-    # Rooms may tell kinds of them apart, under the code of one of these: here the order of tests would count.
+    # Packages may define subclasses with the code of one of these: with them, the result depends on the order of tests.
     for kind in (entry for entry in errors.ParatuneError.__subclasses__() if entry.__module__ == errors.__name__):
         assert re.search(rf"\| {kind.exit_code} \| `{kind.__name__}` \|", table), kind
 
@@ -183,9 +183,9 @@ def test_how_a_command_ends(
         raise raised
 
     monkeypatch.setattr(cli, "run", command)
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main()
-    assert ended.value.code == code
+    assert exit_info.value.code == code
     assert capsys.readouterr().err == message
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
 
@@ -210,7 +210,7 @@ def test_json_names_the_code_and_the_facts_of_an_error(
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ("train", "error: CONFIG is missing; for example: paratune train my.yaml (paratune train --help"),
         ("train --resume", "error: CONFIG is missing"),
@@ -224,12 +224,12 @@ def test_json_names_the_code_and_the_facts_of_an_error(
         ("trian", 'error: Unknown command "trian". Did you mean "train"?'),
     ],
 )
-def test_missing_arguments_are_shown_with_an_example(words: str, says: str, capsys, signals_kept: None):
-    with pytest.raises(SystemExit) as ended:
+def test_missing_arguments_are_shown_with_an_example(words: str, message: str, capsys, signals_kept: None):
+    with pytest.raises(SystemExit) as exit_info:
         cli.app(words.split())
-    assert ended.value.code == errors.EXIT_CONFIG
+    assert exit_info.value.code == errors.EXIT_CONFIG
     shown = capsys.readouterr()
-    assert says in " ".join(shown.err.split())
+    assert message in " ".join(shown.err.split())
     assert shown.out == ""
 
 
@@ -245,9 +245,9 @@ def test_missing_arguments_are_shown_with_an_example(words: str, says: str, caps
 def test_an_option_of_the_configuration_on_the_command_line_is_shown_with_set(
     words: str, code: str, values: list[str], capsys, signals_kept: None
 ):
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         cli.app(words.split())
-    assert ended.value.code == errors.EXIT_CONFIG
+    assert exit_info.value.code == errors.EXIT_CONFIG
     check_shown(" ".join(capsys.readouterr().err.split()), code, *values)
 
 

@@ -164,7 +164,7 @@ def test_allowed_imports_pass(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "said"),
+    ("name", "source", "message"),
     [
         ("errors.py", "import numpy", "errors.py:1: errors imports numpy; layer 0"),
         ("base/units.py", "from paratune.errors import X", "base may not import errors"),
@@ -204,10 +204,10 @@ def test_allowed_imports_pass(tmp_path):
         ("attic.py", "", "attic.py: attic has no layer"),
     ],
 )
-def test_each_rule_catches_what_breaks_it(tmp_path, name, source, said):
+def test_each_rule_catches_what_breaks_it(tmp_path, name, source, message):
     found = violations(make_tree(tmp_path, **{name: source}))
     assert len(found) == 1, found
-    assert said in found[0]
+    assert message in found[0]
 
 
 LIGHT_MODULES = [

@@ -194,7 +194,7 @@ def test_quotes_that_rfc_4180_does_not_allow(text: str):
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual", "said"),
+    ("expected", "actual", "text"),
     [
         ({"a": [1, 2]}, {"a": [1, 2]}, None),
         ({"a": [1, 2]}, {"a": [1, 3]}, ".a[1]: 3, expected 2"),
@@ -204,8 +204,8 @@ def test_quotes_that_rfc_4180_does_not_allow(text: str):
         ({"a": 0.1 + 0.2}, {"a": 0.3}, ".a: 0.3, expected 0.30000000000000004"),
     ],
 )
-def test_the_first_difference_is_named(expected: object, actual: object, said: str | None):
-    assert first_difference(expected, actual) == said
+def test_the_first_difference_is_named(expected: object, actual: object, text: str | None):
+    assert first_difference(expected, actual) == text
 
 
 def test_the_table_counts_findings_by_sort_and_sums_all():

@@ -1,4 +1,4 @@
-"""No module branches on the name of a strategy, or on the class of its options: traits tell what matters.
+"""No module branches on the name of a strategy, or on the class of its options: traits describe the differences.
 
 Strategies are in `strategies/`, their options and traits in `config/`, their arithmetic of plans in tables and in
 functions of their own; those functions name the class of the options that they read in an `assert`.

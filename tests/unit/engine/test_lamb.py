@@ -100,6 +100,12 @@ def test_updates_in_parts_give_the_same_weights(monkeypatch: pytest.MonkeyPatch)
     assert all(torch.equal(result, expected) for result, expected in zip(together, trained(), strict=True))
 
 
+def test_a_part_has_no_more_numbers_than_allowed_unless_one_parameter_has(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lamb, "PART_NUMBERS", 7)
+    parameters = [nn.Parameter(torch.zeros(size)) for size in (3, 3, 3, 9, 7)]
+    assert [[len(parameter) for parameter in part] for part in lamb._in_parts(parameters)] == [[3, 3], [3], [9], [7]]
+
+
 def test_a_closure_is_called_with_gradients_on():
     weight = nn.Parameter(torch.ones(2, 2))
     optimizer = Lamb([weight], lr=0.1)

@@ -15,6 +15,7 @@ from raised import raises_code
 
 from paratune.engine.phases import StepTimes
 from paratune.engine.recorder import Recorder
+from paratune.engine.sampler import Sampler
 from paratune.records import EventLog, read_events
 
 
@@ -42,7 +43,14 @@ def events(tmp_path: Path) -> Iterator[EventLog]:
     log.close()
 
 
-def make(events: EventLog, counted: Counted, *, log_every: int = 3, memory: int | None = None) -> Recorder:
+def make(
+    events: EventLog,
+    counted: Counted,
+    *,
+    log_every: int = 3,
+    memory: int | None = None,
+    sampler: Sampler | None = None,
+) -> Recorder:
     return Recorder(
         events,
         counted,
@@ -51,6 +59,7 @@ def make(events: EventLog, counted: Counted, *, log_every: int = 3, memory: int 
         log_every=log_every,
         peak_memory=lambda: memory,
         on_log=lambda event: None,
+        sampler=sampler,
     )
 
 
@@ -161,5 +170,18 @@ def test_a_skipped_step_is_marked_and_does_not_end_the_run(tmp_path: Path, event
 def test_a_loss_that_is_not_finite_ends_the_run_unless_its_step_is_skipped(events: EventLog):
     counted = Scaled()
     recorder = make(events, counted, log_every=1)
-    with raises_code("train.not_finite", "step 1", "inf", "1.5"):
+    with raises_code("train.not_finite", step=1, loss=math.inf, norm=1.5, learning_rate=1e-3):
         step(recorder, counted, 1, math.inf)
+
+
+def test_facts_of_the_sampler_are_written_first_and_again_when_they_change(tmp_path: Path, events: EventLog):
+    counted, reasons = Counted(), ["no counter of energy"]
+    sampler = Sampler(None, name="CPU", interval_s=1.0)
+    sampler.facts = lambda: {"reason": reasons[-1]}
+    recorder = make(events, counted, log_every=1, sampler=sampler)
+    for number in (1, 2):
+        step(recorder, counted, number)
+    reasons.append("no counter of power")
+    step(recorder, counted, 3)
+    written = [event["reason"] for event in read_events(tmp_path) if event["event"] == "sampler"]
+    assert written == ["no counter of energy", "no counter of power"]

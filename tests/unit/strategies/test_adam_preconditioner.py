@@ -40,6 +40,9 @@ def test_the_squared_norm_of_the_step_is_divided_among_copies():
     assert preconditioner.whole_squared_norm() == 0  # no gradient
     weight.grad = torch.tensor([[18.0, 16.0]])
     assert float(preconditioner.whole_squared_norm()) == pytest.approx(13 / 4)
+    alone, weight = _preconditioner(5, [4 * 31 / 32, 9 * 31 / 32])
+    weight.grad = torch.tensor([[9.0, 8.0]])
+    assert float(alone.whole_squared_norm()) == pytest.approx(13)
 
 
 def test_embeddings_are_left_out_unless_they_are_tied_to_an_output_layer():

@@ -35,6 +35,12 @@ def test_dropout_is_off_in_predict_and_on_again_in_the_next_step():
     assert strategy.forward_backward([batch], no_clock) != first
 
 
+def test_one_process_has_all_the_data():
+    strategy = prepared(RowModel())
+    assert (strategy.layout.data_rank, strategy.layout.data_world_size) == (0, 1)
+    assert (strategy.layout.rank, strategy.layout.world_size) == (0, 1)
+
+
 def test_predict_leaves_no_gradients_and_close_releases_the_model():
     strategy = prepared(RowModel())
     assert not strategy.predict(row_batch(range(4), 4)).requires_grad

@@ -71,6 +71,14 @@ def test_a_perfect_score_that_is_no_share_of_rows_has_no_interval(tmp_path):
     assert intervals["accuracy"] == pytest.approx(wilson(20, 20))
 
 
+def test_f1_over_all_classes_is_a_share_of_rows(tmp_path):
+    # With one label per row, the F1 over all classes (micro) is the accuracy.
+    found = slice_records(classes(tmp_path, [0, 1] * 10, [0, 1] * 10), "test", ["c"], {"c": np.full(20, "a")})["c"]
+    scores = found[0]["scores"]
+    assert "f1_micro" in scores, list(scores)
+    assert scores["f1_micro"]["interval"] == pytest.approx(wilson(20, 20))
+
+
 def test_recall_at_1_is_a_share_of_rows(tmp_path):
     columns = {"prediction": np.full(20, 0.5), "rank": np.ones(20, dtype=np.int64)}
     write_predictions(tmp_path, "test", rows=np.arange(20), ids=None, columns=columns)
