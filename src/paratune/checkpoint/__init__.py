@@ -52,9 +52,6 @@ def save(
     Args:
         folder: The folder of the checkpoint; replaced if it exists.
         tensors: Keys with whole CPU tensors on the writer, and None on other ranks.
-        progress: State of the loop, which can be written as JSON.
-        step: Finished optimizer steps.
-        is_writer: Whether this rank writes.
 
     Returns:
         The size in bytes; 0 on other ranks.
@@ -197,12 +194,7 @@ def prune(checkpoints: Path, keep: int, *, step: int) -> None:
     """Delete checkpoints that a run does not need after it has saved `step`.
 
     These are: all but the newest `keep` checkpoints up to `step`; checkpoints of later steps, which were damaged when
-    the run was resumed and would otherwise count as the newest; and remains of interrupted writes.
-
-    Args:
-        checkpoints: Folder of the checkpoints.
-        keep: The number of checkpoints to keep, at least 1.
-        step: The step of the newest checkpoint.
+    the run was resumed and would otherwise count as the newest; and remains of interrupted writes. `keep` is at least 1.
     """
     folders = list_checkpoints(checkpoints)
     later = [folder for folder in folders if _step_of(folder) > step]

@@ -47,12 +47,8 @@ class Lamb(Optimizer):
         """Create the optimizer for parameters that are whole or sharded.
 
         Args:
-            params: Parameters, or groups of them, which may have their own values of the other arguments.
             lr: Learning rate, relative to the norm of each matrix.
             betas: Decay rates of both moments, at least 0 and below 1.
-            eps: Added to the root of the second moment.
-            weight_decay: The paper's lambda.
-            adapts: Whether steps are multiplied by the trust ratio.
         """
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapts": adapts}
         super().__init__(params, defaults)

@@ -92,13 +92,7 @@ class MemoryUse:
 
 
 def memory_use(model: nn.Module | None, device: torch.device, error: BaseException | None = None) -> MemoryUse:
-    """Return the use of the memory of `device` now, or when `error` was raised.
-
-    Args:
-        model: The model with this rank's parameters; None if it is not made yet.
-        device: The device of the model.
-        error: The error, whose message may have PyTorch's figures at that time.
-    """
+    """Return the use of the memory of `device` now, or when `error` was raised, by PyTorch's figures in its message."""
     parameters = list(model.parameters()) if model is not None else []
     buffers = list(model.buffers()) if model is not None else []
     owned = {

@@ -90,8 +90,6 @@ class OptimizerFactory:
         """Store the settings.
 
         Args:
-            train: The section of the configuration.
-            num_steps: Steps of the whole run.
             rate_factors: Factor of the learning rate by the name of a parameter; 1 where it is not given.
         """
         self._train = train

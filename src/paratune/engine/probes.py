@@ -160,13 +160,7 @@ class CpuProbe:
     window_s = 0.0
 
     def __init__(self, *, num_cores: float, is_first: bool, powercap: Path = _POWERCAP) -> None:
-        """Find the counters.
-
-        Args:
-            num_cores: Cores of this rank; may be a fraction.
-            is_first: Whether this is the first rank of its machine.
-            powercap: Folder with the kernel's energy counters.
-        """
+        """Find the counters of a rank, whose number of cores may be a fraction; `powercap` has those of energy."""
         import psutil
 
         self.reasons: list[str] = []

@@ -108,11 +108,7 @@ class Recorder:
         self.cost_s += time.perf_counter() - begin
 
     def resume(self, *, is_profiled: bool = False) -> None:
-        """Start to sample the device: steps follow, at the start or after an evaluation, a checkpoint or the profiler.
-
-        Args:
-            is_profiled: Whether the steps run under the profiler.
-        """
+        """Start to sample the device: steps follow, at the start or after an evaluation, a checkpoint or a profile."""
         if self._sampler is not None:
             self._sampler.resume(is_profiled=is_profiled)
 

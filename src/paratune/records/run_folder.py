@@ -153,11 +153,8 @@ def check_same_run(
     """Check that a configuration trains the same as the run in `folder`; a folder without a run is accepted.
 
     Args:
-        folder: The run.
-        values: The resolved configuration.
         global_batch_size: Samples per step with the present number of processes; None while it is unknown.
         fingerprints: Of the content of each split; None while the data has not been read.
-        teachers: Hash of the weights, the tokenizer and the limits of each teacher by its name; None while unknown.
 
     Raises:
         CheckpointError: It does not; the message lists all differences.
@@ -194,11 +191,7 @@ def check_same_run(
 
 
 def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check that code outside paratune has not changed since the run in `folder` was started, except `NOT_COMPARED`.
-
-    Args:
-        folder: The run; a folder without a run, or a run without a record of the code, is accepted.
-        own_code: The present code by option, as `paratune.config.own_code.own_code_record` returns it.
+    """Check that code outside paratune, by option, is that of the run in `folder`; `NOT_COMPARED` may change.
 
     Raises:
         CheckpointError: A file has changed.
@@ -253,12 +246,7 @@ def take_folder(folder: Path, mode: Mode) -> FileLock:
 
 @contextmanager
 def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
-    """Make a folder and lock it.
-
-    Args:
-        folder: The folder; its parents are made, too.
-        command: Command that uses such folders, for the message.
-        remedy: What helps if the folder cannot be written, for the message.
+    """Make a folder with its parents, and lock it; `command` and `remedy` are for the message.
 
     Raises:
         CheckpointError: Another process of the command uses it, or it cannot be made.

@@ -55,12 +55,9 @@ def fit_baseline(
 ) -> dict[str, Any]:
     """Fit, evaluate and record a baseline; return the content of summary.json.
 
+    An unfinished baseline is fitted from the start.
+
     Args:
-        prepared: The prepared run, with the same rows as runs of a model.
-        options: The section `baseline` of the configuration.
-        mode: What to do if the run folder exists; an unfinished baseline is fitted from the start.
-        stop: Checked before each fit.
-        rank_progress: Receives the run folder.
         began: `time.perf_counter()` at the start of the command.
 
     Raises:

@@ -54,10 +54,8 @@ class StepBatches:
 
         Args:
             make: Returns the batches of the run for given sizes.
-            sizes: The first sizes.
             steps: The steps, counted from 0.
             set_activity: Called with "training" and the step, counted from 1, before its batches are made.
-            workers: Number and settings of the loader workers.
         """
         self._make = make
         self._steps = steps
@@ -175,7 +173,6 @@ class MemoryGuard:
         """Record what used the memory, pass a smaller size to the launcher, and return the error to raise.
 
         Args:
-            error: The error of PyTorch or Python.
             step: The step, counted from 1, if its gradients were being computed.
         """
         use = memory_use(self._model, self._prepared.device, error)
@@ -314,12 +311,7 @@ def reports_out_of_memory(guard: MemoryGuard) -> Iterator[None]:
 
 
 def recorded_size(folder: Path, wanted: Mapping[str, Any]) -> tuple[int, str] | None:
-    """Return the smallest micro-batch size that a run used under the same setup, and why; None if there is none.
-
-    Args:
-        folder: The run folder.
-        wanted: The setup, as `record.memory_setup` returns it.
-    """
+    """Return the smallest micro-batch size that a run used under the setup `wanted` (of `memory_setup`), and why."""
     if not (folder / records.RUN_FILE).exists():
         return None
     sizes: list[tuple[int, str]] = []
@@ -346,12 +338,7 @@ def limit_from_environment() -> int | None:
 
 
 def device_facts(prepared: Prepared, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return device_bytes, device_name and link_bytes_per_s for `config.advice`; None where not known.
-
-    Args:
-        prepared: The prepared run.
-        nodes: Descriptions of all nodes of the run.
-    """
+    """Return device_bytes, device_name and link_bytes_per_s for `config.advice`, from all nodes; None if unknown."""
     if prepared.device.type != "cuda":
         part = hardware.total_memory_bytes() // local_world_size(prepared.place)
         return {"device_bytes": part, "device_name": "memory a process has here", "link_bytes_per_s": None}

@@ -82,10 +82,7 @@ class BaseModel:
 def write_card(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
     """Write the model card of a run atomically; an existing one is replaced.
 
-    Args:
-        folder: Run folder with a `model/` and prediction files.
-        run: Content of run.json.
-        summary: Content of summary.json.
+    `run` is the content of run.json, `summary` that of summary.json.
 
     Raises:
         CheckpointError: The card cannot be written.

@@ -15,14 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def sliced_scores(prepared: Prepared, recipe: TaskRecipe, folder: Path, splits: Iterable[str]) -> dict[str, Any]:
-    """Return `summary.slices`, from the prediction files that the run has just written; empty without slices.
-
-    Args:
-        prepared: The prepared run, with the value of each row.
-        recipe: The recipe of the kept model.
-        folder: The run folder.
-        splits: The splits with predictions.
-    """
+    """Return `summary.slices`, from the prediction files that the run has just written; empty without slices."""
     slices = {split: _split_slices(prepared, recipe, folder, split) for split in splits if split in prepared.slices}
     return {"slices": slices} if slices else {}
 

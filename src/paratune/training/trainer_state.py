@@ -22,10 +22,7 @@ def first_step(config: Config, num_steps: int, steps_per_epoch: int, *, logs: bo
     """Return the steps that were taken before this run: 0, or those of the checkpoint with `train.continue_trainer`.
 
     Args:
-        config: The configuration; `model.name` is the checkpoint.
         num_steps: Steps of the whole run, those of the checkpoint included.
-        steps_per_epoch: Of this run.
-        logs: Whether to log what is not continued.
 
     Raises:
         CheckpointError: trainer_state.json cannot be read, or has no step.

@@ -124,13 +124,9 @@ class Estimate:
         return min(1.0, 2 * _above(abs(self.value) / self.standard_error, self.degrees_of_freedom))
 
     def p_equal(self, low: float, high: float) -> float:
-        """Return the p-value of "the change is outside of these limits"; small when it is shown to be inside.
+        """Return the p-value of "the change is outside of these limits" around 0; small if it is shown to be inside.
 
         Two one-sided tests; the larger p-value counts.
-
-        Args:
-            low: Lower limit, below 0.
-            high: Upper limit, above 0.
 
         Source: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15(6), 1987.
         """
@@ -168,9 +164,7 @@ def paired(first: Sequence[float], second: Sequence[float], *, scope: Scope, sha
     Args:
         first: (n,), of the baseline, at least 2.
         second: (n,), in the same order.
-        scope: What the interval is over.
         shared: Variance of the mean difference that all pairs share.
-        num_samples: Samples from which that was estimated.
     """
     differences = [b - a for a, b in zip(first, second, strict=True)]
     mean, mean_square = _moments(differences, max(map(abs, (*first, *second))))
@@ -184,9 +178,7 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope, s
     Args:
         first: (n,), of the baseline, at least 2.
         second: (m,), at least 2.
-        scope: What the interval is over.
         shared: Variance of the difference that all runs share.
-        num_samples: Samples from which that was estimated.
 
     Source: Welch, Biometrika 34, 1947, for sides with as many runs; for others see `Estimate.degrees_of_freedom`.
     """
@@ -195,12 +187,7 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope, s
 
 
 def mean_of(values: Sequence[float], *, scope: Scope) -> Estimate:
-    """Return the mean of figures over runs or seeds.
-
-    Args:
-        values: (n,), at least 2.
-        scope: What the interval is over.
-    """
+    """Return the mean of at least 2 figures over runs or seeds."""
     mean, mean_square = _moments(values, max(map(abs, values)))
     return Estimate(mean, (Side(mean_square, len(values)),), 0.0, 0, scope)
 

@@ -74,10 +74,8 @@ def factor_effects(
     An axis that changes the global batch size has no effect on speed here: a sample is not worth the same then.
 
     Args:
-        cells: All configurations, each once.
         baseline: Value of each axis with which its others are compared.
         margins: By measure; `default_margin` for those that are absent.
-        history: Earlier looks at these runs; none when None.
     """
     effects: list[FactorEffect] = []
     runs = [run for cell in cells for run in cell.group.runs]

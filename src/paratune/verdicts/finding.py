@@ -191,15 +191,7 @@ def _limits(finding: MeasureComparison) -> tuple[float, float]:
 def _decided(
     comparison: UncorrectedComparison, p_different: float, p_equal: float, p_alone: float, num_tests: int
 ) -> MeasureComparison:
-    """Return a comparison with its outcome.
-
-    Args:
-        comparison: With an estimate over runs.
-        p_different: Corrected for looks and configurations.
-        p_equal: Likewise.
-        p_alone: Of "different", corrected for looks alone.
-        num_tests: Configurations that are tested.
-    """
+    """Return a comparison over runs with its outcome; `p_alone` is corrected for looks alone, as of one test."""
     estimate = comparison.estimate
     assert estimate is not None
     look = len(comparison.looks)

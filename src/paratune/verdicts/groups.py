@@ -44,12 +44,7 @@ class Differs:
 
 
 def matched(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[int], list[int]] | None:
-    """Return the places of runs with equal keys, in order; None unless every run of the smaller side has a partner.
-
-    Args:
-        first: Keys of the runs of one side, without duplicates.
-        second: Keys of the other side.
-    """
+    """Return the places of runs with equal keys, in order; None unless every run of the smaller side has a partner."""
     shared = [key for key in first if key in second]
     if len(shared) < min(len(first), len(second)) or len(shared) < 2:
         return None

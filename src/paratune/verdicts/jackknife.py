@@ -64,7 +64,6 @@ def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | Non
 
     Args:
         kinds: (N,), kinds from 0.
-        score: From the number of samples of each kind to a score; None where it is undefined.
     """
     counts = np.bincount(kinds).astype(np.float64)
     without = np.full(len(counts), np.nan)
@@ -83,7 +82,6 @@ def of_blocks(
     """Return any score, with pseudovalues of `NUM_BLOCKS` blocks of samples.
 
     Args:
-        num_samples: N.
         score: From the samples that are left, in order, to a score; None where it is undefined.
         clusters: (N,), numbers from 0: samples with the same one are in one block; None where each is by itself.
     """

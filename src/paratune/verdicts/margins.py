@@ -43,12 +43,7 @@ _POINTS = 0.005
 
 
 def default_margin(measure: str, task: str) -> Margin:
-    """Return the margin of a measure that none was given for.
-
-    Args:
-        measure: `SPEED` or a metric.
-        task: Kind of the task; scores of qa are per cent.
-    """
+    """Return the margin of `SPEED` or of a metric for which no margin is given; scores of qa are per cent."""
     if task == "ordinal" and measure == "mae":
         return Margin(_POINTS)
     if measure in _OF_THE_BASELINE:

@@ -143,7 +143,6 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
 
     Args:
         logs: Of each configuration, the baseline first: logarithms of the rates of its runs, at least 2 each.
-        times: Of the same runs.
     """
     num_free = sum(len(side) - 1 for side in logs)
     candidates = [column for column in (_in_time(times), _loads(times)) if column is not None]

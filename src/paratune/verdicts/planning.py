@@ -46,8 +46,6 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
 
     Args:
         estimate: Whose standard error and degrees of freedom count; its value does not.
-        margin: Largest change that counts as none, above 0.
-        alpha: Level of each test.
 
     Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18(2), 1990.
     """
@@ -65,10 +63,7 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
 def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:
     """Return the probability that the two-sided test finds a change of this size.
 
-    Args:
-        estimate: Whose standard error and degrees of freedom count; its value does not.
-        change: The true one.
-        alpha: Level of the test.
+    Only the standard error and the degrees of freedom of the estimate count.
     """
     if not estimate.standard_error:
         return 1.0 if change else 0.0
@@ -85,8 +80,6 @@ def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float =
     Args:
         estimate: Of the runs at hand, at least 2 a side.
         margin: Largest change that counts as none, above 0.
-        alpha: Level of each test.
-        power: Chance of a decision.
     """
     if not estimate.sides:
         return ComparisonPlan(None, None)

@@ -25,7 +25,6 @@ def over_seeds_and_samples(
     Args:
         first: Runs of the baseline, on the same samples as all others; at least 2.
         second: Runs of the other, at least 2; in the order of the baseline's seeds where they are paired.
-        is_paired: Whether runs of both sides share their seeds.
     """
     a, b = (np.stack([run.pseudovalues for run in runs]) for runs in (first, second))
     scores = [[run.score for run in runs] for runs in (first, second)]
@@ -42,12 +41,7 @@ def over_seeds_and_samples(
 
 
 def over_samples(first: Sequence[JackknifeScore], second: Sequence[JackknifeScore]) -> Estimate:
-    """Return the mean score of `second` less that of `first`, for these very models and other samples.
-
-    Args:
-        first: Runs of the baseline, on the same samples as all others.
-        second: Runs of the other.
-    """
+    """Return the mean score of `second` less that of `first`, the baseline, for these models and other samples."""
     means = [np.stack([run.pseudovalues for run in runs]).mean(axis=0) for runs in (first, second)]
     change = float(np.mean([run.score for run in second]) - np.mean([run.score for run in first]))
     difference = means[1] - means[0]
@@ -71,7 +65,6 @@ def _untied(estimate: Estimate, own: Sequence[float]) -> Estimate:
     that seeds do not matter.
 
     Args:
-        estimate: Over seeds and samples.
         own: Of each of its sides, the variance of a seed's score that it shares with no other seed.
     """
     sides = zip(estimate.sides, own, strict=True)

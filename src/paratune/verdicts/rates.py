@@ -33,14 +33,7 @@ def rates_of(
     baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, is_same_batch: bool,
     kind: NoiseKind = "plain",
 ) -> Rates:  # fmt: skip
-    """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ.
-
-    Args:
-        baseline: Runs of the baseline.
-        others: Runs beside it.
-        is_same_batch: Whether all have the same global batch size.
-        kind: The noise scale of `noise_kind`.
-    """
+    """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ."""
     first, second = (tuple(run.number(_RATE) for run in side) for side in (baseline, others))
     if is_same_batch:
         return Rates(SPEED, first, second)
@@ -111,10 +104,8 @@ def efficiency_of(
     """Return the statistical efficiency of a run: by its own noise scale, else by `stand_in`; 1 at the reference batch.
 
     Args:
-        run: The run.
         stand_in: The noise scale of all runs of its configuration together; None where there is none.
         reference: m0, samples of an optimizer step.
-        kind: The noise scale of `noise_kind`.
     """
     batch = run.number(_BATCH)
     if batch is None or reference is None:

@@ -14,29 +14,14 @@ from paratune.verdicts.rows import ComparedRun
 def change_of(
     base: Group, other: Group, measure: str, figure: Callable[[ComparedRun], float | None]
 ) -> MeasureComparison:
-    """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome.
-
-    Args:
-        base: Runs of the baseline.
-        other: Runs of the other.
-        measure: What the figure is called.
-        figure: Of a run; None where it is unknown.
-    """
+    """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome."""
     return ratio(measure, base, other, [*map(figure, base.runs)], [*map(figure, other.runs)]).finding
 
 
 def ratio(
     measure: str, base: Group, other: Group, first: Sequence[float | None], second: Sequence[float | None]
 ) -> UncorrectedComparison:
-    """Return the ratio of the geometric means of a figure over runs.
-
-    Args:
-        measure: What the figure is called.
-        base: Runs of the baseline.
-        other: Runs of the other.
-        first: The figure of each run of the baseline; None where it is unknown.
-        second: Of the other.
-    """
+    """Return the ratio of the geometric means of a figure over runs; None is a run for which it is unknown."""
     counts = len(first), len(second)
     unknown = [
         plain(run.name)

@@ -26,13 +26,6 @@ def difference(base: Group, other: Group, split: str, metric: str, margin: Margi
 
     Over seeds and samples where both sides have two seeds or more and their predictions are at hand; over seeds, on
     these samples, where predictions are not; over samples, of these models, where a side has one seed.
-
-    Args:
-        base: Runs of the baseline, all with the score.
-        other: Runs of the other, likewise.
-        split: Of the scores.
-        metric: Its name.
-        margin: Largest difference that counts as none.
     """
     sides: tuple[Seeds, Seeds] = [*base.by_seed.values()], [*other.by_seed.values()]
     pairs = matched([*base.by_seed], [*other.by_seed])

@@ -69,8 +69,6 @@ def slice_records(
     """Return what `paratune.records.slices` describes, by column, from the prediction file of a split.
 
     Args:
-        task: Whose predictions.
-        split: Its name.
         names: Columns, `label` or `length`.
         values: By name but `label`, (N,): the value of each row of the prediction file.
 
@@ -88,10 +86,6 @@ def slice_records(
 
 def split_records(task: ScoredTask, split: str) -> dict[str, dict[str, Any]]:
     """Return the scores of a whole split by metric, each with `value` and `interval` (or null); of slices see above.
-
-    Args:
-        task: Whose predictions.
-        split: Its name.
 
     Raises:
         CannotTell: The prediction file cannot be used.
@@ -198,8 +192,6 @@ def _interval(metric: str, scored: JackknifeScore, *, highest: float, is_share: 
     """Return the interval, None where there are too few rows, or rows that all bear on the score alike.
 
     Args:
-        metric: Its name.
-        scored: The score.
         highest: That a score of this task which has a limit can have.
         is_share: Whether the score is a share of rows where each row is right or wrong.
     """
@@ -217,11 +209,7 @@ def _interval(metric: str, scored: JackknifeScore, *, highest: float, is_share: 
 
 
 def wilson(num_right: int, num_rows: int) -> tuple[float, float]:
-    """Return the 95% interval of a share.
-
-    Args:
-        num_right: From 0 to `num_rows`.
-        num_rows: At least 1.
+    """Return the 95% interval of a share of at least one row.
 
     Source: Wilson, Journal of the American Statistical Association 22, 1927.
     """
