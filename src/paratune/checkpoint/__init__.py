@@ -123,12 +123,7 @@ def verify(folder: Path) -> None:
             with working(f"check {name} of {folder.name}"):
                 size, digest = path.stat().st_size, file_sha256(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise CheckpointError(
-                f"{folder} is damaged: {name} is missing",
-                code="checkpoint.damaged",
-                folder=folder,
-                file=name,
-            ) from error
+            raise _damaged(folder, name, "is missing") from error
         except OSError as error:
             raise UnreadableError(
                 f"{folder} cannot be used: {name} cannot be read ({error.strerror})",
@@ -137,19 +132,9 @@ def verify(folder: Path) -> None:
                 file=name,
             ) from error
         if size != expected["num_bytes"]:
-            raise CheckpointError(
-                f"{folder} is damaged: {name} has {size} bytes instead of {expected['num_bytes']}",
-                code="checkpoint.damaged",
-                folder=folder,
-                file=name,
-            )
+            raise _damaged(folder, name, f"has {size} bytes instead of {expected['num_bytes']}")
         if digest != expected["sha256"]:
-            raise CheckpointError(
-                f"{folder} is damaged: {name} does not match its SHA-256",
-                code="checkpoint.damaged",
-                folder=folder,
-                file=name,
-            )
+            raise _damaged(folder, name, "does not match its SHA-256")
 
 
 def find_newest(checkpoints: Path) -> Path | None:
@@ -194,7 +179,7 @@ def prune(checkpoints: Path, keep: int, *, step: int) -> None:
     """Delete checkpoints that a run does not need after it has saved `step`.
 
     These are: all but the newest `keep` checkpoints up to `step`; checkpoints of later steps, which were damaged when
-    the run was resumed and would otherwise count as the newest; and remains of interrupted writes. `keep` is at least 1.
+    the run was resumed and would otherwise count as the newest; and remains of interrupted writes. `keep` is 1 or more.
     """
     folders = list_checkpoints(checkpoints)
     later = [folder for folder in folders if _step_of(folder) > step]
@@ -248,12 +233,7 @@ def _write_manifest(folder: Path, index: dict[str, str], step: int) -> int:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict):
-        raise CheckpointError(
-            f"{folder} is damaged: {MANIFEST} is not a manifest",
-            code="checkpoint.damaged",
-            folder=folder,
-            file=MANIFEST,
-        )
+        raise _damaged(folder, MANIFEST, "is not a manifest")
     version = manifest.get("format_version")
     if version != FORMAT_VERSION:
         raise CheckpointError(
@@ -263,13 +243,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             version=version,
         )
     if manifest.pop("sha256", None) != _digest(manifest):
-        raise CheckpointError(
-            f"{folder} is damaged: {MANIFEST} does not match its own SHA-256",
-            code="checkpoint.damaged",
-            folder=folder,
-            file=MANIFEST,
-        )
+        raise _damaged(folder, MANIFEST, "does not match its own SHA-256")
     return manifest
+
+
+def _damaged(folder: Path, file: str, problem: str) -> CheckpointError:
+    message = f"{folder} is damaged: {file} {problem}"
+    return CheckpointError(message, code="checkpoint.damaged", folder=folder, file=file)
 
 
 def _digest(manifest: dict[str, Any]) -> str:

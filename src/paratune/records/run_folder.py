@@ -60,43 +60,25 @@ def check_usable(folder: Path, mode: Mode) -> None:
 def _check_content(folder: Path, mode: Mode) -> None:
     above = next((path for path in folder.parents if path.exists()), None)
     if above is not None and not above.is_dir():
-        raise CheckpointError(
-            f"{folder} cannot be created, because {above} is a file; change run.folder",
-            code="run.folder_taken",
-            folder=folder,
-        )
+        problem = f"cannot be created, because {above} is a file; change run.folder"
+        raise _refused(folder, problem, code="run.folder_taken")
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise CheckpointError(
-            f"{folder} is a file; the run folder needs this name: change run.name or run.folder",
-            code="run.folder_taken",
-            folder=folder,
-        )
+        problem = "is a file; the run folder needs this name: change run.name or run.folder"
+        raise _refused(folder, problem, code="run.folder_taken")
     if all(_is_beginning(path.name) for path in folder.iterdir()):
         return
     if not (folder / RUN_FILE).exists():
-        raise CheckpointError(
-            f"{folder} contains files but no run ({RUN_FILE} is missing); nothing in it was changed; change run.name",
-            code="run.folder_taken",
-            folder=folder,
-        )
-    if mode == "resume":
-        if is_finished(folder):
-            raise CheckpointError(
-                f"{folder} contains a finished run; there is nothing to resume: change run.name",
-                code="run.finished",
-                folder=folder,
-            )
-        return
-    if mode == "overwrite":
-        return
-    state = "a finished run" if is_finished(folder) else "an unfinished run (--resume continues it)"
-    raise CheckpointError(
-        f"{folder} already contains {state}; change run.name, or use --overwrite to delete it",
-        code="run.exists",
-        folder=folder,
-    )
+        problem = f"contains files but no run ({RUN_FILE} is missing); nothing in it was changed; change run.name"
+        raise _refused(folder, problem, code="run.folder_taken")
+    if mode == "resume" and is_finished(folder):
+        problem = "contains a finished run; there is nothing to resume: change run.name"
+        raise _refused(folder, problem, code="run.finished")
+    if mode == "new":
+        state = "a finished run" if is_finished(folder) else "an unfinished run (--resume continues it)"
+        problem = f"already contains {state}; change run.name, or use --overwrite to delete it"
+        raise _refused(folder, problem, code="run.exists")
 
 
 def folder_state(folder: Path) -> Literal["finished", "unfinished", "foreign"] | None:
@@ -321,15 +303,16 @@ def _empty(folder: Path) -> None:
 
 
 def _in_use(folder: Path) -> CheckpointError:
-    return CheckpointError(
-        f"{folder} is in use: another process trains in it; change run.name", code="run.in_use", folder=folder
-    )
+    return _refused(folder, "is in use: another process trains in it; change run.name", code="run.in_use")
 
 
 def _unusable(folder: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"{folder} cannot be used: {error.strerror or error}; change run.folder", code="run.not_writable", folder=folder
-    )
+    problem = f"cannot be used: {error.strerror or error}; change run.folder"
+    return _refused(folder, problem, code="run.not_writable")
+
+
+def _refused(folder: Path, problem: str, *, code: str) -> CheckpointError:
+    return CheckpointError(f"{folder} {problem}", code=code, folder=folder)
 
 
 def _is_beginning(name: str) -> bool:
