@@ -115,7 +115,9 @@ class Estimate:
 
     def half_width(self, level: float = LEVEL) -> float:
         """Return half the width of the interval."""
-        return _quantile((1 + level) / 2, self.degrees_of_freedom) * self.standard_error
+        from scipy import special
+
+        return float(special.stdtrit(self.degrees_of_freedom, (1 + level) / 2)) * self.standard_error
 
     def p_different(self) -> float:
         """Return the two-sided p-value of "there is no change"."""
@@ -210,12 +212,6 @@ def _moments(values: Sequence[float], scale: float) -> tuple[float, float]:
     mean = math.fsum(values) / len(values)
     square = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     return mean, square if square > (1e-13 * scale) ** 2 else 0.0
-
-
-def _quantile(probability: float, degrees_of_freedom: float) -> float:
-    from scipy import special
-
-    return float(special.stdtrit(degrees_of_freedom, probability))
 
 
 def _above(statistic: float, degrees_of_freedom: float) -> float:

@@ -1,6 +1,5 @@
 """Groups of runs that are equal except for seed and repeat, and how runs of two groups are matched."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +56,3 @@ def why_one(first: int, second: int, noun: str) -> str | None:
         return None
     who = f"one {noun} each" if first == second else f"one {noun} on one side"
     return f"{who}: how far another {noun} would be from it is not known"
-
-
-def mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

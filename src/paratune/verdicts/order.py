@@ -147,7 +147,7 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
     num_free = sum(len(side) - 1 for side in logs)
     candidates = [column for column in (_in_time(times), _loads(times)) if column is not None]
     while candidates:
-        names = tuple(name for name, _ in candidates for _ in range(_width(candidates, name)))
+        names = tuple(name for name, column in candidates for _ in range(column.shape[1]))
         table = np.concatenate([column for _, column in candidates], axis=1)
         fits = table.shape[1] == 1 or table.shape[1] <= MOST_SHARE * num_free
         if fits and num_free > table.shape[1]:
@@ -156,10 +156,6 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
                 return model
         candidates.pop()
     return None
-
-
-def _width(candidates: Sequence[tuple[str, Floats]], name: str) -> int:
-    return int(next(column.shape[1] for known, column in candidates if known == name))
 
 
 def _fit(logs: Sequence[Sequence[float]], table: Floats, names: tuple[str, ...]) -> OrderModel | None:

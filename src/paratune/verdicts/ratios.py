@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from paratune.base.text import plain
 from paratune.verdicts.estimate import unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
-from paratune.verdicts.groups import Group, mean, why_one
+from paratune.verdicts.groups import Group, why_one
 from paratune.verdicts.rows import ComparedRun
 
 
@@ -35,7 +36,7 @@ def ratio(
             MeasureComparison(measure, True, None, None, counts, code="unknown_value", reason=reason)
         )
     logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
-    a, b = mean(logs[0]), mean(logs[1])
+    a, b = fmean(logs[0]), fmean(logs[1])
     finding = MeasureComparison(measure, True, math.exp(a), math.exp(b), counts, change=math.expm1(b - a))
     too_few = why_one(*counts, "run")
     if too_few is not None:

@@ -79,7 +79,10 @@ def slice_records(
     rows = read_rows(task, split)
     records = {}
     for name in names:
-        slices = _by_label(task, rows, split) if name == LABEL else _by_value(name, values[name])
+        if name == LABEL:
+            slices = _by_label(task, rows, split)
+        else:
+            slices = _quartiles(values[name]) if name == LENGTH else _equal(values[name])
         records[name] = [_record(task, rows, part, is_label=name == LABEL) for part in slices]
     return records
 
@@ -92,10 +95,6 @@ def split_records(task: ScoredTask, split: str) -> dict[str, dict[str, Any]]:
     """
     rows = read_rows(task, split)
     return dict(_scores(task, rows, _Slice(split, np.arange(len(rows["index"]))), is_label=False))
-
-
-def _by_value(name: str, values: npt.NDArray[Any]) -> list[_Slice]:
-    return _quartiles(values) if name == LENGTH else _equal(values)
 
 
 def _equal(values: npt.NDArray[Any]) -> list[_Slice]:

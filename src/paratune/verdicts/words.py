@@ -247,11 +247,6 @@ def label_of(metric: str) -> str:
     return LABELS.get(metric, metric)
 
 
-def count_words(count: int, noun: str) -> str:
-    """Return "1 seed", "3 seeds"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def _plain_amount(comparison: MeasureComparison, value: float, task: str) -> str:
     """Return an amount with digits that fit the width of its interval."""
     in_points = is_in_points(comparison.measure)
