@@ -3,7 +3,7 @@
 import gc
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -68,13 +68,6 @@ class MemoryUse:
     """Memory of the GPU; on a CPU of the machine or the container."""
     asked_bytes: int | None = None
     """Size of the request that failed."""
-
-    @property
-    def states_bytes(self) -> int:
-        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def text(self) -> str:
         """Return all figures in one line."""
