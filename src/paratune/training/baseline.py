@@ -28,9 +28,9 @@ from paratune.tasks.own_metrics import own_scores
 from paratune.tasks.tfidf import FOLDER, FittedTfidf, TfidfFitter, texts_with_pairs, tfidf_fitter
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
+from paratune.training.evaluations import sliced_scores
 from paratune.training.prepare import Prepared
 from paratune.training.record import run_kind, run_record, session_facts
-from paratune.training.sliced import sliced_scores
 
 log = logging.getLogger(__name__)
 Array = np.ndarray[Any, Any]

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def process_facts() -> dict[str, Any]:
         "code": hardware.code_version(),
         "launcher": launcher(),
         "job": None if job is None else {**job, "batch_script": recorded_batch_script()},
-        "torchrun": start.as_dict() if start else None,
+        "torchrun": asdict(start) if start else None,
         "num_threads": torch.get_num_threads(),
         "environment": recorded_environment(),
         "environment_unset": unset_variables(),
