@@ -65,10 +65,15 @@ def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> 
 
     Only the standard error and the degrees of freedom of the estimate count.
     """
+    from scipy import special
+
     if not estimate.standard_error:
         return 1.0 if change else 0.0
+    freedom = min(estimate.degrees_of_freedom, _MANY)
+    noncentrality = abs(change) / estimate.standard_error
     # The other tail, a finding of the wrong sign, is left out.
-    return 1 - _below(estimate, abs(change) / estimate.standard_error, alpha / 2)
+    below = float(special.nctdtr(freedom, noncentrality, special.stdtrit(freedom, 1 - alpha / 2)))
+    return 1.0 if math.isnan(below) else 1 - below  # SciPy returns NaN where a result is below the smallest number
 
 
 def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER) -> ComparisonPlan:
@@ -129,17 +134,6 @@ def _samples(estimate: Estimate, margin: float, alpha: float, power: float) -> i
         return None
     quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - power) / 2))
     wanted = (margin / quantiles) ** 2
-    return (
-        None
-        if estimate.shared <= wanted
-        else int((estimate.num_rows or estimate.num_samples) * estimate.shared / wanted) + 1
-    )
-
-
-def _below(estimate: Estimate, noncentrality: float, alpha: float) -> float:
-    """Return the probability that a t statistic of this noncentrality is below the one-sided critical value."""
-    from scipy import special
-
-    freedom = min(estimate.degrees_of_freedom, _MANY)
-    below = float(special.nctdtr(freedom, noncentrality, special.stdtrit(freedom, 1 - alpha)))
-    return 0.0 if math.isnan(below) else below  # SciPy's answer to what is smaller than the smallest number
+    if estimate.shared <= wanted:
+        return None
+    return int((estimate.num_rows or estimate.num_samples) * estimate.shared / wanted) + 1
