@@ -266,7 +266,7 @@ def _disk_errors(folder: Path) -> Iterator[None]:
             raise
         full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
         free = format_bytes(shutil.disk_usage(folder.parent).free) if folder.parent.exists() else "nothing"
-        why = f"the disk is full ({free} free); make room" if full else f"{error}; make it writable"
+        why = f"the disk is full ({free} free); free some space" if full else f"{error}; make it writable"
         raise CheckpointError(
             f"{folder} could not be written: {why}, or set run.folder elsewhere. Earlier checkpoints are unchanged; "
             "--resume continues from the newest",

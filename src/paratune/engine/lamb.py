@@ -131,7 +131,7 @@ def whole_norms(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _in_parts(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Yield the parameters in lists with at most PART_NUMBERS numbers; a larger parameter has a list of its own."""
+    """Yield the parameters in lists with at most PART_NUMBERS numbers; a larger parameter is alone in its list."""
     part: list[nn.Parameter] = []
     num_values = 0
     for parameter in parameters:

@@ -152,7 +152,7 @@ def _optimizer_bytes(parameters: Iterable[nn.Parameter]) -> int:
     """
     model = {id(parameter) for parameter in parameters}
     tensors_by_id: dict[int, Any] = {}
-    for optimizer in [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]:
+    for optimizer in [found for found in gc.get_objects() if issubclass(type(found), Optimizer)]:
         # Before the first step of a wrapped optimizer there may be no states at all.
         states = [value for state in getattr(optimizer, "state", {}).values() for value in _values(state)]
         own = [p for group in getattr(optimizer, "param_groups", []) for p in group["params"] if id(p) not in model]

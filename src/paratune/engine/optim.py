@@ -84,7 +84,7 @@ OPTIMIZERS: Final[dict[str, Callable[[list[Group], Train], Optimizer]]] = {
 
 
 class OptimizerFactory:
-    """Makes the optimizer for whatever parameters a strategy holds, and sets the learning rate of all that it made."""
+    """Makes the optimizer of the parameters of a strategy, and sets the learning rate of all that it made."""
 
     def __init__(self, train: Train, num_steps: int, rate_factors: Mapping[str, float] | None = None) -> None:
         """Store the settings.

@@ -1,7 +1,7 @@
 """Reads counters of a rank's device: an NVIDIA GPU through NVML, or the rank's share of the CPU cores.
 
-Each rank reads its own device: a container or a job step often cannot see other devices, and only the rank knows which
-device of the machine it uses. A counter that fails is not read again, and the reason is stored; no error is raised.
+Each rank reads its own device: a container or a job step often cannot see other devices, and no other process has
+the number of the rank's device. A counter that fails is not read again, and the reason is stored; no error is raised.
 """
 
 import contextlib

@@ -312,7 +312,7 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
 def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         event: dict[str, Any] = json.loads(line)
-        # Check the keys here, so that JSON without them is reported too.
+        # The keys are read here, so that JSON without them is reported too.
         _ = event["event"], event["step"] if event["event"] == "resume" else None
     except (ValueError, RecursionError, TypeError, KeyError) as error:
         # Not its repr, which contains the whole line for bytes that are not text.

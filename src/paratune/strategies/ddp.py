@@ -89,7 +89,7 @@ class DDPStrategy:
                 parts = [self._forward_backward_one(batch, phases) for batch in early]
             return whole.total([*parts, self._forward_backward_one(last, phases)])
         except RuntimeError as error:
-            # This error of PyTorch has neither a class nor a code of its own.
+            # This error of PyTorch has no class or code that identifies it.
             if "Expected to have finished reduction" not in str(error):
                 raise
             raise ConfigError(

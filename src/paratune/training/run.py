@@ -206,7 +206,7 @@ def _place_model(sized: SizedRun, activity: Activity) -> PlacedRun:
         }
     )
     optimizer = optimizer_factory(prepared, model, sized.num_steps)
-    # Before `prepare`: afterwards a rank may hold only shards, of which no work can be counted.
+    # Before `prepare`: afterwards a rank may have only shards, whose FLOPs cannot be counted.
     work = WorkCount(model) if session.is_writer else None
     with reports_out_of_memory(MemoryGuard(prepared, sized.batch, activity, model=model)):
         strategy.prepare(model, find_blocks(model), optimizer)

@@ -18,7 +18,7 @@ Scope = Literal["runs", "seeds", "seeds and samples", "samples"]
 
 @dataclass(frozen=True)
 class Side:
-    """What varies from run to run on one side of a comparison (or from pair to pair)."""
+    """The variation from run to run on one side of a comparison, or from pair to pair."""
 
     mean_square: float
     """Sample variance over runs, or over the differences of pairs, with n - 1."""
@@ -54,7 +54,7 @@ class Estimate:
     num_samples: int
     """Samples (or blocks, or clusters of them) from which `shared` was estimated; 0 without any."""
     scope: Scope
-    """What the interval is over."""
+    """The variation that the interval covers."""
     num_rows: int = 0
     """Number of samples, where `num_samples` counts blocks or clusters; else 0."""
     num_clusters: int = 0

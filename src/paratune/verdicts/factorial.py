@@ -59,7 +59,7 @@ class FactorEffect:
     num_combinations: int
     """Combinations of the other axes that have both values."""
     interaction: Interaction | None = None
-    """None of a single combination, and of scores."""
+    """None for a single combination, and for scores."""
 
 
 def factor_effects(
@@ -137,9 +137,9 @@ class _CellRates:
     """Logarithms of rates of all cells, adjusted for the order of runs where there is a drift."""
 
     values: list[list[float] | None]
-    """None of a cell with an unknown rate."""
+    """None for a cell with an unknown rate."""
     sides: list[Side | None]
-    """None of a cell with one run."""
+    """None for a cell with one run."""
     covariates: list[Floats] | None = None
     covariance: Floats | None = None
     freedom: float = math.inf

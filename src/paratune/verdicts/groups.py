@@ -35,7 +35,7 @@ class Differs:
     allowed: tuple[str, ...] = ()
     """Differences that are allowed because they are what is compared; the text names them."""
     unknown: tuple[str, ...] = ()
-    """What a run does not record."""
+    """Settings that a run does not record."""
     batch: bool = False
     """Whether the global batch size differs: then goodput is compared, not samples/s."""
     elsewhere: bool = False

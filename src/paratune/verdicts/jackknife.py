@@ -83,7 +83,7 @@ def of_blocks(
 
     Args:
         score: From the samples that are left, in order, to a score; None where it is undefined.
-        clusters: (N,), numbers from 0: samples with the same one are in one block; None where each is by itself.
+        clusters: (N,), numbers from 0: samples with the same one are in one block; None: independent samples.
     """
     clusters = np.arange(num_samples) if clusters is None else clusters
     num_clusters = int(clusters.max()) + 1 if num_samples else 0

@@ -1,4 +1,4 @@
-"""The order of runs in time, and what a drift of the machine does to the comparison of their speeds.
+"""The order of runs in time, and the effect of a drift of the machine on the comparison of their speeds.
 
 A machine that becomes slower while runs are made changes the speed of the later ones. The runs of each configuration
 show how much: their rates are regressed on covariates (the place in time, or the session; the load by other programs).
@@ -31,7 +31,7 @@ MOST_SHARE = 0.25
 
 @dataclass(frozen=True)
 class RunTime:
-    """When a run was made, and beside which load."""
+    """The time of a run, and the load by other programs."""
 
     began: float
     """Unix seconds."""
@@ -42,7 +42,7 @@ class RunTime:
 
 @dataclass(frozen=True)
 class OrderEffect:
-    """What the order of runs explains of the speed; changes are ratios less 1."""
+    """The part of the speed that the order of runs explains; changes are ratios less 1."""
 
     covariates: tuple[str, ...]
     """`order`, `session` or `load`."""
@@ -68,7 +68,7 @@ class OrderEffect:
 
 
 def run_time(run: ComparedRun) -> RunTime | None:
-    """Return when a run was made; None where its record does not say."""
+    """Return when a run was made; None where its record does not have the times."""
     try:
         began, ended = (
             datetime.fromisoformat(str(run.get(source))).timestamp() for source in ("run.created", "summary.finished")
@@ -237,7 +237,7 @@ def is_confounded(first: Sequence[RunTime], second: Sequence[RunTime]) -> bool:
 def order_effect(
     model: OrderModel, place: int, times: Sequence[Sequence[RunTime]], *, is_adjusted: bool
 ) -> OrderEffect:
-    """Return what a model says of the comparison of the first configuration with the one at `place`."""
+    """Return the effect of the order on the comparison of the first configuration with the one at `place`."""
     from scipy import special
 
     half = float(special.stdtrit(model.freedom, 0.975)) * model.total_error

@@ -12,14 +12,14 @@ MOST_RUNS = 200
 """Largest number of runs in a plan: the variances of a few runs are not known well enough for more."""
 _NODES = 400
 _MANY = 1_000_000
-"""Stands for infinite degrees of freedom where a noncentral distribution needs a number."""
+"""Replaces infinite degrees of freedom where a noncentral distribution needs a number."""
 SPREAD = 0.8
 """Probability that the true variance of runs is between those from which a range of numbers of runs is computed."""
 
 
 @dataclass(frozen=True)
 class RunRange:
-    """Runs (or seeds) that each side needs, those at hand included."""
+    """Runs (or seeds) that each side needs, the present ones included."""
 
     low: int
     high: int | None
@@ -28,7 +28,7 @@ class RunRange:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What would decide a comparison."""
+    """Numbers of runs or samples that would decide a comparison."""
 
     different: RunRange | None
     """To find a change of the present size; None when that is within the margin, or no number is enough."""
@@ -83,7 +83,7 @@ def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float =
     The change that was found counts as the true one.
 
     Args:
-        estimate: Of the runs at hand, at least 2 a side.
+        estimate: Of the present runs, at least 2 a side.
         margin: Largest change that counts as none, above 0.
     """
     if not estimate.sides:
@@ -115,14 +115,14 @@ def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange 
     return None if low is None else RunRange(low, first((1 + SPREAD) / 2))
 
 
-def _first(least: int, holds: Callable[[int], bool]) -> int | None:
-    """Return the smallest number from `least` to `MOST_RUNS` for which a test that then stays true holds."""
-    if not holds(MOST_RUNS) or least > MOST_RUNS:
+def _first(least: int, decides: Callable[[int], bool]) -> int | None:
+    """Return the smallest number from `least` to `MOST_RUNS` for which `decides` is true, as for all larger ones."""
+    if not decides(MOST_RUNS) or least > MOST_RUNS:
         return None
     low, high = least, MOST_RUNS
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+        low, high = (low, middle) if decides(middle) else (middle + 1, high)
     return low
 
 

@@ -22,7 +22,7 @@ def mean_over_classes(
     Args:
         metric: roc_auc or average_precision.
         is_class: For each class (N,), whether a sample is of this class.
-        scores: For each class (N,), finite; larger for samples that rather are of this class.
+        scores: For each class (N,), finite; larger where this class is more likely.
     """
     function = {"roc_auc": _roc_auc, "average_precision": _average_precision}[metric]
     if any(mask.all() or not mask.any() for mask in is_class):

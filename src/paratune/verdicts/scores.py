@@ -25,7 +25,7 @@ _NOT_BY_CHANCE = 3
 def difference(base: Group, other: Group, split: str, metric: str, margin: Margin) -> UncorrectedComparison:
     """Return the difference of a score.
 
-    Over seeds and samples where both sides have two seeds or more and their predictions are at hand; over seeds, on
+    Over seeds and samples where both sides have two seeds or more and their predictions exist; over seeds, on
     these samples, where predictions are not; over samples, of these models, where a side has one seed.
     """
     sides: tuple[Seeds, Seeds] = [*base.by_seed.values()], [*other.by_seed.values()]

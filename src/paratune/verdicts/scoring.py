@@ -315,4 +315,4 @@ _SCORERS: Mapping[str, Mapping[str, Scorer]] = {
         _answers, "exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"
     ),
 }  # fmt: skip
-"""What is computed again, by the kind of task and the metric."""
+"""Scores that can be computed again, by the kind of task and the metric."""

@@ -23,7 +23,7 @@ from paratune.verdicts.rows import CannotTell, PredictionRows, read_rows
 from paratune.verdicts.scoring import members, score_rows
 
 _NEED_OTHER_LABELS = {"r2", "pearson", "spearman", "qwk"}
-"""Of rows with one label these are undefined, or say nothing."""
+"""These are undefined or meaningless for rows with one label."""
 _SHARES = {
     *("accuracy", "f1_micro", "within_one", "exact_agreement", "adjacent_agreement"),
     *("exact", "has_answer_exact", "no_answer_exact", "recall_at_1"),
@@ -36,7 +36,7 @@ _LOWEST = {"r2": -math.inf, "pearson": -1.0, "spearman": -1.0, "qwk": -1.0, "mat
 
 @dataclass(frozen=True)
 class ScoredTask:
-    """What `scoring` asks of a run: where its predictions are, and what its task is."""
+    """The part of a run that `scoring` reads: its predictions and its task."""
 
     name: str
     """For messages."""
@@ -66,7 +66,7 @@ class _Slice:
 def slice_records(
     task: ScoredTask, split: str, names: Sequence[str], values: Mapping[str, npt.NDArray[Any]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return what `paratune.records.slices` describes, by column, from the prediction file of a split.
+    """Return the records of slices (see `paratune.records.slices`) by column, from the prediction file of a split.
 
     Args:
         names: Columns, `label` or `length`.
@@ -103,7 +103,7 @@ def _equal(values: npt.NDArray[Any]) -> list[_Slice]:
 
 
 def _order(text: str) -> tuple[bool, float, str]:
-    """Return by what values are sorted: numbers by their size, then texts."""
+    """Return the sort key of a value: numbers by their size, then texts."""
     try:
         number = float(text)
     except ValueError:
@@ -167,7 +167,7 @@ def _scores(
         if not (is_constant and metric in _NEED_OTHER_LABELS):
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # few rows: what is undefined is None
+                    warnings.simplefilter("ignore")  # of few rows; an undefined score is None
                     scored = score_rows(task, rows, metric)
             except CannotTell:
                 continue
@@ -188,7 +188,7 @@ def _with_interval(task: ScoredTask, metric: str, scored: JackknifeScore | None,
 
 
 def _interval(metric: str, scored: JackknifeScore, *, highest: float, is_share: bool) -> tuple[float, float] | None:
-    """Return the interval, None where there are too few rows, or rows that all bear on the score alike.
+    """Return the interval, None where there are too few rows, or all rows have the same influence on the score.
 
     Args:
         highest: That a score of this task which has a limit can have.

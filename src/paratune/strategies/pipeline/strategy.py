@@ -357,7 +357,7 @@ class PipelineStrategy:
             _sum(self._own.values(), self._replicas)
 
     def _broadcast(self, outputs: Tensor | None, *, source: int) -> Tensor:
-        """Return the tensor of rank `source` on all ranks of the replica, which do not know its dtype and shape."""
+        """Return the tensor of rank `source` on all ranks of the replica, with its dtype and shape."""
         header = torch.zeros(9, dtype=torch.int64, device=self._device)
         if outputs is not None:
             header[0], header[1] = _DTYPES.index(outputs.dtype), outputs.ndim
@@ -474,7 +474,7 @@ def _sum(parameters: Iterable[nn.Parameter], group: Any) -> None:
 
 
 def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield the gradients in lists of at most `_BUCKET_BYTES`; a larger gradient has a list of its own."""
+    """Yield the gradients in lists of at most `_BUCKET_BYTES`; a larger gradient is alone in its list."""
     bucket: list[Tensor] = []
     for gradient in gradients:
         if bucket and sum(earlier.nbytes for earlier in bucket) + gradient.nbytes > _BUCKET_BYTES:
