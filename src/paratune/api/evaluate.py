@@ -116,12 +116,7 @@ def evaluate_file(
     """Return the scores of a model on a labelled file, and set up the log of this process.
 
     Args:
-        model: A run folder, a model folder, or a hub name.
-        data: A labelled file.
         named: Columns of the file, for models that do not record them.
-        by: Columns, `label` or `length`; repeated ones count once.
-        batch_size: Samples of a forward pass.
-        device: auto, cpu or cuda.
     """
     from paratune.data.read import read_table
 

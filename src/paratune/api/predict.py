@@ -80,11 +80,7 @@ def predict_rows(
     """Apply a model to rows, and set up the log of this process.
 
     Args:
-        model: A run folder, a model folder, or a hub name.
-        data: A file, an Arrow table, or a list of texts.
         named: Columns of the file, for models that do not record them.
-        batch_size: Samples of a forward pass.
-        device: auto, cpu or cuda.
         check: Called with the model and its split before the model is applied.
 
     Raises:

@@ -29,11 +29,8 @@ def executor_spread(
     """Return the executor.
 
     Args:
-        work: The folder of all stages.
-        executor: local, slurm or ray.
         tasks: Maximum number of tasks of a stage.
         workers: Number of tasks at the same time on this machine, for local.
-        site: File that describes the cluster, for slurm.
         memory_gib: Memory of a task; 2 when None.
 
     Raises:

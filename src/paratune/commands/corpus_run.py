@@ -63,10 +63,7 @@ def build_corpus(
     """Run the unfinished stages, and return the exit code.
 
     Args:
-        path: Configuration of the corpus.
         only: The only stage to run, again from its start.
-        workers: Number of processes, instead of that of the configuration.
-        as_json: Whether the result is printed as JSON.
         executor: For stages that send no requests to an archive.
 
     Raises:

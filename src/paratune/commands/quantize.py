@@ -81,14 +81,8 @@ def make_form(
     """Write a smaller form of a model, with a progress bar and a warning where its decisions differ; return its record.
 
     Args:
-        model: Run, model folder or hub name.
-        form: The form.
-        out: Folder that does not exist, or is empty.
         data: File on whose rows outputs are compared; None: that of the run.
         calibration: File that gives `int8-static` the ranges of activations; None: the training file of the run.
-        num_rows: Rows of each file that are used.
-        named: `NamedColumns` from the command line, if any.
-        batch_size: Samples of a forward pass.
     """
     from paratune.compress.quantize import QuantizeJob, quantize_model, require_quantizable
     from paratune.infer.trained import NamedColumns, load_trained

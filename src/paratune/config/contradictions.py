@@ -14,8 +14,6 @@ def no_effect(key: str, value: object, circumstances: str, also: tuple[str, ...]
     """Return the problem of an option without effect.
 
     Args:
-        key: The option, dotted.
-        value: Its value.
         circumstances: Why it has no effect, such as "with train.freeze_encoder: true".
         also: Keys of the options that cause this, the most likely cause first.
     """
