@@ -10,9 +10,8 @@ from paratune.cluster import slurm
 from paratune.cluster.script import setup_lines
 from paratune.cluster.shell import quoted
 from paratune.cluster.site import Site, read_site
-from paratune.commands.options import require_at_least
 from paratune.corpus.executors import ShardExecutor, StartTasks, start_local, start_ray, start_slurm
-from paratune.errors import EXIT_LAUNCH, ConfigError, did_you_mean, option_error, require_installed
+from paratune.errors import EXIT_LAUNCH, ConfigError, did_you_mean, option_error, require_at_least, require_installed
 
 EXECUTORS = ("local", "slurm", "ray")
 LOCAL_STAGES = ("index", "fetch")

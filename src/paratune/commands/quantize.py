@@ -11,9 +11,9 @@ from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_share
-from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, TextColumn, require_at_least
+from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, TextColumn
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, coded, option_error
+from paratune.errors import EXIT_OK, ConfigError, coded, option_error, require_at_least
 
 log = logging.getLogger(__name__)
 MIN_AGREEMENT = 0.95
