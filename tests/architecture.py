@@ -3,7 +3,7 @@
     python tests/architecture.py
 
 writes `docs/explanation/architecture.svg` and the table of `docs/explanation/architecture.md`. When either is out of
-date, tests/unit/test_floors.py fails.
+date, tests/unit/test_import_layers.py fails.
 """
 
 import ast
