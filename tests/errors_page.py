@@ -23,7 +23,7 @@ EXIT_CODES = {
     **dict.fromkeys(("Problem", "add", "Fault", "refuse"), errors.EXIT_CONFIG),
     "Unavailable": errors.EXIT_DATA,
     "TooLarge": errors.EXIT_DATA,
-    "UnreadableError": errors.EXIT_CHECKPOINT,
+    **dict.fromkeys(("UnreadableError", "_refused"), errors.EXIT_CHECKPOINT),
 }
 """Exit code by the class of an error, or by the name of the function that records a configuration problem."""
 WARNINGS = ("coded", "print_warning")

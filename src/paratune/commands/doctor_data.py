@@ -48,7 +48,6 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     """Return the facts about the data of a configuration.
 
     Args:
-        config: A valid configuration.
         tokenizer: Of the model; None if it cannot be loaded, which leaves lengths unknown.
         model_limit: Maximum number of tokens of the model; None without a limit.
     """
