@@ -5,7 +5,6 @@ Imports no torch.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -14,12 +13,10 @@ from paratune.data.columns import IntArray, Samples, TableReader
 from paratune.data.labels import first_rows
 from paratune.errors import DataError, did_you_mean
 
-_NOT_WORDS: Final = {
-    "code": "data.not_words",
-    "advice": 'lists of texts are needed, as in JSON lines {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}, or a '
-    "file in CoNLL format (*.conll)",
-}
-"""Error for a column without lists of texts."""
+_LISTS_NEEDED = (
+    'lists of texts are needed, as in JSON lines {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}, or a file in '
+    "CoNLL format (*.conll)"
+)
 
 
 def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
@@ -35,9 +32,9 @@ def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
     """
     columns, source = reader.columns, reader.source
     assert isinstance(columns.text, str)
-    words, tags = reader.lists(columns.text, "text", **_NOT_WORDS), None
+    words, tags = reader.lists(columns.text, "text", code="data.not_words", advice=_LISTS_NEEDED), None
     if reader.require_labels and columns.label is not None:
-        tags = reader.lists(columns.label, "label", **_NOT_WORDS)
+        tags = reader.lists(columns.label, "label", code="data.not_words", advice=_LISTS_NEEDED)
     problems: dict[str, list[int]] = {"text": [], "tags": []}
     rows = []
     for row, sentence in enumerate(words):
