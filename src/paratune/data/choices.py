@@ -75,7 +75,7 @@ def _read_choices(reader: TableReader) -> list[tuple[str, ...] | None]:
             "name several columns with a choice each ([a, b, c, d]), or one column with lists of texts, as in JSON "
             'lines {"choices": ["yes", "no"]}'
         )
-        rows = reader.lists(names, "choices", code="data.not_choices", advice=advice)
+        rows = reader.lists(names, "choices", advice=advice)
         return [_known_choices(row) for row in rows]
     parts = [reader.column_texts(name, "choices", refuse_numbers=False) for name in names]
     return [_known_choices(row) for row in zip(*parts, strict=True)]

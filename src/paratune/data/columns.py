@@ -217,17 +217,17 @@ class TableReader:
             **facts,
         )
 
-    def lists(self, name: str, key: str, *, code: str, advice: str) -> list[list[Any]]:
+    def lists(self, name: str, key: str, *, advice: str) -> list[list[Any]]:
         """Return the values of a column of lists of texts; an empty list for null.
 
         Raises:
-            DataError: The column has other types, with this code and advice.
+            DataError: The column has other types, with this advice.
         """
         lists = lists_of_texts(self.table, name)
         if lists is None:
             raise DataError(
                 f"{self.source}, column {name} (data.columns.{key}) contains {self.table.column(name).type}; {advice}",
-                code=code,
+                code="data.not_choices" if key == "choices" else "data.not_words",
                 source=self.source,
                 name=name,
                 key=f"data.columns.{key}",

@@ -32,9 +32,9 @@ def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
     """
     columns, source = reader.columns, reader.source
     assert isinstance(columns.text, str)
-    words, tags = reader.lists(columns.text, "text", code="data.not_words", advice=_LISTS_NEEDED), None
+    words, tags = reader.lists(columns.text, "text", advice=_LISTS_NEEDED), None
     if reader.require_labels and columns.label is not None:
-        tags = reader.lists(columns.label, "label", code="data.not_words", advice=_LISTS_NEEDED)
+        tags = reader.lists(columns.label, "label", advice=_LISTS_NEEDED)
     problems: dict[str, list[int]] = {"text": [], "tags": []}
     rows = []
     for row, sentence in enumerate(words):
