@@ -214,15 +214,7 @@ def _unknown_labels(
 def tokenize_choices(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
     """Return the tokens of each choice with its question, [CLS] text [SEP] choice [SEP], as sequences of its sample.
 
-    Args:
-        samples: From `select_choices`.
-        options: Tokenizer, limit, cache; `truncation` is that of pairs of texts.
-        source: Name of the samples in messages.
-
-    Raises:
-        ConfigError: As `tokens.tokenize`.
-        DataError: As `tokens.tokenize`.
-        Stopped: `options.stop` returned true.
+    Arguments and errors as in `tokens.tokenize`; `truncation` is that of pairs of texts.
     """
     assert samples.choices is not None
     counts = np.array([len(choices) for choices in samples.choices], dtype=np.int64)

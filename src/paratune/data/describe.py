@@ -17,13 +17,12 @@ from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
 from paratune.config.sections import Columns
 from paratune.config.task_sections import ClassTask, MultipleChoiceTask, Task, class_names
-from paratune.data.columns import dropped_text
+from paratune.data.columns import IntArray, dropped_text
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, truncation_warnings, unknown_warnings
 from paratune.data.windows import describe_questions
 
-IntArray = npt.NDArray[np.int64]
 _QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _NUM_BINS = 12
 _BAR_WIDTH = 30
@@ -36,13 +35,7 @@ def describe(
     *,
     max_length: int,
 ) -> dict[str, Any]:
-    """Return the description of the data that `paratune data` prints, as plain JSON values.
-
-    Args:
-        splits: Splits with tokens.
-        task: Gives the names of the classes.
-        columns: Names of the columns.
-        max_length: Tokens after which samples are truncated.
+    """Return the description of splits with tokens that `paratune data` prints, as plain JSON values.
 
     Returns:
         `task`, `columns`, `max_length`, `splits` by name, `overlaps` between splits, and `warnings` as sentences.

@@ -14,11 +14,10 @@ import torch
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack, round_up
-from paratune.data.columns import LabelArray
+from paratune.data.columns import IntArray, LabelArray
 from paratune.data.order import SampleGroups, deal, epoch_order, steps_per_epoch
 from paratune.data.token_store import TokenStore
 
-IntArray = npt.NDArray[np.int64]
 _FILLER_LENGTH = 8
 """Most tokens of a filler row, to keep it cheap: the model computes it, but no loss or count includes it."""
 _MAX_ENLARGEMENT = 8
@@ -228,21 +227,15 @@ class TrainBatches:
         return steps_per_epoch(len(self.collator.store), self.global_batch_size)
 
     def indices(self, step: int) -> IntArray:
-        """Return the samples of an optimizer step over all ranks, (at most global_batch_size,), in their order.
-
-        Args:
-            step: Counted from 0 over all epochs.
+        """Return the samples of a step, counted from 0 over all epochs, over all ranks: (at most global_batch_size,),
+        in order.
         """
         epoch, place = divmod(step, self.steps_per_epoch)
         start = place * self.global_batch_size
         return self._order(epoch)[start : start + self.global_batch_size]
 
     def step(self, step: int) -> list[Batch]:
-        """Return this rank's micro-batches of an optimizer step.
-
-        Args:
-            step: Counted from 0 over all epochs.
-        """
+        """Return this rank's micro-batches of an optimizer step, counted from 0 over all epochs."""
         indices = self.indices(step)
         groups = SampleGroups(indices, self.group_size)
         lengths = groups.sums(self.collator.store.lengths_at(indices))
@@ -306,11 +299,9 @@ class TrainBatches:
 def longest_batches(collator: Collate, *, num_samples: int) -> Callable[[int], Batch]:
     """Return a function from a size to a batch of the longest samples of a split, which needs the most memory.
 
-    Args:
-        collator: Collator of the split.
-        num_samples: Samples of the whole optimizer step, over all ranks.
+    `num_samples` is the number of samples of the whole optimizer step, over all ranks.
     """
-    order = _longest_first(collator.store)
+    order = np.argsort(-_padded_lengths(collator.store), kind="stable").astype(np.int64)
     # `np.resize` repeats the samples of a split that has too few.
     denominator = collator.loss_denominator(np.resize(order, num_samples), epoch=0)
     return lambda size: collator(np.resize(order, size), denominator, epoch=0)
@@ -366,10 +357,6 @@ def eval_batches(
     parts = _eval_parts(order, lengths, max(1, batch_size // group_size), data_world_size)
     shares = [groups.samples_of(part[data_rank::data_world_size]) for part in parts]
     return EvalBatches(collator, shares, collator.loss_denominator(groups.samples))
-
-
-def _longest_first(store: TokenStore) -> IntArray:
-    return np.argsort(-_padded_lengths(store), kind="stable").astype(np.int64)
 
 
 def _padded_lengths(store: TokenStore) -> IntArray:

@@ -15,8 +15,9 @@ import numpy.typing as npt
 import torch
 
 from paratune.batch import Batch
+from paratune.data.columns import IntArray
 from paratune.data.documents import Tokens, Vocabulary
-from paratune.data.loader import CollateOptions, Collator, IntArray
+from paratune.data.loader import CollateOptions, Collator
 from paratune.data.token_store import TokenStore
 
 IGNORED = -100
@@ -34,11 +35,7 @@ def num_hidden(num_maskable: npt.ArrayLike, probability: float) -> IntArray:
     """Return how many tokens of a window are hidden: max(1, round(probability * n)), and 0 for n = 0.
 
     Halves are rounded to even, as by Python's `round`, which BERT's code calls. BERT's code also counts [CLS] and [SEP]
-    (77 of 512 tokens); here n counts only tokens that can be hidden (76 of 510).
-
-    Args:
-        num_maskable: n: tokens of a window that are not special; a number or an array.
-        probability: `task.mask_probability`.
+    (77 of 512 tokens); here n counts only tokens that can be hidden (76 of 510); a number or an array.
     """
     tokens = np.asarray(num_maskable, dtype=np.int64)
     wanted: IntArray = np.maximum(1, np.rint(probability * tokens).astype(np.int64))
@@ -128,13 +125,8 @@ def _smallest(places: IntArray, keys: Words, count: int) -> IntArray:
 def _whole_words(places: IntArray, word_numbers: IntArray, count: int, random: np.random.Philox) -> IntArray:
     """Return the positions of randomly chosen words with at most `count` tokens together, ascending.
 
-    Where every word is longer than `count`, one word is chosen, so that every window has hidden tokens.
-
-    Args:
-        places: Positions of maskable tokens.
-        word_numbers: The word of each of these tokens.
-        count: Most tokens.
-        random: Stream from which a key for each word is drawn.
+    Where every word is longer than `count`, one word is chosen, so that every window has hidden tokens. `places` are
+    the positions of maskable tokens, and `word_numbers` their words; `random` gives a key for each word.
     """
     if len(places) == 0:
         return places
@@ -147,11 +139,8 @@ def _whole_words(places: IntArray, word_numbers: IntArray, count: int, random: n
 
 
 def greedy_fit(sizes: IntArray, room: int) -> list[int]:
-    """Return the indices of a greedy choice: in order, each item that fits into the rest of `room`.
-
-    Args:
-        sizes: Sizes of the items, at least 1 each.
-        room: Largest sum of chosen sizes.
+    """Return the indices of a greedy choice: in order, each item (of size 1 at least) that fits into the rest of
+    `room`.
     """
     chosen: list[int] = []
     at = 0

@@ -31,16 +31,7 @@ def random_keys(num_keys: int, seed: int, stream: int) -> npt.NDArray[np.uint64]
 
 
 def epoch_order(num_samples: int, seed: int, epoch: int) -> IntArray:
-    """Return the samples in the order of an epoch: sorted by the random key of each sample index.
-
-    Args:
-        num_samples: Samples of the split.
-        seed: `run.seed`.
-        epoch: Counted from 0.
-
-    Returns:
-        (num_samples,), int64: a permutation.
-    """
+    """Return the order of an epoch, counted from 0: a permutation, (num_samples,), int64, sorted by random keys."""
     return np.argsort(random_keys(num_samples, seed, epoch), kind="stable").astype(np.int64)
 
 

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.config.sections import SplitOptions
-from paratune.data.order import random_keys
+from paratune.data.order import IntArray, random_keys
 from paratune.errors import DataError
 
-IntArray = npt.NDArray[np.int64]
 _STREAM = 2**32
 """Random stream of cuts for `random_keys`; epochs use the streams below it."""
 

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from paratune.batch import Batch
-from paratune.data.loader import CollateOptions, Collator, IntArray
+from paratune.data.columns import IntArray
+from paratune.data.loader import CollateOptions, Collator
 from paratune.data.token_store import TokenStore
 from paratune.data.windows import BOUNDS
 

@@ -11,11 +11,7 @@ _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95
 
 
 def check_repository(name: str) -> None:
-    """Check the name of a repository.
-
-    Raises:
-        ConfigError: It is not OWNER/NAME.
-    """
+    """Raise a ConfigError where the name of a repository is not OWNER/NAME."""
     if _REPOSITORY.fullmatch(name) is None or ".." in name or "--" in name:
         raise option_error(
             "--to", name, "give OWNER/NAME, such as my-team/reviews-minilm", code="cli.invalid_value", name=name

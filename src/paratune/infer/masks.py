@@ -80,11 +80,7 @@ def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[
 
 
 def check_masked_lm(trained: TrainedModel) -> None:
-    """Check that a model can fill in masks.
-
-    Raises:
-        ConfigError: It is not a masked language model, or its tokenizer has no mask.
-    """
+    """Raise a ConfigError where a model is not a masked language model, or its tokenizer has no mask."""
     if trained.task.kind != "mlm":
         raise ConfigError(
             f"{trained.model.hf.config.name_or_path or 'the model'} is a model for {trained.task.kind}, which cannot "

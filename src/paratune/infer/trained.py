@@ -126,8 +126,8 @@ class TrainedModel:
             source: Name of the file in messages.
             table: The rows of the file.
             require_labels: Whether the rows are scored and need labels.
-            cache_dir: Folder of cached tokens, as in `data.cache_dir`.
-            is_cached: Whether tokens are cached; if not, nothing of the texts is written to a disk.
+            cache_dir: As `is_cached`: see `TokenizeOptions`.
+            is_cached: As `cache_dir`.
 
         Raises:
             DataError: The file or a column is invalid.
@@ -155,13 +155,10 @@ class TrainedModel:
         on_batch: Callable[[int, int], None],
         on_outputs: Callable[[Batch, Tensor], None] = lambda batch, outputs: None,
     ) -> Evaluation:
-        """Return the outputs for every sample of `split`, in its order.
+        """Return the outputs for every sample of `split`, in its order; `batch_size` as `evaluate.batch_size`.
 
-        Args:
-            split: The samples.
-            batch_size: Samples per batch, as in `evaluate.batch_size`.
-            on_batch: Called with the number of finished batches and of all batches.
-            on_outputs: Called with each batch and the outputs of the model for it, such as logits.
+        `on_batch` is called with the number of finished batches and of all batches, `on_outputs` with each batch and
+        the outputs of the model for it, such as logits.
         """
         collator = self.recipe.collator(split, self.tokenizer)
         if self.model.entry is not None:

@@ -254,10 +254,7 @@ def _name_in_model(key: str) -> str:
 
 
 def base_model_name(name: str) -> str:
-    """Return a name of a base model that stays valid in another working directory.
-
-    Args:
-        name: `model.name`, not that of an adapter folder.
+    """Return a name of a base model, `model.name`, that stays valid in another working directory.
 
     Raises:
         ConfigError: It is the name of an adapter folder.

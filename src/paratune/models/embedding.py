@@ -69,11 +69,10 @@ def _pooled(model_output: Any, batch: Batch, *, pooling: Literal["mean", "cls"])
 
 
 def mean_of_tokens(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean over the tokens of each text, special tokens included, (Q, D), in the dtype of `hidden`.
+    """Return the mean over the tokens of each text, special tokens included, (Q, D), in the dtype of `hidden`, (Q, S,
+    D).
 
-    Args:
-        hidden: (Q, S, D).
-        mask: (Q, S), 1 for tokens and 0 for padding.
+    `mask` is (Q, S), 1 for tokens and 0 for padding.
 
     Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019, section 3 (the MEAN strategy).
     """

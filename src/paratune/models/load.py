@@ -43,11 +43,8 @@ WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"] | None = None) -> Any:
     """Return the tokenizer of `model`; where it has no padding token, the end token is its padding token.
 
-    It pads on the right, as the batches of training do, and is saved with the model in this form.
-
-    Args:
-        model: Section of the configuration.
-        truncation_side: Side on which too long texts are truncated; None keeps the side of the tokenizer.
+    It pads on the right, as the batches of training do, and is saved with the model in this form. It truncates on
+    `truncation_side`; None keeps its own side.
 
     Raises:
         ConfigError: The folder has no tokenizer, or it cannot be loaded.

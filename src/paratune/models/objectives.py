@@ -119,12 +119,7 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
 
 
 def pooled(objective: Objective, pooling: SamplePooling) -> Objective:
-    """Return an objective whose outputs are pooled over the sequences of each sample, before the loss.
-
-    Args:
-        objective: Objective with outputs (B, C); it gets those of sequences, (Q, C).
-        pooling: See `paratune.models.sequences.pool_sequences`.
-    """
+    """Return an objective whose outputs of sequences, (Q, C), are pooled over each sample, (B, C), before the loss."""
     return replace(objective, outputs=partial(_pooled_outputs, outputs=objective.outputs, pooling=pooling))
 
 

@@ -27,10 +27,6 @@ _KEY: Final = f"{HEAD_KEY}.function"
 def own_model_class(model: ModelOptions, config: Any) -> Any:
     """Return the class of a model with an own head or of an own class; None where the options name neither.
 
-    Args:
-        model: Section of the configuration.
-        config: Configuration of transformers.
-
     Raises:
         ConfigError: The code cannot be imported, or does not fit this model.
     """
@@ -51,12 +47,8 @@ def set_initial_values(hf: Any, new: Iterable[str], seed: int) -> None:
     """Give new weights of own code the values that the code itself sets when its objects are made.
 
     `from_pretrained` makes models without memory, and then initialises only layers that transformers knows; a parameter
-    of another kind would stay uninitialised.
-
-    Args:
-        hf: Model of a class from `own_model_class`, on the CPU.
-        new: Names of the parameters and buffers that were not loaded.
-        seed: Seed of random values.
+    of another kind would stay uninitialised. `hf` is of a class from `own_model_class`, on the CPU; `new` names the
+    parameters and buffers that were not loaded.
     """
     torch.manual_seed(seed)
     fresh = {HEAD: _make_head(hf.own_code, hf.config)} if has_own_head(hf) else {"": type(hf)(hf.config)}

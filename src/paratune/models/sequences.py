@@ -29,13 +29,10 @@ def pool_sequences(values: Tensor, batch: Batch, pooling: SamplePooling) -> Tens
 
 
 def by_sample(values: Tensor, batch: Batch, num_columns: int, *, fill: float) -> Tensor:
-    """Return the values of the sequences of each sample in a row of its own, (B, K).
+    """Return the values of the sequences, (Q,), of each sample in a row of its own, (B, K); `fill` is behind the last
+    one.
 
-    Args:
-        values: (Q,).
-        batch: With `sample_offsets`.
-        num_columns: K, at least the sequences of any sample of the batch.
-        fill: The value behind the last sequence of a sample.
+    `num_columns` is K, at least the sequences of any sample of the batch, which has `sample_offsets`.
     """
     offsets = batch.sample_offsets
     assert offsets is not None

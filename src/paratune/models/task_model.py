@@ -162,10 +162,7 @@ class TaskModel(nn.Module):
     def loss_sum(self, outputs: Tensor, batch: Batch, row_outputs: Tensor | None = None) -> Tensor:
         """Return the sum over rows of the task's loss, weighted by `row_weight`; a scalar, at least float32.
 
-        Args:
-            outputs: Of `forward`.
-            batch: With labels.
-            row_outputs: Result of `row_outputs` for both, where it is known.
+        `row_outputs` is the result of `row_outputs` for these outputs and this batch, where it is known.
         """
         loss = weighted_sum(self.objective, outputs, batch, row_outputs)
         return loss if self.more_loss is None else loss + self.more_loss(outputs, batch)
@@ -194,13 +191,10 @@ def _with_hidden(outputs: Any, hidden: Tensor) -> Any:
 
 
 def read_packed(outputs: Any, batch: Batch, head_reads: str, pooling: str) -> Tensor:
-    """Return the hidden states that the head reads of a packed batch, (B, 1, D) or (1, M, D).
+    """Return the hidden states that the head reads of a packed batch, (B, 1, D) for rows, or (1, M, D) for labelled
+    ones.
 
-    Args:
-        outputs: Output of the encoder with hidden states (1, T, D).
-        batch: Packed batch.
-        head_reads: rows or labelled.
-        pooling: See `PackedEntry`.
+    `outputs` are those of the encoder, with hidden states (1, T, D); `pooling`: see `PackedEntry`.
     """
     hidden_TD = _hidden(outputs).squeeze(0)
     assert batch.cu_seqlens is not None
@@ -233,11 +227,8 @@ def trial_batch(input_ids: Tensor, attention_mask: Tensor, **fields: Any) -> Bat
 
 
 def row_means(hidden: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Return the mean over the tokens of each row, (B, D), in the dtype of `hidden`.
-
-    Args:
-        hidden: (T, D).
-        cu_seqlens: (B + 1,), int32, starts at 0.
+    """Return the mean over the tokens of each row, (B, D), in the dtype of `hidden`, (T, D); `cu_seqlens` as in a
+    batch.
     """
     # `segment_reduce` adds in the dtype of its input, and in a fixed order, unlike `index_add` on a GPU.
     wide = hidden.float() if hidden.dtype in (torch.float16, torch.bfloat16) else hidden

@@ -20,9 +20,9 @@ from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import RECIPE_KEY, call_own_code, own_code_errors, wrong_result
 from paratune.config.section import OwnCode
 from paratune.config.task_sections import OwnTask
-from paratune.data.columns import Samples
+from paratune.data.columns import IntArray, Samples
 from paratune.data.load import Split
-from paratune.data.loader import Collate, CollateOptions, Collator, IntArray
+from paratune.data.loader import Collate, CollateOptions, Collator
 from paratune.data.token_store import TokenStore
 from paratune.errors import ConfigError
 from paratune.models.load import Head

@@ -173,10 +173,8 @@ class TaskRecipe(Protocol):
         return []
 
     def tuned(self, validation: tuple[Split, Outputs] | None) -> Self:
-        """Return the recipe for a trained model, with options that are chosen on its validation set.
-
-        Args:
-            validation: The validation split and the outputs of the kept model; None without such a split.
+        """Return the recipe for a trained model, with options chosen on its validation set: the split, if there is one,
+        and the outputs of the kept model for it.
         """
         return self
 
@@ -200,12 +198,8 @@ class TaskRecipe(Protocol):
         ...
 
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
-        """Return the columns of predictions by name, with a value for each of `split.samples`.
-
-        Args:
-            split: Samples.
-            outputs: Row outputs of the model.
-            tokenizer: Tokenizer of the split; converts token ids to words.
+        """Return the columns of predictions by name, with a value for each of `split.samples`; the tokenizer returns
+        words.
         """
         ...
 

@@ -24,7 +24,8 @@ import paratune.data.tokens as tokens_module
 from paratune.data import token_store
 from paratune.data.columns import Samples
 from paratune.data.token_store import StoreWriter, open_store
-from paratune.data.tokens import TokenizeOptions, cache_folder, hash_texts, tokenizer_fingerprint
+from paratune.data.tokenizers import tokenizer_fingerprint
+from paratune.data.tokens import TokenizeOptions, cache_folder, hash_texts
 
 TEXTS = ["a good film", "bad", "the film was very very very very very bad and the book was good", "xyz!"]
 PAIRS = ["not really", "a poor story and an awful place, and never again this ugly phone", "bad", "one two three"]
