@@ -192,6 +192,25 @@ class PackedCollator:
 
 
 @dataclass(frozen=True, eq=False)
+class ChangedBatches:
+    """A collator whose padded batches a function changes. See `Collate`."""
+
+    inner: Collator
+    change: Callable[..., Batch]
+    """Called with a padded batch and `epoch`; it can be sent to loader workers (pickled)."""
+
+    @property
+    def store(self) -> TokenStore:
+        return self.inner.store
+
+    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
+        return self.inner.loss_denominator(indices, epoch=epoch)
+
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        return self.change(self.inner(indices, loss_denominator, **options), epoch=options.get("epoch"))
+
+
+@dataclass(frozen=True, eq=False)
 class TrainBatches:
     """The micro-batches of each optimizer step of one rank, as a function of the step; so resuming needs no state."""
 

@@ -7,7 +7,7 @@ Source: Devlin et al., BERT, NAACL 2019, section 3.1 and appendix C.2, and its c
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Unpack
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 from paratune.batch import Batch
 from paratune.data.columns import IntArray
 from paratune.data.documents import Tokens, Vocabulary
-from paratune.data.loader import CollateOptions, Collator
+from paratune.data.loader import ChangedBatches, CollateOptions, Collator
 from paratune.data.token_store import TokenStore
 
 IGNORED = -100
@@ -168,20 +168,15 @@ def replace_hidden(tokens: Tokens, vocabulary: Vocabulary, random: np.random.Phi
     return np.where(share < MASKED, vocabulary.mask_id, np.where(share < MASKED + CHANGED, others, tokens))
 
 
-@dataclass(frozen=True, eq=False)
-class QuestionCollator:
-    """Makes padded batches of texts with masks to fill in, from the store of `documents.make_questions`."""
+def question_batches(store: TokenStore, pad_token_id: int) -> ChangedBatches:
+    """Return a collator of texts with masks to fill in, from the store of `documents.make_questions`.
 
-    store: TokenStore
-    pad_token_id: int
+    Its batches have no labels; `asked` is the position of the mask in its row.
+    """
+    return ChangedBatches(Collator(store, None, pad_token_id), partial(_add_asked, store=store))
 
-    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
-        return float(len(indices))
 
-    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
-        """Return the texts at `indices` as one batch without labels; `asked` is the position of the mask in its row."""
-        padded = Collator(self.store, None, self.pad_token_id)
-        batch = padded(indices, loss_denominator, **options)
-        asked = np.zeros(len(batch.index), dtype=np.int64)
-        asked[: len(indices)] = self.store.row_values["asked"][indices]
-        return replace(batch, asked=torch.from_numpy(asked))
+def _add_asked(batch: Batch, *, epoch: int | None, store: TokenStore) -> Batch:
+    asked_B = np.zeros(len(batch.index), dtype=np.int64)
+    asked_B[: batch.num_samples] = store.row_values["asked"][batch.index[: batch.num_samples].numpy()]
+    return replace(batch, asked=torch.from_numpy(asked_B))

@@ -406,16 +406,14 @@ def _fills_masks_in(model: ModelOptions, tokenizer: Any) -> bool:
 def _columns(known: dict[str, Any], named: NamedColumns, target: str, task: Task) -> Columns:
     given = {key: value for key, value in vars(named).items() if value is not None}
     unused = {"mlm": ("label", "text_pair"), "token_classification": ("text_pair",)}.get(task.kind, ())
-    if unused:
-        for key in unused:
-            if key in given:
-                option = f"--{key.replace('_', '-')}"
-                raise ConfigError(
-                    f"{option} {given[key]} has no effect on {target}: a model for {task.kind} does not read it",
-                    code="cli.no_effect",
-                    option=option,
-                    target=target,
-                )
+    if key := next((key for key in unused if key in given), None):
+        option = f"--{key.replace('_', '-')}"
+        raise ConfigError(
+            f"{option} {given[key]} has no effect on {target}: a model for {task.kind} does not read it",
+            code="cli.no_effect",
+            option=option,
+            target=target,
+        )
     if "answer_start" in given and task.kind != "qa":
         raise ConfigError(
             f"--answer-start {given['answer_start']} has no effect on {target}, which is not a question-answering "

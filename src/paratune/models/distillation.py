@@ -23,6 +23,7 @@ from paratune.batch import Batch
 from paratune.config.distil_section import DEFAULT_TEMPERATURE, Distil, HiddenStates, distance_of
 from paratune.errors import ConfigError
 from paratune.models.objectives import Objective
+from paratune.models.sequences import at_least_float32
 from paratune.models.task_model import TaskModel, find_blocks, read_packed
 
 
@@ -90,7 +91,7 @@ def keep_first_states(model: TaskModel, layers: Sequence[int], key: str, name: s
 def normalised(kept: dict[int, Tensor], layers: Sequence[int]) -> Tensor:
     """Return the kept states, each of length 1, (B, L, D), at least float32."""
     states_BLD = torch.stack([kept[layer] for layer in layers], dim=1)
-    return functional.normalize(states_BLD if states_BLD.dtype == torch.float64 else states_BLD.float(), dim=-1)
+    return functional.normalize(at_least_float32(states_BLD), dim=-1)
 
 
 def learn_states(model: TaskModel, hidden: HiddenStates, teacher_width: int, name: str) -> None:

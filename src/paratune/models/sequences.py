@@ -13,6 +13,11 @@ from paratune.batch import Batch
 SamplePooling = Literal["mean", "max"]
 
 
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return values of 16 bits in float32, and others as they are: sums in 16 bits would lose digits."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
 def pool_sequences(values: Tensor, batch: Batch, pooling: SamplePooling) -> Tensor:
     """Return values of samples, (B, C), from those of their sequences; the gradients are the same in every run.
 

@@ -5,13 +5,14 @@ Dimensions: `B` rows, `S` padded length, `T` tokens of a packed batch, `M` label
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from paratune.base.text import listing
 from paratune.batch import Batch
 from paratune.batch.packing import unpack
 from paratune.errors import ConfigError
@@ -20,6 +21,7 @@ from paratune.models.attention.masks import masks_without_sync
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
 from paratune.models.own_model import has_own_head
+from paratune.models.sequences import at_least_float32
 
 Pooling = Literal["first", "mean"]
 _OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
@@ -231,7 +233,7 @@ def row_means(hidden: Tensor, cu_seqlens: Tensor) -> Tensor:
     batch.
     """
     # `segment_reduce` adds in the dtype of its input, and in a fixed order, unlike `index_add` on a GPU.
-    wide = hidden.float() if hidden.dtype in (torch.float16, torch.bfloat16) else hidden
+    wide = at_least_float32(hidden)
     # `unsafe` skips the check of the offsets, which would wait for the device.
     return torch.segment_reduce(wide, "mean", offsets=cu_seqlens, unsafe=True).to(hidden.dtype)
 
@@ -291,16 +293,19 @@ def freeze_encoder(model: TaskModel) -> None:
             random.
     """
     random = [key for key in model.new_weights if in_body(model.hf, key)]
-    if random:
-        more = f" and {len(random) - 3} more" if len(random) > 3 else ""
-        raise ConfigError(
-            f"train.freeze_encoder: true would freeze new, random weights: {', '.join(random[:3])}{more}; train the "
-            "whole model (train.freeze_encoder: false)",
-            code="model.head_untrained",
-            key="train.freeze_encoder",
-        )
+    refuse_random(random, "train.freeze_encoder", "train the whole model (train.freeze_encoder: false)")
     for parameter in model.hf.base_model.parameters():
         parameter.requires_grad_(False)
+
+
+def refuse_random(names: Sequence[str], option: str, advice: str) -> None:
+    """Raise a ConfigError where an option would freeze new weights, which would stay random."""
+    if names:
+        raise ConfigError(
+            f"{option} would freeze new, random weights: {listing(names, 3)}; {advice}",
+            code="model.head_untrained",
+            key=option,
+        )
 
 
 def set_output_bias(model: TaskModel, value: float) -> None:

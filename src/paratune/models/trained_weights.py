@@ -6,7 +6,7 @@ from torch import nn
 
 from paratune.config.sections import FreezeOptions, Train
 from paratune.errors import ConfigError
-from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, in_body
+from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, in_body, refuse_random
 
 
 def freeze_weights(model: TaskModel, train: Train) -> None:
@@ -61,14 +61,7 @@ def _frozen_names(model: TaskModel, options: FreezeOptions) -> set[str]:
 
 def _freeze(model: TaskModel, names: set[str]) -> None:
     random = [name for name in model.new_weights if name in names]
-    if random:
-        more = f" and {len(random) - 3} more" if len(random) > 3 else ""
-        raise ConfigError(
-            f"train.freeze would freeze new, random weights: {', '.join(random[:3])}{more}; train them, or use a "
-            "model that has them",
-            code="model.head_untrained",
-            key="train.freeze",
-        )
+    refuse_random(random, "train.freeze", "train them, or use a model that has them")
     for name, parameter in model.hf.named_parameters():
         if name in names:
             parameter.requires_grad_(False)
