@@ -1,4 +1,4 @@
-"""Measures one form of a model in a process of its own: size, latency, throughput, memory, scores, effects of words.
+"""Measures one form of a model in a separate process: size, latency, throughput, memory, scores, effects of words.
 
 `paratune compress` starts `python -m paratune.compress.measure SETTINGS.json`: memory can be attributed to a form only
 in a process that loads nothing else. Everything is computed on the CPU in float32 from padded batches, as an ONNX file

@@ -81,7 +81,7 @@ def export_onnx(hf: Any, batch: Batch, path: Path, target: str) -> None:
                 opset_version=OPSET,
                 dynamo=False,
             )
-    except OSError:  # a full disk, which says nothing about the architecture
+    except OSError:  # a full disk: the architecture is not the reason
         raise
     except Exception as error:  # torch raises many kinds here
         first = (str(error).strip() or type(error).__name__).splitlines()[0]

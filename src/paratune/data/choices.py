@@ -36,8 +36,8 @@ def select_choices(reader: TableReader, task: MultipleChoiceTask) -> tuple[Sampl
         task: Gives the format of labels; None finds it, see `label_format`.
 
     Raises:
-        DataError: A column is of the wrong type, a value is missing (`refuse`), a label is none of the choices of its
-            row, or no row is left.
+        DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not one of the choices of
+            its row, or no row is left.
     """
     texts, pairs = reader.texts("text"), reader.texts("text_pair", refuse_numbers=False)
     assert texts is not None
@@ -135,7 +135,7 @@ where the label has another format. A place may be too large."""
 def _places(
     labels: Sequence[Any], choices: Sequence[Choices], names: Choices | None, how: LabelFormat
 ) -> list[int | None]:
-    """Return the place of each right choice, or None where a label is none of the choices."""
+    """Return the place of each right choice, or None where a label is not one of the choices."""
     places = [_PLACES[how](label, row, names) for label, row in zip(labels, choices, strict=True)]
     return [
         place if place is not None and 0 <= place < len(row) else None
@@ -200,7 +200,7 @@ def _unknown_labels(
     wrong = [number for number, place in enumerate(places) if place is None]
     first = wrong[0]
     return DataError(
-        f"{where}: {len(wrong)} of {len(labels)} labels are none of the choices of their row (read as "
+        f"{where}: {len(wrong)} of {len(labels)} labels are not among the choices of their row (read as "
         f"task.label_format: {how}), such as {str(labels[first])[:40]!r} with {len(choices[first])} choices: "
         f"{first_rows([rows[number] for number in wrong])}; correct them, or set task.label_format "
         f"({listing(list(_PLACES))})",

@@ -52,7 +52,7 @@ def mask_vocabulary(tokenizer: Any) -> Vocabulary:
 
 
 def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
-    """Check that a tokenizer has a mask token and, for `whole_words`, knows where words begin.
+    """Check that a tokenizer has a mask token and, for `whole_words`, returns where words begin.
 
     Raises:
         ConfigError: It has no mask token, is a slow tokenizer, or treats a whole text as one word.
@@ -217,7 +217,7 @@ class _WindowWriter:
         self._num_maskable += [int((~self._is_special[tokens]).sum()) for tokens, _ in contents]
         starts = None
         if self._whole_words:
-            # Each special token is a word of its own. So is the rest of a word that a cut divides: it begins a window.
+            # Each special token is a separate word. So is the rest of a word that a cut divides: it begins a window.
             starts = [
                 [*[1] * len(before), 1, *flags[1:].astype(int).tolist(), *[1] * len(after)] for _, flags in contents
             ]

@@ -212,17 +212,20 @@ def _text_column(table: pa.Table, source: str, others: set[str | None]) -> tuple
             source=source,
         )
     usual = next((name for usual in _TEXTS for name in lengths if name.lower() == usual), None)
-    return (
-        (usual, "a usual name") if usual else (max(lengths, key=lambda name: lengths[name]), "it has the longest texts")
-    )
+    if usual:
+        return usual, "a usual name"
+    return max(lengths, key=lambda name: lengths[name]), "it has the longest texts"
+
+
+def _present(values: Sequence[Any]) -> list[Any]:
+    return [value for value in values if not is_missing(value, nan_is_missing=True)]
 
 
 def _mean_length(table: pa.Table, name: str) -> float:
     """Return the mean number of characters of a column of texts; 0 for other columns, and for numbers as text."""
-    values = [value for value in table.column(name).to_pylist() if not is_missing(value, nan_is_missing=True)]
-    if not values or not all(isinstance(value, str) for value in values):
-        return 0.0
-    if all(as_number(value) is not None for value in values):
+    values = _present(table.column(name).to_pylist())
+    is_text = all(isinstance(value, str) for value in values)
+    if not values or not is_text or all(as_number(value) is not None for value in values):
         return 0.0
     return sum(map(len, values)) / len(values)
 
@@ -246,7 +249,7 @@ def _label_column(table: pa.Table, source: str, named: Mapping[str, str]) -> str
 
 
 def _has_few_values(table: pa.Table, name: str) -> bool:
-    values = [str(value) for value in table.column(name).to_pylist() if not is_missing(value, nan_is_missing=True)]
+    values = list(map(str, _present(table.column(name).to_pylist())))
     return 2 <= len(set(values)) <= max(2, len(values) // 10)
 
 
@@ -254,8 +257,8 @@ def _put_labels(
     guess: OptionGuess, table: pa.Table, source: str, label: str, task: str | None, more_labels: Sequence[Any]
 ) -> None:
     """Set the task and its labels from the values of the label column."""
-    column = [value for value in table.column(label).to_pylist() if not is_missing(value, nan_is_missing=True)]
-    values = [*column, *(value for value in more_labels if not is_missing(value, nan_is_missing=True))]
+    column = _present(table.column(label).to_pylist())
+    values = column + _present(more_labels)
     if not values:
         raise DataError(
             f"{source}, column {label} is empty; name the column of the label with --label",
@@ -296,10 +299,8 @@ def _kind(values: Sequence[Any], separator: str | None, label: str) -> tuple[str
         if not is_whole or len(distinct) > _MOST_WHOLE_CLASSES:
             return "regression", f"{label} has {len(distinct)} different numbers"
         if len(distinct) > 2:
-            return (
-                "classification",
-                f"{len(distinct)} whole numbers in {label}; --task ordinal or regression for a scale",
-            )
+            reason = f"{len(distinct)} whole numbers in {label}; --task ordinal or regression for a scale"
+            return "classification", reason
     return "classification", f"{len(distinct)} different values in {label}"
 
 
@@ -310,9 +311,8 @@ def _separator(values: Sequence[Any]) -> str | None:
         joined = [text for text in set(texts) if separator in text]
         if len(texts) == len(values) and joined:
             count = Counter(part.strip() for text in texts for part in text.split(separator))
-            if all(count[part.strip()] >= 2 for text in joined for part in text.split(separator)) and len(count) < len(
-                set(texts)
-            ):
+            is_repeated = all(count[part.strip()] >= 2 for text in joined for part in text.split(separator))
+            if is_repeated and len(count) < len(set(texts)):
                 return separator
     return None
 

@@ -202,7 +202,7 @@ def unknown_warnings(splits: Mapping[str, Split]) -> list[str]:
     """Return a sentence for each split with many unknown tokens."""
     shares = {name: split.store.share_unknown for name, split in splits.items()}
     return [
-        f"{name}: {format_share(share)} of the tokens stand for text that is not in the tokenizer's vocabulary"
+        f"{name}: {format_share(share)} of the tokens replace text that is not in the tokenizer's vocabulary"
         for name, share in shares.items()
         if share is not None and share >= WARNED_UNKNOWN_SHARE
     ]

@@ -184,6 +184,7 @@ class PackedCollator:
         return self.padded.loss_denominator(indices, epoch=epoch)
 
     def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        # `packed` makes no padded batch in between; a given length needs one, whose rows are cut and padded to it.
         if isinstance(self.padded, Collator) and options.get("length") is None:
             batch = self.padded.packed(indices, loss_denominator, num_rows=options.get("num_rows"))
         else:
@@ -275,6 +276,7 @@ class TrainBatches:
         if self.equal_shapes:
             num_rows, length = self._equal_shape(shares, indices)
         epoch = step // self.steps_per_epoch
+        # Of the samples of all ranks, not of this rank's share: the losses of ranks are added, not averaged.
         denominator = self.collator.loss_denominator(indices, epoch=epoch)
         return [self.collator(share, denominator, epoch=epoch, num_rows=num_rows, length=length) for share in shares]
 

@@ -100,7 +100,7 @@ class MaskingCollator:
         if epoch not in self._keys:
             stream = _EVALUATION if epoch is None else (self.seed, epoch, _STREAM)
             self._keys[epoch] = np.random.SeedSequence(stream).generate_state(2, np.uint64).astype(np.uint64)
-        # The window is the highest word of the counter: each window has a stream of its own, 2^192 blocks long.
+        # The window is the highest word of the counter: each window has a separate stream of 2^192 blocks.
         random = np.random.Philox(key=self._keys[epoch], counter=np.array([0, 0, 0, window], dtype=np.uint64))
         begin, end = self.store.offsets[window : window + 2].tolist()
         maskable = np.flatnonzero(~self.vocabulary.is_special[self.store.tokens[begin:end]])

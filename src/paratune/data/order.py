@@ -121,10 +121,10 @@ def deal(
 def _places(lengths: IntArray, data_rank: int, data_world_size: int) -> IntArray:
     """Return the positions in a global batch of the samples of a rank.
 
-    Samples are sorted from the longest to the shortest and dealt in rounds of one sample for each rank; in a round the
-    longest sample goes to the rank with the fewest tokens. So all ranks have similar numbers of tokens, and the samples
-    of a round, which the ranks compute at the same time, have similar lengths. The rounds are then put into the random
-    order of the global batch (by the earliest sample of each), so that micro-batches stay random.
+    Samples are sorted from the longest to the shortest and assigned in rounds, one sample for each rank; in a round
+    the longest sample goes to the rank with the fewest tokens. So all ranks have similar numbers of tokens, and the
+    samples of a round, which the ranks compute at the same time, have similar lengths. The rounds are then put into the
+    random order of the global batch (by the earliest sample of each), so that micro-batches stay random.
 
     Source: Graham, Bounds on multiprocessing timing anomalies, 1969 (longest first, to the least loaded), in rounds.
     """

@@ -33,7 +33,7 @@ def decode(raw: bytes, source: str) -> str:
     if raw[:2] in _UTF_16_MARKS:
         raise DataError(f"{source} is UTF-16; save it as UTF-8", code="data.encoding", source=source)
     is_binary = DataError(
-        f"{source} is a binary file, not a text file as its suffix says", code="data.encoding", source=source
+        f"{source} is a binary file, and its suffix is that of a text file", code="data.encoding", source=source
     )
     try:
         text = raw.decode("utf-8-sig")

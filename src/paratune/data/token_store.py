@@ -230,6 +230,7 @@ def open_store(folder: Path) -> TokenStore:
         }
         max_length, fingerprint, num_unknown = int(meta["max_length"]), str(meta["fingerprint"]), meta["num_unknown"]
     except (CheckpointError, OSError, KeyError, TypeError, AttributeError) as error:
+        # The caller deletes a damaged folder and tokenizes again: a lack of memory must not look like damage.
         for cause in (error, error.__cause__):
             if isinstance(cause, OSError) and cause.errno in _NOT_DAMAGE:
                 raise cause from None

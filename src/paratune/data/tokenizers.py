@@ -1,4 +1,4 @@
-"""What code needs to know of a tokenizer: a fingerprint, its state, and the separator of the texts of a pair.
+"""Facts about a tokenizer: its fingerprint, its state, and the separator of the texts of a pair.
 
 Imports no torch.
 """

@@ -46,7 +46,7 @@ CHUNK_SIZE = 1000
 CHUNK_CHARACTERS = 2_000_000
 """A chunk ends with the sample that reaches this number of characters: about a second of work."""
 MAX_UNKNOWN_SHARE = 0.5
-"""Largest allowed share of unknown tokens in a split. A tokenizer without its vocabulary knows only special tokens, and
+"""Largest allowed share of unknown tokens in a split. A tokenizer without its vocabulary has only special tokens, and
 is above this share for texts of three words or more."""
 MIN_JUDGED_TOKENS = 100
 """Splits with fewer tokens are not checked: a few rows of one emoji each do not mean that the tokenizer is damaged."""
@@ -214,6 +214,7 @@ def _read_or_write(
             # Another process may have written the tokens while this one waited for the lock.
             if (store := _open_cached(folder, warns=True)) is not None:
                 return store
+            # Only the process with the lock writes: a temporary folder that exists now is of one that was killed.
             for damaged in [folder, *folder.parent.glob(fingerprint + ".*.tmp")]:
                 remove_folder(damaged)
             _write(folder, options, write, token_values)
@@ -263,7 +264,7 @@ def _open_cached(folder: Path, *, warns: bool = False) -> TokenStore | None:
 
 @contextmanager
 def locked(path: Path, stop: Stop, waits: Callable[[], None]) -> Iterator[None]:
-    """Hold a file lock during the block; `waits` is called while another process has it.
+    """Keep a file lock during the block; `waits` is called while another process has it.
 
     Raises:
         Stopped: `stop` returned true while another process had the lock.

@@ -51,7 +51,7 @@ def tokenize_words(samples: Samples, options: TokenizeOptions, *, source: str = 
 
 
 def _hash_of(words: Sequence[Sequence[str]]) -> str:
-    """Return where words begin, as a hash: texts do not tell it where a word contains a space."""
+    """Return where words begin, as a hash: the joined texts do not show it where a word contains a space."""
     sha = hashlib.sha256()
     for sentence in words:
         sha.update(np.asarray([len(sentence), *map(len, sentence)], dtype="<i8").tobytes())

@@ -264,7 +264,7 @@ class _Training:
         self._continue()
 
     def _continue(self) -> None:
-        """Go on with steps after something that is not part of one."""
+        """Start the clock again after work that is not part of a step."""
         self.begins("training")
         self._events.flush()
         self._pause_began = time.perf_counter()

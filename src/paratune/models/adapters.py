@@ -136,7 +136,7 @@ def merged_weights(hf: Any, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     config = deepcopy(hf.config)
     config._attn_implementation = "eager"
-    with torch.device("meta"):
+    with torch.device("meta"):  # `assign` below puts the weights in, so that there is no second copy in memory
         plain = type(hf)(config)
         _inject(_without_modules(hf.peft_config[_NAME]), plain)
     plain.load_state_dict(dict(weights), strict=False, assign=True)

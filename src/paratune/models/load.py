@@ -326,7 +326,7 @@ def _check_class(hf: Any, auto_class: str, name: str) -> None:
     """Check that a trained model is not loaded by another class than that of the code in its folder.
 
     Raises:
-        ConfigError: transformers has a class of its own for this type of model, with which outputs would differ.
+        ConfigError: transformers has another class for this type of model, with which outputs would differ.
     """
     wanted, loaded = (getattr(hf.config, "architectures", None) or [None])[0], type(hf).__name__
     if auto_class in (getattr(hf.config, "auto_map", None) or {}) and wanted not in (None, loaded):

@@ -46,7 +46,7 @@ def has_own_head(hf: Any) -> bool:
 def set_initial_values(hf: Any, new: Iterable[str], seed: int) -> None:
     """Give new weights of own code the values that the code itself sets when its objects are made.
 
-    `from_pretrained` makes models without memory, and then initialises only layers that transformers knows; a parameter
+    `from_pretrained` makes models without memory, and then initialises only layers of transformers; a parameter
     of another kind would stay uninitialised. `hf` is of a class from `own_model_class`, on the CPU; `new` names the
     parameters and buffers that were not loaded.
     """

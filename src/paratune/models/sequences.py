@@ -34,7 +34,7 @@ def pool_sequences(values: Tensor, batch: Batch, pooling: SamplePooling) -> Tens
 
 
 def by_sample(values: Tensor, batch: Batch, num_columns: int, *, fill: float) -> Tensor:
-    """Return the values of the sequences, (Q,), of each sample in a row of its own, (B, K); `fill` is behind the last
+    """Return the values of the sequences, (Q,), as one row for each sample, (B, K); `fill` is behind the last
     one.
 
     `num_columns` is K, at least the sequences of any sample of the batch, which has `sample_offsets`.

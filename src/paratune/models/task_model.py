@@ -95,7 +95,7 @@ class TaskModel(nn.Module):
             with masks_without_sync(batch.input_ids.device, is_full=batch.num_tokens == batch.num_padded_tokens):
                 model_output = self.hf(**inputs, **self._options)
         finally:
-            self._set_batch(None)
+            self._set_batch(None)  # after an error, too: a later call of `hf` alone must not be cut by the hook
         return self.objective.outputs(model_output, batch)
 
     @property
@@ -263,6 +263,17 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
     ]
     largest: nn.ModuleList | None = max(lists, key=weight, default=None)
     return [] if largest is None else list(largest)
+
+
+def require_blocks(blocks: Sequence[nn.Module], option: str, value: Any) -> None:
+    """Raise a ConfigError for an option that needs repeated layers, where a model has none."""
+    if not blocks:
+        raise ConfigError(
+            f"{option}: {value}, but this model has no repeated layers; remove the option",
+            code="model.no_blocks",
+            key=option,
+            value=value,
+        )
 
 
 def in_body(hf: Any, key: str) -> bool:
