@@ -3,10 +3,10 @@
 Imports no torch. Dimensions: `N` questions, `Q` choices of all questions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_uppercase
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from paratune.data.tokens import TokenizeOptions, tokenize
 from paratune.errors import DataError
 
 LabelFormat = Literal["index", "number", "letter", "name", "text"]
+_FORMATS: Final[tuple[LabelFormat, ...]] = get_args(LabelFormat)
 Choices = Sequence[str]
 MIN_CHOICES: Final = 2
 
@@ -101,42 +102,26 @@ def _index(value: Any) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def _place_of_number(value: Any, choices: Choices, names: Choices | None) -> int | None:
-    number = _index(value)
-    return None if number is None else number - 1
-
-
-def _place_of_letter(value: Any, choices: Choices, names: Choices | None) -> int | None:
-    letter = str(value).strip().upper()
-    return ascii_uppercase.index(letter) if len(letter) == 1 and letter in ascii_uppercase else None
-
-
-def _place_of_name(value: Any, choices: Choices, names: Choices | None) -> int | None:
-    return None if names is None or str(value) not in names else names.index(str(value))
-
-
-def _place_of_text(value: Any, choices: Choices, names: Choices | None) -> int | None:
-    text = str(value).strip()
+def _place(value: Any, choices: Choices, names: Choices | None, how: LabelFormat) -> int | None:
+    """Return the place of the right choice of a row; None where the label has another format. It may be too large."""
+    text = str(value)
+    if how in ("index", "number"):
+        number = _index(value)
+        return None if number is None else number - (how == "number")
+    if how == "name":
+        return None if names is None or text not in names else names.index(text)
+    text = text.strip()
+    if how == "letter":
+        return ascii_uppercase.find(text.upper()) if len(text) == 1 and text.upper() in ascii_uppercase else None
     stripped = [choice.strip() for choice in choices]
     return stripped.index(text) if stripped.count(text) == 1 else None
-
-
-_PLACES: Final[dict[LabelFormat, Callable[[Any, Choices, Choices | None], int | None]]] = {
-    "index": lambda value, choices, names: _index(value),
-    "number": _place_of_number,
-    "letter": _place_of_letter,
-    "name": _place_of_name,
-    "text": _place_of_text,
-}
-"""By format: from a label, the choices of its row and the names of the columns to the place of the right choice; None
-where the label has another format. A place may be too large."""
 
 
 def _places(
     labels: Sequence[Any], choices: Sequence[Choices], names: Choices | None, how: LabelFormat
 ) -> list[int | None]:
     """Return the place of each right choice, or None where a label is not one of the choices."""
-    places = [_PLACES[how](label, row, names) for label, row in zip(labels, choices, strict=True)]
+    places = [_place(label, row, names, how) for label, row in zip(labels, choices, strict=True)]
     return [
         place if place is not None and 0 <= place < len(row) else None
         for place, row in zip(places, choices, strict=True)
@@ -146,19 +131,14 @@ def _places(
 def label_format(
     labels: Sequence[Any], choices: Sequence[Choices], names: Choices | None, rows: Sequence[int], where: str
 ) -> LabelFormat:
-    """Return the format that fits all labels.
+    """Return the format that fits all labels, of which no one is missing; `rows` and `where` as in `labels.class_ids`.
 
-    Args:
-        labels: Values of the column, none missing.
-        choices: Choices of each row.
-        names: Names of the columns of choices, if there are several.
-        rows: Row of each label, for messages.
-        where: File and column, for messages.
+    `choices` are those of each row, and `names` the columns of choices, if there are several.
 
     Raises:
         DataError: No format fits all labels, or several do and give different places.
     """
-    by_format = {how: _places(labels, choices, names, how) for how in _PLACES}
+    by_format = {how: _places(labels, choices, names, how) for how in _FORMATS}
     fitting = {how: places for how, places in by_format.items() if None not in places}
     if not fitting:
         nearest = max(by_format, key=lambda how: sum(place is not None for place in by_format[how]))
@@ -203,7 +183,7 @@ def _unknown_labels(
         f"{where}: {len(wrong)} of {len(labels)} labels are not among the choices of their row (read as "
         f"task.label_format: {how}), such as {str(labels[first])[:40]!r} with {len(choices[first])} choices: "
         f"{first_rows([rows[number] for number in wrong])}; correct them, or set task.label_format "
-        f"({listing(list(_PLACES))})",
+        f"({listing(_FORMATS)})",
         code="data.choice_label",
         value=labels[first],
         format=how,

@@ -3,6 +3,7 @@
 Every guess comes with its reason, so that the user can check it. Imports no torch.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from paratune.base.text import listing
-from paratune.data.guess_choices import choice_columns
+from paratune.data.columns import lists_of_texts
 from paratune.data.labels import as_number, is_missing
 from paratune.errors import DataError, did_you_mean
 
@@ -27,6 +28,10 @@ _PAIRS = (
     ("text", "text_pair"),
 )
 """Usual names of columns, in lower case."""
+_LISTS_OF_CHOICES = ("choices", "options", "endings")
+"""Usual names of a column with lists of choices, in lower case."""
+_NUMBERED_CHOICE = re.compile(r"(choice|option|ending|solution|answer|sol)[_ ]?[0-9a-e]", re.IGNORECASE)
+_LETTERS = "abcdefgh"
 _SEPARATORS = ("|", ";", ",")
 _MOST_WHOLE_CLASSES = 20
 """Label columns with more distinct whole numbers than this are targets of a regression."""
@@ -130,6 +135,21 @@ def _is_choices(table: pa.Table, task: str | None, named: Mapping[str, str]) -> 
     # One letter is a name of other columns, too.
     is_usual = isinstance(choices, str) or any(len(name) > 1 for name in choices or ())
     return choices is not None and (is_usual or "question" in table.column_names)
+
+
+def choice_columns(table: pa.Table) -> str | list[str] | None:
+    """Return the column with lists of choices, or the columns with a choice each; None where no names are usual."""
+    names: list[str] = table.column_names
+    by_name = {name.lower(): name for name in names}
+    for usual in _LISTS_OF_CHOICES:
+        if usual in by_name and lists_of_texts(table, by_name[usual]) is not None:
+            return by_name[usual]
+    numbered = [name for name in names if _NUMBERED_CHOICE.fullmatch(name)]
+    letters = [by_name[letter] for letter in _LETTERS if letter in by_name]
+    is_row = letters == [by_name.get(letter) for letter in _LETTERS[: len(letters)]]
+    if len(numbered) > 1:
+        return numbered
+    return letters if len(letters) > 1 and is_row else None
 
 
 def _put_choices(guess: OptionGuess, table: pa.Table, source: str, named: Mapping[str, str]) -> None:

@@ -387,13 +387,10 @@ def _padded_lengths(store: TokenStore) -> IntArray:
 
 
 def _eval_parts(order: IntArray, lengths: IntArray, batch_size: int, data_world_size: int) -> list[IntArray]:
-    """Return the groups of each batch over all ranks; the same on every rank.
+    """Return the groups of each batch over all ranks, the same on every rank, from the longest to the shortest.
 
-    Args:
-        order: (G,), all groups from the longest to the shortest.
-        lengths: (G,), tokens of the longest sample of each group.
-        batch_size: Most groups per rank and batch for the longest groups.
-        data_world_size: Number of data ranks.
+    `order`, (G,), has all groups in this order, and `lengths`, (G,), the tokens of the longest sample of each;
+    `batch_size` is the most groups per rank and batch for the longest groups.
     """
     parts, start = [], 0
     most_tokens = batch_size * max(1, int(lengths[order[0]])) if len(order) else 0

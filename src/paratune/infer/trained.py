@@ -212,12 +212,10 @@ class ForwardOnly:
 
 
 def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
-    """Load a model for use.
+    """Load a model for use: a run folder, a model folder, or a hub name.
 
-    Args:
-        target: A run folder, a model folder, or a hub name.
-        named: Columns from the command line; required if the folder does not record them.
-        device: auto, cpu or cuda.
+    `named` are columns from the command line, required if the folder does not record them; `device` is auto, cpu or
+    cuda.
 
     Raises:
         CheckpointError: The run is not finished, or its folder is damaged.

@@ -138,11 +138,8 @@ def _class_with_head(base: Any, own: OwnCode) -> Any:
         ) -> Any:
             """Return an output of transformers with `logits`, (B, C).
 
-            Args:
-                input_ids: (B, S) token ids, or (1, T) in a packed batch.
-                attention_mask: (B, S); None in a packed batch.
-                row_mask: (B, S), bool, of a packed batch: which of the hidden states that the head gets are tokens.
-                inputs: Other arguments of the encoder.
+            Tokens are (B, S), or (1, T) in a packed batch, which has no `attention_mask`, but a `row_mask`, (B, S),
+            bool: which of the hidden states that the head gets are tokens. Other inputs are those of the encoder.
             """
             from transformers.modeling_outputs import SequenceClassifierOutput
 

@@ -46,13 +46,10 @@ class TaskModel(nn.Module):
     def __init__(
         self, hf: Any, task_kind: str, new_weights: tuple[str, ...] = (), objective: Objective | None = None
     ) -> None:
-        """Wrap a model.
+        """Wrap a model of transformers with the head of a task, such as an `AutoModelForSequenceClassification`.
 
-        Args:
-            hf: Model with the head of the task, such as an `AutoModelForSequenceClassification`.
-            task_kind: Key of `OBJECTIVES`.
-            new_weights: Names in `hf` of the weights that were not loaded.
-            objective: Objective of the task, where its options make it differ from the one in `OBJECTIVES`.
+        `task_kind` is a key of `OBJECTIVES`; `objective` replaces the one there, where options of the task change it.
+        `new_weights` are the names in `hf` of the weights that were not loaded.
         """
         super().__init__()
         self.new_weights = new_weights

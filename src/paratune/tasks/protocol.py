@@ -90,14 +90,8 @@ class TaskRecipe(Protocol):
     def load_splits(self, data: Data, options: TokenizeOptions) -> dict[str, Split]:
         """Return the splits that the configuration names or cuts from train, by name: train, validation, test.
 
-        Args:
-            data: The section of the configuration.
-            options: Tokenizer, limits, cache; `progress` counts the samples of all splits.
-
-        Raises:
-            ConfigError: The task cannot use the tokenizer.
-            DataError: A file or a column is wrong, or a part of the cut would be empty.
-            Stopped: `options.stop` returned true.
+        `progress` of the options counts the samples of all splits. Errors as in `load_split`; a part of the cut may be
+        empty, which is a DataError, too.
         """
         self.check(options)
         selector = partial(self.select, columns=data.columns, options=options, missing=data.missing)
@@ -119,13 +113,8 @@ class TaskRecipe(Protocol):
     ) -> Split:
         """Return one file as a split, to evaluate or predict with a trained model.
 
-        Args:
-            source: Name of the file in messages.
-            table: Its content, from `read_table`.
-            columns: As `missing` and `require_labels`: see `paratune.data.columns.TableReader`.
-            options: Tokenizer, limits, cache.
-            missing: As `columns`.
-            require_labels: As `columns`.
+        `source` names the file in messages; `table` is from `read_table`. See `paratune.data.columns.TableReader` for
+        `columns`, `missing` and `require_labels`.
 
         Raises:
             ConfigError: The task cannot use the tokenizer.
