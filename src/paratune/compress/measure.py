@@ -54,7 +54,6 @@ class MeasureSettings:
 
     form: str
     model: str
-    """Folder of the model."""
     weights_sha256: dict[str, str]
     """Of the weights, by file."""
     rows_file: str
@@ -73,7 +72,6 @@ class MeasureSettings:
     """Rows whose effects of words are measured, evenly spaced."""
     num_threads: int
     out: str
-    """Folder to write."""
 
     @property
     def compared(self) -> dict[str, Any]:

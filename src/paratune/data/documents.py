@@ -35,7 +35,6 @@ class Vocabulary:
     """The token ids of a tokenizer by their role in masking."""
 
     mask_id: int
-    """The mask token."""
     is_special: Flags
     """(vocabulary size,): whether a token is special ([CLS], [UNK], [MASK], ...); these are never hidden."""
     ordinary: Tokens

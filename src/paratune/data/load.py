@@ -42,9 +42,7 @@ class Split:
     source: str
     """File or files of the rows, as in the configuration."""
     samples: Samples
-    """Texts, labels, ids, original rows."""
     store: TokenStore
-    """Tokens."""
     fingerprint: str
     """SHA-256 over texts and labels, in order."""
     teacher: npt.NDArray[np.float32] | None = None

@@ -40,9 +40,7 @@ class Collate(Protocol):
     """Makes batches of the samples of one split; `Collator` does it for tasks with one label for each sample."""
 
     @property
-    def store(self) -> TokenStore:
-        """Tokens of the split."""
-        ...
+    def store(self) -> TokenStore: ...
 
     def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
         """Return the samples at `indices` as one batch, padded on the right.
@@ -216,7 +214,6 @@ class TrainBatches:
     """The micro-batches of each optimizer step of one rank, as a function of the step; so resuming needs no state."""
 
     collator: Collate
-    """Collator of the training split."""
     seed: int
     """`run.seed`."""
     global_batch_size: int
@@ -333,7 +330,6 @@ class EvalBatches:
     """This rank's batches of an evaluation, each made on access; created by `eval_batches`."""
 
     collator: Collate
-    """Collator of the split."""
     shares: list[IntArray]
     """This rank's samples of each batch."""
     loss_denominator: float

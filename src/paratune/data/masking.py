@@ -51,7 +51,6 @@ class MaskingCollator:
     vocabulary: Vocabulary
     pad_token_id: int
     probability: float = 0.15
-    """Share of hidden tokens."""
     whole_words: bool = False
     """Whether to hide all tokens of a word, or none."""
     seed: int = 0

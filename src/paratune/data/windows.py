@@ -55,9 +55,7 @@ class WindowLimits:
     """How the tokens of a window are divided between question, context and special tokens."""
 
     max_length: int
-    """Tokens of a window."""
     num_special: int
-    """Special tokens of a window."""
     stride: int
     """Tokens of the context that neighbouring windows share."""
     end_token: int | None

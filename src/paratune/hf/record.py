@@ -99,7 +99,6 @@ class TrainerRun:
     state: TrainerState
     model: nn.Module
     loader: Any
-    """Data loader of the training."""
 
     def write(self, *, warmup_steps: int, log_every: int) -> None:
         """Write run.json on rank 0. Collective."""

@@ -22,7 +22,6 @@ class TrainerPlace:
     local_rank: int
     world_size: int
     device: torch.device
-    """Device of the model."""
 
 
 @dataclass

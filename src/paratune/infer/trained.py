@@ -90,9 +90,7 @@ class TrainedModel:
     folder: Path | None = None
     """Folder of the weights; None for a model of the hub."""
     named: NamedColumns = field(default_factory=NamedColumns)
-    """Columns from the command line."""
     metrics: tuple[OwnMetric, ...] = ()
-    """Own metrics of the run."""
 
     @property
     def names(self) -> list[str]:

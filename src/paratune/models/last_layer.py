@@ -72,7 +72,7 @@ def _attend(
         places = dense_batches.find_places(tuple(lengths), query.shape[1], None)
         if places is not None:
             masks = MaskSource(p) if p > 0 else None
-            return dense_batches.attend_first(query, key, value, places, scale=scale, masks=masks)
+            return dense_batches.attend(query, key, value, places, scale=scale, masks=masks, is_first=True)
     return attend_first(query, key, value, lengths, scale=scale, p=p)
 
 
