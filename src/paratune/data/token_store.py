@@ -82,7 +82,8 @@ class TokenStore:
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """(N,): tokens of each sample after truncation, over all its sequences."""
-        return np.diff(self._token_offsets)
+        offsets = np.asarray(self.offsets)
+        return np.diff(offsets if self.sample_offsets is None else offsets[self.sample_offsets])
 
     def lengths_at(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the lengths of some samples; reads only their offsets."""
@@ -92,12 +93,6 @@ class TokenStore:
             begins, ends = self.sample_offsets[begins], self.sample_offsets[ends]
         lengths: npt.NDArray[np.int64] = offsets[ends] - offsets[begins]
         return lengths
-
-    @property
-    def _token_offsets(self) -> npt.NDArray[np.int64]:
-        """(N + 1,): first token of each sample, and the number of tokens."""
-        offsets = np.asarray(self.offsets)
-        return offsets if self.sample_offsets is None else offsets[self.sample_offsets]
 
     @property
     def num_sequences(self) -> npt.NDArray[np.int64]:

@@ -224,7 +224,7 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
     if device not in ("auto", "cpu", "cuda"):
         raise option_error("--device", device, "auto, cpu or cuda", code="cli.invalid_value")
     folder = _model_folder(target)
-    torch_device = _onnx_device(device, target) if (Path(folder) / ONNX_FILE).is_file() else _device(device)
+    torch_device = _device(device, target, is_onnx=(Path(folder) / ONNX_FILE).is_file())
     run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
     known = _known(Path(folder) / TASK_FILE)
     named_code = own_model_options(known.get("model"))
@@ -292,18 +292,9 @@ def _add_code_folder(run: Path) -> None:
         add_to_path(Path(config_file).parent)
 
 
-def _device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "--device cuda: PyTorch sees no GPU here (paratune doctor gives the reason); leave it out",
-            code="device.no_gpu",
-            option="--device",
-        )
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def _onnx_device(name: str, target: str) -> torch.device:
-    if name == "cuda":
+def _device(name: str, target: str, *, is_onnx: bool) -> torch.device:
+    """Return the device to compute on, auto, cpu or cuda; an ONNX file is computed on the CPU."""
+    if name == "cuda" and is_onnx:
         raise ConfigError(
             f"--device cuda: {target} is an ONNX file, which runs on the CPU here; leave it out, or use the model that "
             "it was made from",
@@ -311,7 +302,13 @@ def _onnx_device(name: str, target: str) -> torch.device:
             option="--device",
             target=target,
         )
-    return torch.device("cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "--device cuda: PyTorch sees no GPU here (paratune doctor gives the reason); leave it out",
+            code="device.no_gpu",
+            option="--device",
+        )
+    return torch.device("cuda" if name != "cpu" and not is_onnx and torch.cuda.is_available() else "cpu")
 
 
 def _precision(name: str, device: torch.device) -> Precision:
