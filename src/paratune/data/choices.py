@@ -4,7 +4,7 @@ Imports no torch. Dimensions: `N` questions, `Q` choices of all questions.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, Final, Literal, get_args
 
@@ -34,7 +34,7 @@ def select_choices(reader: TableReader, task: MultipleChoiceTask) -> tuple[Sampl
 
     Args:
         reader: The table; `columns.choices` are several columns, or one column with lists.
-        task: Gives the format of labels; None finds it, see `label_format`.
+        task: Gives the format of labels; None finds it, see `_Labels.find_format`.
 
     Raises:
         DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not one of the choices of
@@ -57,9 +57,10 @@ def select_choices(reader: TableReader, task: MultipleChoiceTask) -> tuple[Sampl
     samples = replace(samples, choices=kept)
     if raw_labels is None:
         return samples, task.label_format
-    labels, names = [raw_labels[row] for row in rows], choice_names(reader.columns)
-    how = task.label_format or label_format(labels, kept, names, rows, reader.label_place)
-    return replace(samples, labels=_label_places(labels, kept, names, how, rows, reader.label_place)), how
+    values = [raw_labels[row] for row in rows]
+    labels = _Labels(values, kept, choice_names(reader.columns), rows, reader.label_place)
+    how = task.label_format or labels.find_format()
+    return replace(samples, labels=labels.places(how)), how
 
 
 def choice_names(columns: Columns) -> list[str] | None:
@@ -117,78 +118,71 @@ def _place(value: Any, choices: Choices, names: Choices | None, how: LabelFormat
     return stripped.index(text) if stripped.count(text) == 1 else None
 
 
-def _places(
-    labels: Sequence[Any], choices: Sequence[Choices], names: Choices | None, how: LabelFormat
-) -> list[int | None]:
-    """Return the place of each right choice, or None where a label is not one of the choices."""
-    places = [_place(label, row, names, how) for label, row in zip(labels, choices, strict=True)]
-    return [
-        place if place is not None and 0 <= place < len(row) else None
-        for place, row in zip(places, choices, strict=True)
-    ]
+@dataclass(frozen=True)
+class _Labels:
+    """The labels of questions, none missing, in a format that may be unknown."""
 
+    values: Sequence[Any]
+    choices: Sequence[Choices]
+    """Choices of each row."""
+    names: Choices | None
+    """Names of the columns of choices, if there are several."""
+    rows: Sequence[int]
+    """Row of each label, for messages."""
+    where: str
+    """File and column, for messages."""
 
-def label_format(
-    labels: Sequence[Any], choices: Sequence[Choices], names: Choices | None, rows: Sequence[int], where: str
-) -> LabelFormat:
-    """Return the format that fits all labels, of which no one is missing; `rows` and `where` as in `labels.class_ids`.
+    def find_format(self) -> LabelFormat:
+        """Return the format that fits all labels.
 
-    `choices` are those of each row, and `names` the columns of choices, if there are several.
+        Raises:
+            DataError: No format fits all labels, or several do and give different places.
+        """
+        by_format = {how: self._places(how) for how in _FORMATS}
+        fitting = {how: places for how, places in by_format.items() if None not in places}
+        if not fitting:
+            raise self._unknown(max(by_format, key=lambda how: sum(place is not None for place in by_format[how])))
+        first, places = next(iter(fitting.items()))
+        if others := [how for how, other in fitting.items() if other != places]:
+            raise DataError(
+                f"{self.where}: the labels, such as {str(self.values[0])[:40]!r}, can be read in several ways "
+                f"({listing([first, *others])}); set task.label_format to the right one",
+                code="data.choice_label",
+                formats=[first, *others],
+                key="task.label_format",
+            )
+        return first
 
-    Raises:
-        DataError: No format fits all labels, or several do and give different places.
-    """
-    by_format = {how: _places(labels, choices, names, how) for how in _FORMATS}
-    fitting = {how: places for how, places in by_format.items() if None not in places}
-    if not fitting:
-        nearest = max(by_format, key=lambda how: sum(place is not None for place in by_format[how]))
-        raise _unknown_labels(labels, choices, by_format[nearest], nearest, rows, where)
-    first, places = next(iter(fitting.items()))
-    if others := [how for how, other in fitting.items() if other != places]:
-        raise DataError(
-            f"{where}: the labels, such as {str(labels[0])[:40]!r}, can be read in several ways "
-            f"({listing([first, *others])}); set task.label_format to the right one",
+    def places(self, how: LabelFormat) -> IntArray:
+        """Return the place of each right choice, (N,).
+
+        Raises:
+            DataError: A label is not one of the choices of its row.
+        """
+        places = self._places(how)
+        if None in places:
+            raise self._unknown(how)
+        return np.asarray(places, dtype=np.int64)
+
+    def _places(self, how: LabelFormat) -> list[int | None]:
+        places: list[int | None] = []
+        for label, choices in zip(self.values, self.choices, strict=True):
+            place = _place(label, choices, self.names, how)
+            places.append(place if place is not None and 0 <= place < len(choices) else None)
+        return places
+
+    def _unknown(self, how: LabelFormat) -> DataError:
+        wrong = [number for number, place in enumerate(self._places(how)) if place is None]
+        first, rows = wrong[0], [self.rows[number] for number in wrong]
+        return DataError(
+            f"{self.where}: {len(wrong)} of {len(self.values)} labels are not among the choices of their row (read as "
+            f"task.label_format: {how}), such as {str(self.values[first])[:40]!r} with {len(self.choices[first])} "
+            f"choices: {first_rows(rows)}; correct them, or set task.label_format ({listing(_FORMATS)})",
             code="data.choice_label",
-            formats=[first, *others],
-            key="task.label_format",
+            value=self.values[first],
+            format=how,
+            rows=rows[:5],
         )
-    return first
-
-
-def _label_places(
-    labels: Sequence[Any],
-    choices: Sequence[Choices],
-    names: Choices | None,
-    how: LabelFormat,
-    rows: Sequence[int],
-    where: str,
-) -> IntArray:
-    places = _places(labels, choices, names, how)
-    if None in places:
-        raise _unknown_labels(labels, choices, places, how, rows, where)
-    return np.asarray(places, dtype=np.int64)
-
-
-def _unknown_labels(
-    labels: Sequence[Any],
-    choices: Sequence[Choices],
-    places: Sequence[int | None],
-    how: LabelFormat,
-    rows: Sequence[int],
-    where: str,
-) -> DataError:
-    wrong = [number for number, place in enumerate(places) if place is None]
-    first = wrong[0]
-    return DataError(
-        f"{where}: {len(wrong)} of {len(labels)} labels are not among the choices of their row (read as "
-        f"task.label_format: {how}), such as {str(labels[first])[:40]!r} with {len(choices[first])} choices: "
-        f"{first_rows([rows[number] for number in wrong])}; correct them, or set task.label_format "
-        f"({listing(_FORMATS)})",
-        code="data.choice_label",
-        value=labels[first],
-        format=how,
-        rows=[rows[number] for number in wrong[:5]],
-    )
 
 
 def tokenize_choices(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
