@@ -60,13 +60,11 @@ def place_from_environment() -> Place:
     missing = [name for name in names if name not in given]
     if missing:
         text = ", ".join(f"{name}={value}" for name, value in given.items())
-        raise LaunchError(
+        message = (
             f"environment: {text} without {', '.join(missing)}; start with torchrun or paratune train --nproc N, "
-            f"or unset {', '.join(given)} to run one process",
-            code="launch.environment",
-            missing=missing,
-            given=given,
+            f"or unset {', '.join(given)} to run one process"
         )
+        raise LaunchError(message, code="launch.environment", missing=missing, given=given)
     return _place_of(names, "start with torchrun or paratune train --nproc N")
 
 
@@ -75,11 +73,8 @@ def _place_of_srun() -> Place:
     missing = [name for name in names if name not in os.environ]
     advice = "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process"
     if missing:
-        raise LaunchError(
-            f"environment: srun started several tasks without {', '.join(missing)}; {advice}",
-            code="launch.environment",
-            missing=missing,
-        )
+        message = f"environment: srun started several tasks without {', '.join(missing)}; {advice}"
+        raise LaunchError(message, code="launch.environment", missing=missing)
     return _place_of(names, advice)
 
 
