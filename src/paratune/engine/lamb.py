@@ -76,6 +76,7 @@ class Lamb(Optimizer):
         states = [self._parameter_state(parameter) for parameter in parameters]
         weights, gradients = _locals(parameters), _locals(_gradients(parameters))
         first, second = (_locals([state[name] for state in states]) for name in ("exp_avg", "exp_avg_sq"))
+        # torch._foreach_*: a few kernel launches for all tensors, not one for each of hundreds of small tensors.
         torch._foreach_lerp_(first, gradients, 1 - beta1)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
@@ -83,6 +84,7 @@ class Lamb(Optimizer):
         denominators = torch._foreach_sqrt(second)
         torch._foreach_div_(denominators, [math.sqrt(1 - beta2**t) for t in steps])
         torch._foreach_add_(denominators, group["eps"])
+        # The updates overwrite the gradients, which are not needed any more, so that they need no further memory.
         updates = gradients
         torch._foreach_copy_(updates, weights)
         torch._foreach_mul_(updates, group["weight_decay"])
