@@ -112,9 +112,7 @@ class DeviceMeter:
 def search(candidates: Sequence[int], fits: Callable[[int], bool]) -> int | None:
     """Return the largest candidate that fits, with few trials: by doubling until one does not fit, then by bisection.
 
-    Args:
-        candidates: At least one, ascending; all candidates below one that fits also fit.
-        fits: Called at most once for each candidate.
+    `candidates` are ascending; all candidates below one that fits also fit. `fits` is called at most once for each.
     """
     low, high, index = -1, len(candidates), 0
     while index < high:

@@ -44,12 +44,7 @@ class Lamb(Optimizer):
         weight_decay: float = 0.01,
         adapts: bool = True,
     ) -> None:
-        """Create the optimizer for parameters that are whole or sharded.
-
-        Args:
-            lr: Learning rate, relative to the norm of each matrix.
-            betas: Decay rates of both moments, at least 0 and below 1.
-        """
+        """Create the optimizer; `lr` is relative to the norm of each matrix, `betas` are at least 0 and below 1."""
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapts": adapts}
         super().__init__(params, defaults)
 
@@ -114,8 +109,7 @@ def _multiply_by_trust_ratios(parameters: Sequence[nn.Parameter]) -> None:
 def whole_norms(tensors: Sequence[Tensor]) -> Tensor:
     """Return the Euclidean norm of each tensor, (len(tensors),), on their device. Collective if they are sharded.
 
-    Args:
-        tensors: At least one, all on one device. The norm of a sharded tensor is that of the whole tensor on all ranks.
+    All tensors are on one device. The norm of a sharded tensor is that of the whole tensor on all ranks.
     """
     norms = torch.stack(torch._foreach_norm(_locals(tensors)))
     sharded: dict[Any, list[int]] = defaultdict(list)

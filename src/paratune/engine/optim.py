@@ -81,11 +81,7 @@ class OptimizerFactory:
     """Makes the optimizer of the parameters of a strategy, and sets the learning rate of all that it made."""
 
     def __init__(self, train: Train, num_steps: int, rate_factors: Mapping[str, float] | None = None) -> None:
-        """Store the settings.
-
-        Args:
-            rate_factors: Factor of the learning rate by the name of a parameter; 1 where it is not given.
-        """
+        """Store the settings; `rate_factors` has factors of the learning rate by parameter name, others have 1."""
         self._train = train
         self._num_steps = num_steps
         self._rate_factors = rate_factors or {}

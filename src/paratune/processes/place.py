@@ -117,8 +117,7 @@ def local_world_size(place: Place) -> int:
 def global_batch_size(config: Config, num_processes: int, num_nodes: int | None = None) -> int | None:
     """Return the samples of a step, None for a strategy of the user, which decides later.
 
-    Args:
-        num_nodes: Number of machines with equal numbers of processes; None if unknown.
+    `num_nodes` is the number of machines with equal numbers of processes, if it is known.
 
     Raises:
         ConfigError: There are too few or too many processes, the batch is not divisible, or a pipeline has more stages

@@ -88,8 +88,7 @@ def noise_summary(
 ) -> dict[str, Any]:
     """Return `noise_scale` of a summary (see docs/reference/records.md): ratios of means, never means of ratios.
 
-    Args:
-        events: Measured steps of one rank; sampled steps have `noise_scale`.
+    `events` are the measured steps of one rank.
     """
     samples = [event["noise_scale"] for event in events if event.get("noise_scale") is not None]
     known = [sample["preconditioned"] for sample in samples if sample.get("preconditioned") is not None]

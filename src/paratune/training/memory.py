@@ -155,8 +155,7 @@ class MemoryGuard:
     def post_mortem(self, error: BaseException, step: int | None = None) -> OutOfMemory:
         """Record what used the memory, pass a smaller size to the launcher, and return the error to raise.
 
-        Args:
-            step: The step, counted from 1, if its gradients were being computed.
+        `step` is given, counted from 1, if its gradients were being computed.
         """
         use = memory_use(self.model, self.prepared.device, error)
         smaller = self.sizes.halved() if step is not None else None

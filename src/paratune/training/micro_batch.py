@@ -52,8 +52,7 @@ def choose_micro_batch(
 ) -> Choice:
     """Return the sizes of the first step, the same on every rank. Collective.
 
-    Args:
-        sizes: The configured sizes; with auto, the largest ones to try.
+    `sizes` are the configured ones; with auto, the largest ones to try.
 
     Raises:
         OutOfMemory: One sample does not fit; or this rank ran out of memory in a collective.

@@ -52,9 +52,6 @@ def first_step(config: Config, num_steps: int, steps_per_epoch: int, *, logs: bo
     Of its checkpoint only trainer_state.json is read. optimizer.pt and scheduler.pt are pickles, which are never read:
     the moments of the optimizer are new, and the schedule is a function of the step.
 
-    Args:
-        num_steps: Steps of the whole run, those of the checkpoint included.
-
     Raises:
         CheckpointError: trainer_state.json cannot be read, or has no step.
         ConfigError: `model.name` is not a checkpoint of the Trainer, or it has all steps of the run.
