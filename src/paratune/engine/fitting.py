@@ -134,9 +134,7 @@ class Prober:
 
     strategy: Strategy
     traits: Traits
-    """The traits of the strategy with its options."""
     model: BatchModel
-    """The model with which the strategy was prepared."""
     precision: Precision
     device: torch.device
     longest: Callable[[int], Batch]
