@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.base.units import GIB, format_bytes
-from paratune.config.sections import Config, Data, named_columns
+from paratune.config.sections import Config, Data, data_sources, named_columns
 from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.config.task_sections import (
     ClassTask,
@@ -25,11 +25,11 @@ from paratune.config.task_sections import (
 from paratune.data.columns import Samples, select
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import class_counts
-from paratune.data.load import SPLITS, load_samples, samples_fingerprint
+from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.questions import select_questions
 from paratune.data.read import read_table
 from paratune.data.slices import column_values
-from paratune.data.sources import Selector, default_selector, source_files
+from paratune.data.sources import Selector, default_selector
 from paratune.doctor.setup import DataFacts, SourceError, SplitFacts
 from paratune.errors import DataError, ParatuneError, did_you_mean
 
@@ -57,8 +57,9 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     errors: list[SourceError] = []
     id_columns: dict[str, tuple[str, str, str]] = {}
     text_columns: tuple[str, ...] = ()
-    on_hub = tuple((key, source) for key, source, _ in _sources(config.data) if source.startswith("hub:"))
-    for key, source, labelled in _sources(config.data):
+    on_hub = tuple(named for named in data_sources(config.data) if named[1].startswith("hub:"))
+    for key, source in data_sources(config.data):
+        labelled = not key.startswith("data.predict.")
         if source.startswith(("hub:", CODE)):  # reading it could download it, or run code
             continue
         table = _read(key, source, errors)
@@ -92,20 +93,9 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     return DataFacts(splits, pairs if is_text else (), (), (), text_columns, max_length, model_limit)
 
 
-def _sources(data: Data) -> Iterator[tuple[str, str, bool]]:
-    """Yield the option, the file and whether its labels are read, for each file."""
-    for name in SPLITS:
-        for source in source_files(getattr(data, name)):
-            yield f"data.{name}", source, True
-    for name, source in data.extra.items():
-        yield f"data.extra.{name}", source, True
-    for name, source in data.predict.items():
-        yield f"data.predict.{name}", source, False
-
-
 def _too_large(data: Data) -> tuple[str, ...]:
     sizes = {}
-    for _, source, _ in _sources(data):
+    for _, source in data_sources(data):
         path = local_path(source)
         if path is not None and (file := path_and_split(path)[0]).is_file():
             sizes[source] = file.stat().st_size

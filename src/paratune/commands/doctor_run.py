@@ -6,11 +6,10 @@ from pathlib import Path
 
 from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
-from paratune.config.sections import Config
+from paratune.config.sections import Config, data_sources
 from paratune.config.sources import local_path, path_and_split
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
-from paratune.data.sources import source_files
 from paratune.doctor.checkup import judge_setup
 from paratune.doctor.finding import Finding, MachineFacts
 from paratune.doctor.probe import gather, start_of
@@ -60,9 +59,7 @@ def examine_run(
 
 
 def _data_files(config: Config) -> list[Path]:
-    data = config.data
-    sources = [*source_files(data.train), *source_files(data.validation), *source_files(data.test)]
-    paths = [local_path(source) for source in (*sources, *data.extra.values(), *data.predict.values())]
+    paths = [local_path(source) for _, source in data_sources(config.data)]
     return [file for path in paths if path is not None and (file := path_and_split(path)[0]).is_file()]
 
 

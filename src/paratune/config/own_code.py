@@ -34,37 +34,31 @@ def imported_code(values: Mapping[str, Any]) -> list[str]:
     Args:
         values: Of a configuration, checked or not: wrong types are allowed.
     """
-    strategy, model, task = values.get("strategy"), values.get("model"), values.get("task")
-    lines = []
+    strategy = values.get("strategy")
     kind = strategy.get("kind") if isinstance(strategy, Mapping) else strategy
-    if isinstance(kind, str) and ":" in kind:
-        lines.append(f"strategy.kind: {kind}")
-    loss = task.get("loss") if isinstance(task, Mapping) else None
-    if isinstance(loss, Mapping):
-        lines.append(f"task.loss.function: {loss.get('function')}")
-    if isinstance(task, Mapping) and task.get("recipe"):
-        lines.append(f"{RECIPE_KEY}: {task['recipe']}")
-    if isinstance(model, Mapping):
-        head = model.get("head")
-        lines += [f"{HEAD_KEY}.function: {head.get('function')}"] if isinstance(head, Mapping) else []
-        lines += [f"{CLASS_KEY}: {model['class']}"] if model.get("class") else []
-    train, run, evaluate = (values.get(section) for section in ("train", "run", "evaluate"))
-    for name in ("optimizer", "schedule"):
-        value = train.get(name) if isinstance(train, Mapping) else None
+    lines = [f"strategy.kind: {kind}"] if isinstance(kind, str) and ":" in kind else []
+    for key in ("task.loss", RECIPE_KEY, HEAD_KEY, CLASS_KEY, "train.optimizer", "train.schedule"):
+        value = _unchecked(values, key)
         if isinstance(value, Mapping):
-            lines.append(f"train.{name}.function: {value.get('function')}")
-    callbacks = run.get("callbacks") if isinstance(run, Mapping) else None
-    for callback in callbacks if isinstance(callbacks, list) else ():
-        if isinstance(callback, Mapping):
-            lines.append(f"{CALLBACKS_KEY}: {callback.get('function')}")
-    metrics = evaluate.get("metrics") if isinstance(evaluate, Mapping) else None
-    for metric in metrics if isinstance(metrics, list) else ():
-        if isinstance(metric, Mapping):
-            lines.append(f"evaluate.metrics: {metric.get('function') or metric.get('evaluate')}")
+            lines.append(f"{key}.function: {value.get('function')}")
+        elif value and key in (RECIPE_KEY, CLASS_KEY):  # for the other keys a word is a name of paratune
+            lines.append(f"{key}: {value}")
+    for key in (CALLBACKS_KEY, METRICS_KEY):
+        entries = _unchecked(values, key)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, Mapping):
+                lines.append(f"{key}: {entry.get('function') or entry.get('evaluate')}")
     lines += [f"{key}: {source}" for key, source in _own_sources(values.get("data"))]
-    if isinstance(model, Mapping) and model.get("trust_remote_code"):
+    if _unchecked(values, "model.trust_remote_code"):
         lines.append("model.trust_remote_code: true")
     return lines
+
+
+def _unchecked(values: Any, key: str) -> Any:
+    """Return the value of a dotted key; None where it is missing, or a section is not a mapping."""
+    for name in key.split("."):
+        values = values.get(name) if isinstance(values, Mapping) else None
+    return values
 
 
 def own_model_options(model: Any) -> dict[str, Any]:

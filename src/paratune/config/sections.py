@@ -3,6 +3,7 @@
 The text under a field is its help, also in the JSON schema and in the file that `paratune config init --full` writes.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -177,6 +178,14 @@ class Data(Section):
     """With `num_workers`: maximum number of steps that a loader worker is ahead; default: 2."""
     cache_dir: Text | None = None
     """Folder of the token files; default: $PARATUNE_CACHE, else ~/.cache/paratune."""
+
+
+def data_sources(data: Data) -> Iterator[tuple[str, str]]:
+    """Yield the option and the name of each data set; of the files of `data.train` one after the other."""
+    for key in ("train", "validation", "test"):
+        yield from ((f"data.{key}", source) for source in named_columns(getattr(data, key)))
+    for key in ("extra", "predict"):
+        yield from ((f"data.{key}.{name}", source) for name, source in getattr(data, key).items())
 
 
 class LoraOptions(Section):

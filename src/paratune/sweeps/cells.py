@@ -14,6 +14,7 @@ from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, re
 from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem, SourceLocation, overlap
+from paratune.config.sections import data_sources
 from paratune.config.sources import local_path, path_and_split
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, option_error
@@ -226,13 +227,8 @@ def _name(names: Mapping[str, str]) -> str:
 
 def missing_files(loaded: LoadedConfig) -> Iterator[tuple[str, str]]:
     """Yield the option of each data file that does not exist, with a message."""
-    data = loaded.config.data
-    trains = [data.train] if isinstance(data.train, str) else data.train or []
-    names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
-    names += [(f"data.extra.{name}", source) for name, source in data.extra.items()]
-    names += [(f"data.predict.{name}", source) for name, source in data.predict.items()]
-    for key, file in names:
-        path = local_path(file) if file is not None else None
+    for key, file in data_sources(loaded.config.data):
+        path = local_path(file)
         if path is not None and not (place := path_and_split(path)[0]).exists():
             siblings = [item.name for item in place.parent.iterdir()] if place.parent.is_dir() else []
             near = did_you_mean(place.name, siblings)
