@@ -96,13 +96,11 @@ def _figures(measured: Sequence[str]) -> list["MeasuredFigure"]:
 
     figures, runs = divide_measured(measured, has_goal=False)
     if runs:
-        raise ConfigError(
+        message = (
             f"measured {runs[0]}: runs are used by a goal only (paratune plan --goal); give figures, such as "
-            "'310 s an epoch on 1 x a100-40gb'",
-            code="cli.option_missing",
-            option="--goal",
-            options=("--measured",),
+            "'310 s an epoch on 1 x a100-40gb'"
         )
+        raise ConfigError(message, code="cli.option_missing", option="--goal", options=("--measured",))
     return figures
 
 

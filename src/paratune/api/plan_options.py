@@ -91,12 +91,8 @@ def _check_numbers(option: str, numbers: Sequence[int]) -> None:
 
 
 def _not_a_number(option: str, text: str, word: str) -> ConfigError:
-    return ConfigError(
-        f"{option} {text!r}: {word!r} is not a whole number from 1 to {_MAX_NUMBER}; for example {option} 1,2,4,8",
-        code="cli.invalid_value",
-        option=option,
-        word=word,
-    )
+    message = f"{option} {text!r}: {word!r} is not a whole number from 1 to {_MAX_NUMBER}; for example {option} 1,2,4,8"
+    return ConfigError(message, code="cli.invalid_value", option=option, word=word)
 
 
 def _check_precisions(names: Sequence[str]) -> None:

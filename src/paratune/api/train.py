@@ -83,11 +83,8 @@ def start_kind(*, resume: bool, overwrite: bool) -> Mode:
         ConfigError: Both are asked for.
     """
     if resume and overwrite:
-        raise ConfigError(
-            "--resume continues a run and --overwrite deletes it; use one of them",
-            code="cli.conflict",
-            options=("--resume", "--overwrite"),
-        )
+        message = "--resume continues a run and --overwrite deletes it; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=("--resume", "--overwrite"))
     return "resume" if resume else "overwrite" if overwrite else "new"
 
 

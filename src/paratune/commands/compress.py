@@ -147,13 +147,11 @@ def _split(run: Path, wanted: str | None) -> str:
         )
     scored = [split for split in SPLITS if (run / predictions_file(split)).is_file()]
     if not scored or (wanted is not None and wanted not in scored):
-        raise CheckpointError(
+        message = (
             f"{plain(run)} has no predictions of {wanted or 'test or validation'}; "
-            f"it has: {', '.join(scored) or 'none'}",
-            code="run.no_predictions",
-            target=run,
-            split=wanted,
+            f"it has: {', '.join(scored) or 'none'}"
         )
+        raise CheckpointError(message, code="run.no_predictions", target=run, split=wanted)
     return wanted or scored[0]
 
 
@@ -207,13 +205,11 @@ def _measure(settings: "MeasureSettings", path: Path) -> None:
     )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no output"]
-        raise LaunchError(
+        message = (
             f"{settings.form} of {plain(settings.model)} could not be measured (exit code {done.returncode}): "
-            f"{plain(lines[-1])}; repeat the command, finished forms are kept",
-            code="compress.not_measured",
-            form=settings.form,
-            exit_code=done.returncode,
+            f"{plain(lines[-1])}; repeat the command, finished forms are kept"
         )
+        raise LaunchError(message, code="compress.not_measured", form=settings.form, exit_code=done.returncode)
 
 
 def show(measured: dict[str, dict[str, Any]]) -> None:

@@ -70,12 +70,8 @@ def build_corpus(
     """
     corpus = read_settings(path)
     if only is not None and only not in STAGES:
-        raise option_error(
-            "--only",
-            only,
-            f"there is no such stage{did_you_mean(only, STAGES)} ({', '.join(STAGES)})",
-            code="cli.unknown_name",
-        )
+        reason = f"there is no such stage{did_you_mean(only, STAGES)} ({', '.join(STAGES)})"
+        raise option_error("--only", only, reason, code="cli.unknown_name")
     require_at_least("--workers", workers)
     check_inputs(corpus, list(STAGES) if only is None else [only])
     outlive_readers()

@@ -23,13 +23,11 @@ def check_kind(task: Task) -> None:
         ConfigError: The task has no single label for each row.
     """
     if task.kind not in KINDS:
-        raise ConfigError(
+        message = (
             f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is "
-            f"{task.kind}; paratune data without --figures describes the data in words",
-            code="task.unsupported",
-            option="--figures",
-            kind=task.kind,
+            f"{task.kind}; paratune data without --figures describes the data in words"
         )
+        raise ConfigError(message, code="task.unsupported", option="--figures", kind=task.kind)
 
 
 def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> DataView:
@@ -100,13 +98,11 @@ class _Rows:
         """
         known = dict.fromkeys(name for _, table in self._parts for name in table.column_names)
         if column not in known:
-            raise DataError(
+            message = (
                 f"data.figures.{option} names {column}{did_you_mean(column, known)}, which is not a column of "
-                f"{', '.join(file for file, _ in self._parts)} (columns: {', '.join(map(repr, known))})",
-                code="data.column_missing",
-                key=f"data.figures.{option}",
-                column=column,
+                f"{', '.join(file for file, _ in self._parts)} (columns: {', '.join(map(repr, known))})"
             )
+            raise DataError(message, code="data.column_missing", key=f"data.figures.{option}", column=column)
         return ["" if value is None else str(value) for value in self.values(column)]
 
     def numeric(self, *, without: set[str]) -> dict[str, Any]:

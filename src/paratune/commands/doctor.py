@@ -41,11 +41,8 @@ def doctor(
 
     if config is None:
         if set_ or site or nodes is not None or gpus_per_node is not None or nproc is not None:
-            raise ConfigError(
-                "--set, --site, --nodes, --gpus-per-node and --nproc describe a run: name its CONFIG",
-                code="cli.no_effect",
-                option="--set",
-            )
+            message = "--set, --site, --nodes, --gpus-per-node and --nproc describe a run: name its CONFIG"
+            raise ConfigError(message, code="cli.no_effect", option="--set")
         from paratune.doctor import run
 
         return run(json, folder)

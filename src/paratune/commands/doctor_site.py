@@ -15,17 +15,11 @@ from paratune.errors import ConfigError, did_you_mean, require_at_least
 def check_size(site: Path | None, nodes: int | None, gpus_per_node: int | None, num_processes: int | None) -> None:
     """Raise a `ConfigError` if options contradict each other or are out of range."""
     if site is None and (nodes is not None or gpus_per_node is not None):
-        raise ConfigError(
-            "--nodes and --gpus-per-node describe a cluster: name its file with --site",
-            code="cli.option_missing",
-            option="--site",
-        )
+        message = "--nodes and --gpus-per-node describe a cluster: name its file with --site"
+        raise ConfigError(message, code="cli.option_missing", option="--site")
     if site is not None and num_processes is not None:
-        raise ConfigError(
-            "--nproc describes this machine and --site a cluster; use one of them",
-            code="cli.conflict",
-            options=("--nproc", "--site"),
-        )
+        message = "--nproc describes this machine and --site a cluster; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=("--nproc", "--site"))
     require_at_least("--nodes", nodes)
     require_at_least("--gpus-per-node", gpus_per_node, 0)
     require_at_least("--nproc", num_processes)

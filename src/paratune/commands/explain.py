@@ -156,12 +156,8 @@ def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
     present = split.samples.rows.tolist()
     without = sorted(set(range(len(numbers))) - set(present))
     if without:
-        raise DataError(
-            f"{split.source}: row {numbers[without[0]]} has no text to explain; name other rows with --rows",
-            code="explain.row_without_text",
-            source=split.source,
-            row=numbers[without[0]],
-        )
+        message = f"{split.source}: row {numbers[without[0]]} has no text to explain; name other rows with --rows"
+        raise DataError(message, code="explain.row_without_text", source=split.source, row=numbers[without[0]])
     import numpy as np
 
     rows = np.asarray([numbers[row] for row in present], dtype=np.int64)

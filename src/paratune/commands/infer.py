@@ -53,13 +53,11 @@ def evaluate(
     by = list(dict.fromkeys(by))
     if data is None:
         if not by:
-            raise ConfigError(
+            message = (
                 f"--data is missing; for example: paratune evaluate {model} --data reviews.csv (of a finished run "
-                "--by COLUMN is enough)",
-                code="cli.argument_missing",
-                option="--data",
-                target=model,
+                "--by COLUMN is enough)"
             )
+            raise ConfigError(message, code="cli.argument_missing", option="--data", target=model)
         _refuse_without_data(batch_size, device, named, by)
         set_up_logging(speaks=True)
         respect_quota()

@@ -80,11 +80,8 @@ def _queued(number: str) -> str:
         return number if is_array else next(iter(facts))
     state = next((job["JobState"] for job in facts.values()), None)
     why = f"has ended ({state})" if state else "is not known to Slurm: it never existed, or ended minutes ago"
-    raise LaunchError(
-        f"job {number} {why}; nothing was cancelled; paratune jobs shows the queue",
-        code="slurm.unknown_job",
-        number=number,
-    )
+    message = f"job {number} {why}; nothing was cancelled; paratune jobs shows the queue"
+    raise LaunchError(message, code="slurm.unknown_job", number=number)
 
 
 def cancel(*jobs: Annotated[str, Parameter(required=True)], json: Json = False) -> int:

@@ -106,13 +106,11 @@ def calibration_jobs(path: Path, overrides: Sequence[str], site: Site, site_name
     folder = (Path(load_config(path, overrides).config.run.folder) / CALIBRATION_FOLDER).absolute()
     device_file = folder / f"{site_name}.yaml"
     if device_file.exists():
-        raise ConfigError(
+        message = (
             f"{device_file} exists: it has the measured nodes of this site; remove it to measure again, or use it with "
-            f"paratune plan {path} --device {device_file}",
-            code="output.exists",
-            option="--calibrate",
-            path=device_file,
+            f"paratune plan {path} --device {device_file}"
         )
+        raise ConfigError(message, code="output.exists", option="--calibrate", path=device_file)
     _check_not_queued(folder, ())
     job = _job(f"calibrate-{site_name}", site, (ArrayRun(f"calibrate-{site_name}", device_file),), folder)
     return [(replace(job, is_calibration=True), folder)]
@@ -162,12 +160,8 @@ def array_jobs(
     """Return arrays of the unfinished runs of a matrix, one for each number of processes and nodes."""
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" not in tree.value and not {"task", "data"}.isdisjoint(tree.value):
-        raise ConfigError(
-            f"{path} is the configuration of one run, and --array is for a matrix (axes:): leave it out",
-            code="cli.no_effect",
-            path=path,
-            option="--array",
-        )
+        message = f"{path} is the configuration of one run, and --array is for a matrix (axes:): leave it out"
+        raise ConfigError(message, code="cli.no_effect", path=path, option="--array")
     request = SweepRequest(path, tuple(overrides), only=tuple(only_words), retry_failed=retry_failed)
     prepared = prepare(request, here=False)
     if prepared.error is not None:
@@ -175,12 +169,8 @@ def array_jobs(
     matrix = prepared.matrix
     in_matrix = (cell for cell in prepared.cells if cell.name in prepared.names and cell.num_nodes)
     if nodes is not None and (clash := next(in_matrix, None)):
-        raise option_error(
-            "--nodes",
-            nodes,
-            f"the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes",
-            code="cli.conflict",
-        )
+        reason = f"the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes"
+        raise option_error("--nodes", nodes, reason, code="cli.conflict")
     todo = steps_to_list(request, prepared, writes=not dry_run)
     if not todo:
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
@@ -254,14 +244,11 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
             limit=limit,
         )
     if not num_nodes and num_processes > limit and num_processes % limit:
-        raise ConfigError(
+        message = (
             f"{name} needs {num_processes} processes, and a node of the site has {limit}: a run on several nodes uses "
-            f"complete nodes; nproc may be up to {limit}, or a multiple of it",
-            code="site.too_small",
-            name=name,
-            num_processes=num_processes,
-            limit=limit,
+            f"complete nodes; nproc may be up to {limit}, or a multiple of it"
         )
+        raise ConfigError(message, code="site.too_small", name=name, num_processes=num_processes, limit=limit)
     per_node = num_processes // num_nodes if num_nodes else min(num_processes, limit)
     gpus = per_node if site.gpus_per_node else 0
     return site.model_copy(

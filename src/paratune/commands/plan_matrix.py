@@ -59,12 +59,8 @@ def plan_matrix(
 
     options = [option for option, name in _RUN_OPTIONS if getattr(wanted, name)]
     if options:
-        raise ConfigError(
-            f"{options[0]} has no effect on a matrix, whose axes set the options; leave it out",
-            code="cli.no_effect",
-            option=options[0],
-            path=path,
-        )
+        message = f"{options[0]} has no effect on a matrix, whose axes set the options; leave it out"
+        raise ConfigError(message, code="cli.no_effect", option=options[0], path=path)
     if write is not None:
         check_writable(write, is_data=True)
     matrix = read_matrix(path)

@@ -81,11 +81,8 @@ def _finished_model(run: Path) -> tuple[Path, str | None]:
     try:
         return folder, card_text(run, read_run(run), read_json(run / SUMMARY_FILE))
     except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{run}: its record lacks what a model card needs ({error!r}); write {folder / CARD_FILE} yourself",
-            code="run.damaged",
-            target=run,
-        ) from error
+        message = f"{run}: its record lacks what a model card needs ({error!r}); write {folder / CARD_FILE} yourself"
+        raise CheckpointError(message, code="run.damaged", target=run) from error
 
 
 def _refuse_local_base(folder: Path) -> None:

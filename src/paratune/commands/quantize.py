@@ -133,12 +133,8 @@ def _file_of_run(trained: Any, model: str, option: str) -> str:
     from paratune.records import read_run
 
     if trained.run is None:
-        raise ConfigError(
-            f"{model} is not a run, whose files are known; name a file with {option}",
-            code="cli.option_missing",
-            option=option,
-            target=model,
-        )
+        message = f"{model} is not a run, whose files are known; name a file with {option}"
+        raise ConfigError(message, code="cli.option_missing", option=option, target=model)
     data = read_run(trained.run)["config"]["data"]
     files = (data.get("validation") if option == "--data" else None) or data["train"]
     return files if isinstance(files, str) else str(files[0])

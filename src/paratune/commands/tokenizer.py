@@ -147,11 +147,8 @@ def _check_output(output: Path, overwrite: bool) -> None:
             f"{output} exists; choose another --output, or use --overwrite", code="output.exists", path=output
         )
     if not (output / RECORD_FILE).is_file():
-        raise ConfigError(
-            f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output",
-            code="output.foreign",
-            path=output,
-        )
+        message = f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output"
+        raise ConfigError(message, code="output.foreign", path=output)
 
 
 def _load(name: str) -> Any:

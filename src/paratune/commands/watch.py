@@ -32,12 +32,8 @@ def watch(*paths: Path, once: bool = False, interval: float = 2.0, json: Json = 
         interval: seconds between two updates
     """
     if not (math.isfinite(interval) and interval >= MIN_INTERVAL_S):
-        raise ConfigError(
-            f"--interval {interval:g}: at least {MIN_INTERVAL_S:g} seconds",
-            code="cli.out_of_range",
-            option="--interval",
-            value=interval,
-        )
+        message = f"--interval {interval:g}: at least {MIN_INTERVAL_S:g} seconds"
+        raise ConfigError(message, code="cli.out_of_range", option="--interval", value=interval)
     board = Board(_watched(paths))
     if json:
         print_json(board.look().as_dict(), indent=1)
@@ -54,10 +50,8 @@ def _watched(paths: Sequence[Path]) -> Sequence[Path]:
     if paths:
         return paths
     if not DEFAULT_FOLDER.is_dir():
-        raise ConfigError(
-            f"the folder {DEFAULT_FOLDER} does not exist here; name a run, a matrix or a folder of them",
-            code="run.nothing_to_watch",
-        )
+        message = f"the folder {DEFAULT_FOLDER} does not exist here; name a run, a matrix or a folder of them"
+        raise ConfigError(message, code="run.nothing_to_watch")
     return [DEFAULT_FOLDER]
 
 

@@ -256,18 +256,11 @@ def read_text(path: Path) -> str:
             f"{path} does not exist{_nearest_file(path)}", code="config.file_not_found", path=path
         ) from None
     except IsADirectoryError:
-        raise ConfigError(
-            f"{path} is a folder; name a YAML file in it{_nearest_file(path / 'x')}",
-            code="config.file_unreadable",
-            path=path,
-        ) from None
+        message = f"{path} is a folder; name a YAML file in it{_nearest_file(path / 'x')}"
+        raise ConfigError(message, code="config.file_unreadable", path=path) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}; save it as UTF-8",
-            code="config.file_unreadable",
-            path=path,
-            start=error.start,
-        ) from None
+        message = f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}; save it as UTF-8"
+        raise ConfigError(message, code="config.file_unreadable", path=path, start=error.start) from None
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror}", code="config.file_unreadable", path=path

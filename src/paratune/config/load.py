@@ -144,8 +144,5 @@ def _name_run(values: dict[str, Any], path: Path, findings: Findings) -> None:
     if name:
         values["run"]["name"] = name
     else:
-        findings.add(
-            f"run.name is required: the file's name, {path.name}, cannot be the name of a folder",
-            "run.name",
-            code="config.required",
-        )
+        message = f"run.name is required: the file's name, {path.name}, cannot be the name of a folder"
+        findings.add(message, "run.name", code="config.required")

@@ -98,29 +98,21 @@ def import_callable(name: str, key: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may raise anything
-        raise ConfigError(
+        message = (
             f"{key}: {name} cannot be imported: {type(error).__name__}: {error}. Python looks in installed packages, "
-            "PYTHONPATH, the folder of the configuration file and the current folder",
-            code="own_code.no_module",
-            key=key,
-            value=name,
-        ) from error
-    if not hasattr(module, attribute):
-        raise ConfigError(
-            f"{key}: {name} cannot be imported: {getattr(module, '__file__', module_name)} has no {attribute}"
-            f"{did_you_mean(attribute, [other for other in vars(module) if not other.startswith('_')])}",
-            code="own_code.no_attribute",
-            key=key,
-            value=name,
+            "PYTHONPATH, the folder of the configuration file and the current folder"
         )
+        raise ConfigError(message, code="own_code.no_module", key=key, value=name) from error
+    if not hasattr(module, attribute):
+        message = (
+            f"{key}: {name} cannot be imported: {getattr(module, '__file__', module_name)} has no {attribute}"
+            f"{did_you_mean(attribute, [other for other in vars(module) if not other.startswith('_')])}"
+        )
+        raise ConfigError(message, code="own_code.no_attribute", key=key, value=name)
     value = getattr(module, attribute)
     if not callable(value):
-        raise ConfigError(
-            f"{key}: {name} is of type {type(value).__name__}, which cannot be called; name a function or a class",
-            code="own_code.not_callable",
-            key=key,
-            value=name,
-        )
+        message = f"{key}: {name} is of type {type(value).__name__}, which cannot be called; name a function or a class"
+        raise ConfigError(message, code="own_code.not_callable", key=key, value=name)
     return value
 
 
@@ -153,12 +145,8 @@ def own_code_errors(name: str, key: str, *, method: str | None = None, call: str
     except Exception as error:  # a user's function may raise anything
         function = name if method is None else f"{name}.{method}"
         called = "" if call is None else f". It was called with {call}"
-        raise ConfigError(
-            f"{key}: {function} raised {type(error).__name__}: {error}{_place(error)}{called}",
-            code="own_code.raised",
-            key=key,
-            value=name,
-        ) from error
+        message = f"{key}: {function} raised {type(error).__name__}: {error}{_place(error)}{called}"
+        raise ConfigError(message, code="own_code.raised", key=key, value=name) from error
 
 
 def _place(error: Exception) -> str:
@@ -173,12 +161,8 @@ def _place(error: Exception) -> str:
 
 def wrong_result(function: str, key: str, returned: str, wanted: str) -> ConfigError:
     """Return the error for an own function that returns something else than it should."""
-    return ConfigError(
-        f"{key}: {function} returned {returned}; return {wanted}",
-        code="own_code.wrong_result",
-        key=key,
-        value=function,
-    )
+    message = f"{key}: {function} returned {returned}; return {wanted}"
+    return ConfigError(message, code="own_code.wrong_result", key=key, value=function)
 
 
 def source_hash(name: str, key: str) -> str | None:
@@ -252,11 +236,9 @@ def metric_script(name: str, key: str) -> Path:
     path = Path(name)
     script = path / f"{path.resolve().name}.py" if path.is_dir() else path
     if script.suffix != ".py" or not script.is_file():
-        raise ConfigError(
+        message = (
             f"{key}: {name} is not a metric of the library evaluate on this machine: {script} does not exist. Metrics "
-            "of the hub are Python code and are not downloaded; copy the folder of the metric, and name it",
-            code="own_code.no_module",
-            key=key,
-            value=name,
+            "of the hub are Python code and are not downloaded; copy the folder of the metric, and name it"
         )
+        raise ConfigError(message, code="own_code.no_module", key=key, value=name)
     return script

@@ -173,11 +173,8 @@ def init_text(task: str, values: Mapping[str, Any] | None = None) -> str:
         ConfigError: There is no such task.
     """
     if task not in _FILLED:
-        raise ConfigError(
-            f"{task!r} is not a task{did_you_mean(task, _FILLED)}; allowed: {', '.join(_FILLED)}",
-            code="task.unknown_kind",
-            task=task,
-        )
+        message = f"{task!r} is not a task{did_you_mean(task, _FILLED)}; allowed: {', '.join(_FILLED)}"
+        raise ConfigError(message, code="task.unknown_kind", task=task)
     filled = dict(values) if values is not None else {**_FILLED_ALWAYS, **_FILLED[task]}
     return "\n".join([_HEAD.format(task=task).rstrip(), *_template(Config, "", 0, filled)]) + "\n"
 

@@ -52,11 +52,8 @@ def cells_of(
     _check_overrides(matrix, above)
     size = math.prod(len(axis.values) for axis in matrix.axes) * matrix.repeats
     if size > MAX_CELLS:
-        raise ConfigError(
-            f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix",
-            code="sweep.too_many_runs",
-            source=matrix.source,
-        )
+        message = f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix"
+        raise ConfigError(message, code="sweep.too_many_runs", source=matrix.source)
     cells, used = [], set()
     for values in itertools.product(*(axis.values for axis in matrix.axes)):
         names = {axis.axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
@@ -66,22 +63,15 @@ def cells_of(
             cells.append(_cell(matrix, names, values, above, here=here, need_files=need_files))
     for number, excluded in enumerate(matrix.exclude):
         if number not in used:
-            raise ConfigError(
-                f"{matrix.source}: exclude[{number}] leaves nothing out: {_written(excluded)}",
-                code="sweep.exclude",
-                source=matrix.source,
-                number=number,
-            )
+            message = f"{matrix.source}: exclude[{number}] leaves nothing out: {_written(excluded)}"
+            raise ConfigError(message, code="sweep.exclude", source=matrix.source, number=number)
     if not cells:
         raise ConfigError(
             f"{matrix.source}: exclude leaves no run of {size}", code="sweep.exclude", source=matrix.source
         )
     if not any(matrix.baseline.items() <= cell.values.items() for cell in cells):
-        raise ConfigError(
-            f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out",
-            code="sweep.exclude",
-            source=matrix.source,
-        )
+        message = f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out"
+        raise ConfigError(message, code="sweep.exclude", source=matrix.source)
     cells = list(check_teachers(cells))
     _check_different(matrix, cells)
     cells = list(_each_probe_once([_shortened(matrix, cell) for cell in check_choices(matrix, cells)]))
@@ -139,13 +129,8 @@ def _check_overrides(matrix: Matrix, above: Layer) -> None:
         for axis in matrix.axes:
             own = [set_key for value in axis.values for set_key in value.own.places]
             if any(overlap(key, set_key) for set_key in (*own, *axis.varied)):
-                raise option_error(
-                    "--set",
-                    key,
-                    f"the axis {axis.axis.key} sets it in each run; see --only, or the axis",
-                    code="sweep.override",
-                    key=axis.axis.key,
-                )
+                reason = f"the axis {axis.axis.key} sets it in each run; see --only, or the axis"
+                raise option_error("--set", key, reason, code="sweep.override", key=axis.axis.key)
         if key in ("run.name", "run.folder", "run"):
             raise option_error(
                 "--set", key, "the matrix gives each run its name and folder (name:, folder:)", code="sweep.override"
@@ -240,13 +225,11 @@ def _check_names(matrix: Matrix, cells: Sequence[Cell]) -> None:
     for cell in cells:
         other = seen.setdefault(cell.name.lower(), cell)
         if other is not cell:
-            raise ConfigError(
+            message = (
                 f"{matrix.source}: two runs would be called {cell.name}: {dict(other.values)} and {dict(cell.values)}; "
-                "give the values of an axis other names",
-                code="sweep.same_run",
-                source=matrix.source,
-                name=cell.name,
+                "give the values of an axis other names"
             )
+            raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=cell.name)
 
 
 def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
@@ -260,12 +243,9 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
             apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != other.values[axis.axis.label]]
             labels = " and ".join(axis.axis.label for axis in apart)
             keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
-            raise ConfigError(
+            message = (
                 f"{matrix.source}: {other.name} and {cell.name} would train the same, although {labels} sets {keys}: "
                 "these are the defaults, or lie in files, above which base, the axes and --set are; leave out what has "
-                f"no effect, or write the settings themselves below {labels}",
-                code="sweep.same_run",
-                source=matrix.source,
-                name=other.name,
-                keys=keys,
+                f"no effect, or write the settings themselves below {labels}"
             )
+            raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=other.name, keys=keys)

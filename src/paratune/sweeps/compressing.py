@@ -105,9 +105,7 @@ def _listed(file: MatrixFile, content: Mapping[Any, Any], key: str, allowed: tup
     values = content[key] if isinstance(content[key], list) else [content[key]]
     wrong = next((value for value in values if value not in allowed), None)
     if wrong is not None or not values:
-        file.refuse(
-            f"{COMPRESS}.{key} is {describe_value(content[key])}; allowed: a list of {', '.join(allowed)}",
-            f"{COMPRESS}.{key}",
-        )
+        message = f"{COMPRESS}.{key} is {describe_value(content[key])}; allowed: a list of {', '.join(allowed)}"
+        file.refuse(message, f"{COMPRESS}.{key}")
         return ()
     return tuple(dict.fromkeys(values))

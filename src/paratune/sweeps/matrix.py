@@ -293,10 +293,8 @@ def _combination(
         wanted = value if isinstance(value, list) else [value]
         names = [name for item in wanted if (name := find_value(axis, item)) is not None]
         if len(names) < len(wanted):
-            file.refuse(
-                f"{at}: {show(value)} is not on the axis {key}; it has: {', '.join(axis.axis.values.values())}",
-                at,
-            )
+            message = f"{at}: {show(value)} is not on the axis {key}; it has: {', '.join(axis.axis.values.values())}"
+            file.refuse(message, at)
         yield labels[key], names
 
 

@@ -158,17 +158,11 @@ def _before(folder: Path) -> SweepRecord | None:
     if holds_sweep(folder):
         return read_sweep(folder)
     if folder.exists() and not folder.is_dir():
-        raise CheckpointError(
-            f"{folder} is a file; the folder of the matrix needs this name: change name: or folder:",
-            code="run.folder_taken",
-            folder=folder,
-        )
+        message = f"{folder} is a file; the folder of the matrix needs this name: change name: or folder:"
+        raise CheckpointError(message, code="run.folder_taken", folder=folder)
     if (folder / records.RUN_FILE).exists():
-        raise CheckpointError(
-            f"{folder} is the folder of a run; change name: or folder: of the matrix",
-            code="run.folder_taken",
-            folder=folder,
-        )
+        message = f"{folder} is the folder of a run; change name: or folder: of the matrix"
+        raise CheckpointError(message, code="run.folder_taken", folder=folder)
     others = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
     if others:
         raise CheckpointError(

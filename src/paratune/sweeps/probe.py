@@ -54,10 +54,8 @@ def read_probe(file: MatrixFile, content: Any, at: str) -> ProbeLength | None:
         file.count(content.get("warmup_steps", ProbeLength.warmup_steps), f"{at}.warmup_steps", least=0),
     )
     if len(file.problems) == before and probe.warmup_steps >= probe.steps:
-        file.refuse(
-            f"{at}: warmup_steps: {probe.warmup_steps} leaves none of steps: {probe.steps} to time; take more",
-            at,
-        )
+        message = f"{at}: warmup_steps: {probe.warmup_steps} leaves none of steps: {probe.steps} to time; take more"
+        file.refuse(message, at)
     return probe
 
 

@@ -60,11 +60,8 @@ class _PublishedReader:
         matrices = self._mapping(content.get("matrices"), "matrices")
         if matrices and self.matrix not in matrices:
             near = did_you_mean(self.matrix, map(str, matrices)) or f"; it has: {', '.join(map(str, matrices))}"
-            self.file.refuse(
-                f"matrices has nothing of {self.matrix}{near}; add it, or leave published: out of the matrix",
-                "matrices",
-                "published.no_matrix",
-            )
+            message = f"matrices has nothing of {self.matrix}{near}; add it, or leave published: out of the matrix"
+            self.file.refuse(message, "matrices", "published.no_matrix")
         self.source = self.file.text(content, "source", "")
         at = f"matrices.{self.matrix}"
         own = self._mapping(matrices.get(self.matrix), at, _OF_A_MATRIX) if self.matrix in matrices else {}
@@ -182,11 +179,8 @@ class _PublishedReader:
                     "published.values",
                 )
             elif axis.axis.is_seed:
-                self.file.refuse(
-                    f"{at}: {key} holds seeds, over which the mean is taken; leave it out",
-                    f"{at}.{key}",
-                    "published.values",
-                )
+                message = f"{at}: {key} holds seeds, over which the mean is taken; leave it out"
+                self.file.refuse(message, f"{at}.{key}", "published.values")
             else:
                 names[label] = name
         return names if len(self.file.problems) == before else None

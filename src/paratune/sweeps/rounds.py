@@ -34,11 +34,8 @@ def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, 
     """
     if until is None:
         if budget is not None:
-            raise ConfigError(
-                "--budget has no effect without --until; add --until decided, or leave it out",
-                code="cli.no_effect",
-                option="--budget",
-            )
+            message = "--budget has no effect without --until; add --until decided, or leave it out"
+            raise ConfigError(message, code="cli.no_effect", option="--budget")
         return None
     if until not in UNTIL:
         raise ConfigError(
@@ -65,11 +62,8 @@ def _seconds(budget: str) -> float:
     if match is not None:
         seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True))
     if seconds <= 0:
-        raise ConfigError(
-            f"--budget {budget}: a duration such as 8h, 90min or 1h30m is needed",
-            code="cli.invalid_value",
-            option="--budget",
-        )
+        message = f"--budget {budget}: a duration such as 8h, 90min or 1h30m is needed"
+        raise ConfigError(message, code="cli.invalid_value", option="--budget")
     return seconds
 
 

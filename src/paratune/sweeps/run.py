@@ -145,11 +145,8 @@ def write_text(path: Path, text: str) -> None:
         path.parent.mkdir(exist_ok=True)
         atomic.write_text(path, text)
     except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror}; free some space there, or change folder:",
-            code="run.not_writable",
-            path=path,
-        ) from error
+        message = f"{path} cannot be written: {error.strerror}; free some space there, or change folder:"
+        raise CheckpointError(message, code="run.not_writable", path=path) from error
 
 
 def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:

@@ -146,11 +146,8 @@ def read_search(file: MatrixFile, content: Any) -> Search | None:
             near = did_you_mean(str(key), KEYS) or f"; it has: {', '.join(KEYS)}"
             file.refuse(f"search.{key} is not an option of a search{near}", f"search.{key}", "config.unknown_key")
         elif key in _ONLY_FOR and method != _ONLY_FOR[key]:
-            file.refuse(
-                f"search.{key} has no effect with method: {method}; it belongs to {_ONLY_FOR[key]}: remove it",
-                f"search.{key}",
-                "config.no_effect",
-            )
+            message = f"search.{key} has no effect with method: {method}; it belongs to {_ONLY_FOR[key]}: remove it"
+            file.refuse(message, f"search.{key}", "config.no_effect")
     num_trials = file.count(content.get("trials"), "search.trials", least=2)
     if num_trials > MAX_TRIALS:
         file.refuse(f"search.trials is {num_trials}; allowed: at most {MAX_TRIALS}", "search.trials")
@@ -161,10 +158,8 @@ def read_search(file: MatrixFile, content: Any) -> Search | None:
         default = min(10, max(1, num_trials // 2))
         num_random = file.count(content.get("random_trials", default), "search.random_trials")
         if num_random >= num_trials:
-            file.refuse(
-                f"search.random_trials is {num_random}; allowed: fewer than trials: {num_trials}",
-                "search.random_trials",
-            )
+            message = f"search.random_trials is {num_random}; allowed: fewer than trials: {num_trials}"
+            file.refuse(message, "search.random_trials")
     steps = tuple(_read_steps(file, content.get("steps"))) if method == "halving" else ()
     keep = file.count(content.get("keep", 3), "search.keep", least=2)
     at_once = file.count(content.get("at_once", 1), "search.at_once")
@@ -180,11 +175,8 @@ def read_search(file: MatrixFile, content: Any) -> Search | None:
 
 def _read_space(file: MatrixFile, content: Any) -> Iterator[Range]:
     if not isinstance(content, dict) or not content:
-        file.refuse(
-            "search.space is required: a mapping of options to {min: ..., max: ...} or to a list of choices",
-            "search.space",
-            "config.required",
-        )
+        message = "search.space is required: a mapping of options to {min: ..., max: ...} or to a list of choices"
+        file.refuse(message, "search.space", "config.required")
         return
     for key, wanted in content.items():
         at = f"search.space.{key}"

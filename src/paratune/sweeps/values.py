@@ -100,10 +100,8 @@ def read_named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
         )
         name = slug(name)
     if not isinstance(settings, dict) or not settings:
-        file.refuse(
-            f"{at} is {describe_value(settings)}; allowed: a mapping, such as {{train.learning_rate: 1e-5}}",
-            at,
-        )
+        message = f"{at} is {describe_value(settings)}; allowed: a mapping, such as {{train.learning_rate: 1e-5}}"
+        file.refuse(message, at)
         return Value(name, name, name)
     count = file.count(settings[NPROC], f"{at}.{NPROC}") if NPROC in settings else None
     num_nodes = file.count(settings[NODES], f"{at}.{NODES}") if NODES in settings else None
