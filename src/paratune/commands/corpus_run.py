@@ -15,7 +15,7 @@ from paratune.commands import corpus_sentences
 from paratune.commands.corpus_executor import LOCAL_STAGES, executor_spread
 from paratune.commands.corpus_progress import ProgressPage
 from paratune.commands.corpus_report import write_report
-from paratune.console import Display, outlive_readers, print_json, print_result, set_up_logging
+from paratune.console import Display, outlive_readers, print_json, print_table, set_up_logging
 from paratune.corpus.clean import run as clean
 from paratune.corpus.executors import ShardExecutor
 from paratune.corpus.extract import run as extract
@@ -103,7 +103,7 @@ def build_corpus(
     if as_json:
         print_json(totals)
     else:
-        print_result(_table(work, totals))
+        _show(work, totals)
     return EXIT_OK
 
 
@@ -140,19 +140,10 @@ def _lock(work: Path) -> FileLock:
     return lock
 
 
-def _table(work: Path, totals: Mapping[str, dict[str, Any]]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for head in ("stage", "shards", "kept", "dropped", "folder"):
-        table.add_column(head, justify="right" if head in ("shards", "kept") else "left", overflow="fold")
+def _show(work: Path, totals: Mapping[str, dict[str, Any]]) -> None:
+    rows = []
     for name, counts in totals.items():
         dropped = dict(counts.get("read", {}).get("dropped", {})) | counts["dropped"]
         reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
-        table.add_row(
-            *(name, str(counts["shards"]), str(counts["kept"])),
-            Text(plain(reasons)),
-            Text(plain(work / STAGES[name][0])),
-        )
-    return table
+        rows.append((name, counts["shards"], counts["kept"], reasons, work / STAGES[name][0]))
+    print_table(("stage", "shards", "kept", "dropped", "folder"), rows, right=("shards", "kept"))

@@ -13,7 +13,7 @@ from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn, require_some
-from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, DataError, option_error, require_at_least
 
 _ROWS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -166,8 +166,6 @@ def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
 
 def show(explained: Any) -> None:
     """Print for each row its prediction, the strongest words and the verdict on each method."""
-    from rich.table import Table
-
     from paratune.explain.explain import METHODS
     from paratune.explain.faithfulness import AS_CHANCE
     from paratune.reports.document import signed
@@ -178,17 +176,16 @@ def show(explained: Any) -> None:
             f"row {first.row.row}: {plain(first.predicted)}; {plain(first.target.name)} {first.value:.4g}, "
             f"{first.hidden_value:.4g} with all words hidden"
         )
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for heading in ("method", "words with the largest effects", "gap", "p", "verdict"):
-            table.add_column(heading)
+        rows = []
         for method, effects in first.effects.items():
             values, holds = explained.shown(number, method)
             strongest = sorted(range(len(values)), key=lambda word: -abs(values[word]))[:_MAX_LISTED]
             words = ", ".join(f"{plain(first.row.word_text(at))} {signed(values[at])}" for at in strongest if holds[at])
             gap = f"{first.gap(method):+.1e}" if effects.is_complete else "n/a"
             verdict = "holds" if first.faithfulness.holds(method) else AS_CHANCE
-            table.add_row(METHODS[method], words or "n/a", gap, f"{first.faithfulness.p_value(method):.2f}", verdict)
-        print_result(table)
+            p_value = f"{first.faithfulness.p_value(method):.2f}"
+            rows.append((METHODS[method], words or "n/a", gap, p_value, verdict))
+        print_table(("method", "words with the largest effects", "gap", "p", "verdict"), rows)
     if explained.overview is not None:
         _show_overview(explained.overview)
 
