@@ -32,8 +32,7 @@ def doctor(
         folder: folder for runs, without CONFIG
     """
     from paratune.cluster.site import read_site, with_size
-    from paratune.commands.doctor_run import examine_run, runs_alone
-    from paratune.commands.doctor_site import check_size, site_environment, start_on
+    from paratune.commands.doctor_run import check_size, examine_run, runs_alone, site_environment, start_on
     from paratune.config.layers import read_layers
     from paratune.config.load import check_layer
     from paratune.config.sections import run_path

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.commands.data_figures import check_kind, data_view
-from paratune.commands.data_view import read_splits
+from paratune.commands.data_figures import check_kind, data_view, read_splits
 from paratune.config.load import load_config
 from paratune.console import Display, stdout_for_results
 from paratune.errors import CheckpointError, ConfigError, require_installed

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from paratune.api.plan_options import PlanOptions, check_options, read_numbers
 from paratune.base.text import plain
-from paratune.commands.examples import EXAMPLES
+from paratune.commands import EXAMPLES
 from paratune.commands.options import Json, Overrides
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError

@@ -9,7 +9,7 @@ from paratune import hardware
 from paratune.cluster.site import Site, read_site
 from paratune.commands import doctor_site
 from paratune.commands.doctor import doctor
-from paratune.commands.doctor_site import check_size, seconds, site_environment, start_on
+from paratune.commands.doctor_run import check_size, seconds, site_environment, start_on
 
 SITES = Path(__file__).parents[3] / "configs" / "sites"
 
