@@ -3,6 +3,7 @@
 import logging
 import re
 import shlex
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -248,9 +249,10 @@ def configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
 
     An absolute `run.folder` becomes `runs` in the folder. Revisions are dropped: the bundle has the files.
     """
-    values: dict[str, Any] = _copied(manifest.config)
+    values: dict[str, Any] = deepcopy(dict(manifest.config))
     for key, value in manifest.paths.items():
-        paths = [_absolute(path, folder) for path in (value if isinstance(value, list) else [value])]
+        names = value if isinstance(value, list) else [value]
+        paths = [name if name.startswith("demo:") else str(folder / name) for name in names]
         _put(values, key, paths if isinstance(value, list) else paths[0])
     values["model"] |= {"revision": None, "tokenizer_revision": None}
     values["data"]["hub_revision"] = None
@@ -263,16 +265,6 @@ def configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
     if "data.cache_dir" not in manifest.paths:
         values["data"]["cache_dir"] = None
     return values
-
-
-def _absolute(path: str, folder: Path) -> str:
-    return path if path.startswith("demo:") else str(folder / path)
-
-
-def _copied(values: Any) -> Any:
-    if isinstance(values, dict):
-        return {key: _copied(value) for key, value in values.items()}
-    return [_copied(value) for value in values] if isinstance(values, list) else values
 
 
 def _put(values: dict[str, Any], key: str, value: Any) -> None:

@@ -31,7 +31,7 @@ from paratune.data.read import read_table
 from paratune.data.slices import column_values
 from paratune.data.sources import Selector, default_selector
 from paratune.doctor.setup import DataFacts, SourceError, SplitFacts
-from paratune.errors import DataError, ParatuneError, did_you_mean
+from paratune.errors import DataError, ParatuneError, did_you_mean, nearest_name
 
 MAX_BYTES = GIB
 """Maximum size of all files together, to read them within a minute."""
@@ -125,12 +125,9 @@ def _column_errors(table: pa.Table, data: Data, source: str, *, labelled: bool) 
     for key, name in needed:
         if name in names:
             continue
-        hint = did_you_mean(name, names)
-        nearest = re.search(r"did you mean (.+)\?", hint)
-        is_one = isinstance(getattr(columns, key), str)
-        line = f"data.columns.{key}: {nearest[1]}" if nearest and is_one else ""
-        listed = ", ".join(map(repr, names))
-        message = f"{source} has no column {name}{hint} (it has: {listed})"
+        nearest = nearest_name(name, names)
+        line = f"data.columns.{key}: {nearest}" if nearest and isinstance(getattr(columns, key), str) else ""
+        message = f"{source} has no column {name}{did_you_mean(name, names)} (it has: {', '.join(map(repr, names))})"
         yield SourceError("column", f"data.columns.{key}", message, line)
 
 
@@ -216,19 +213,13 @@ def _value_errors(table: pa.Table, config: Config, source: str, *, labelled: boo
             _selector(config)(table, source=source, group_by=None)
     except DataError as error:
         if (is_class and labelled and "task.labels" in str(error)) or "targets" in str(error):
-            return [SourceError("label", _label_key(task), str(error), _label_line(table, config))]
-        key = re.search(r"\((data\.columns\.text\w*)\) contains", str(error))
-        texts = _text_columns(table, config.data) if key else ()
-        return [
-            SourceError(
-                "value", key[1] if key else "data.train", str(error), f"{key[1]}: {texts[0]}" if key and texts else ""
-            )
-        ]
+            key = "task.labels" if isinstance(task, ClassTask) else "data.columns.label"
+            return [SourceError("label", key, str(error), _label_line(table, config))]
+        named = re.search(r"\((data\.columns\.text\w*)\) contains", str(error))
+        texts = _text_columns(table, config.data) if named else ()
+        line = f"{named[1]}: {texts[0]}" if named and texts else ""
+        return [SourceError("value", named[1] if named else "data.train", str(error), line)]
     return []
-
-
-def _label_key(task: Task) -> str:
-    return "task.labels" if isinstance(task, ClassTask) else "data.columns.label"
 
 
 def _label_line(table: pa.Table, config: Config) -> str:
@@ -290,7 +281,8 @@ def _split_facts(
 def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | None:
     """Return the numbers of tokens of some rows; None for tasks that cut windows and truncate nothing."""
     task = config.task
-    if tokenizer is None or isinstance(task, QuestionAnsweringTask) or _joins_texts(task) or len(samples) == 0:
+    joins_texts = isinstance(task, MaskedLMTask) and task.windows == "joined"
+    if tokenizer is None or isinstance(task, QuestionAnsweringTask) or joins_texts or len(samples) == 0:
         return None
     rows = np.unique(np.linspace(0, len(samples) - 1, min(NUM_TOKENIZED, len(samples))).astype(np.int64))
     texts = [samples.texts[row] for row in rows]
@@ -302,7 +294,3 @@ def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | No
         columns = [column for column in (samples.texts, samples.text_pairs, samples.negatives) if column is not None]
         texts, pairs = [max((column[row] for column in columns), key=len) for row in rows], None
     return [len(ids) for ids in tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]]
-
-
-def _joins_texts(task: Task) -> bool:
-    return isinstance(task, MaskedLMTask) and task.windows == "joined"

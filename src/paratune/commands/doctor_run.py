@@ -1,7 +1,6 @@
 """Examines a run before it is queued, for `paratune doctor CONFIG`."""
 
 import os
-import re
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from paratune.doctor.checkup import judge_setup
 from paratune.doctor.finding import Finding, MachineFacts
 from paratune.doctor.probe import gather, start_of
 from paratune.doctor.setup import Probes, QueuedRun, Start
-from paratune.errors import ConfigError, did_you_mean, require_at_least
+from paratune.errors import ConfigError, nearest_name, require_at_least
 from paratune.records import CHECKPOINTS_FOLDER
 
 
@@ -137,15 +136,14 @@ def _unfit(site: Site) -> Iterator[tuple[str, str, str, str]]:
         path = Path(os.path.expandvars(value)).expanduser() if value else None
         if path is None or "$" in str(path) or path.exists():  # a variable that only the nodes have
             continue
-        near = did_you_mean(path.name, [file.name for file in path.parent.iterdir()]) if path.parent.is_dir() else ""
-        line = f"{option}: {path.with_name(near[15:-1])}" if near else ""
+        near = nearest_name(path.name, [file.name for file in path.parent.iterdir()]) if path.parent.is_dir() else None
+        line = f"{option}: {path.with_name(near)}" if near else ""
         yield "folder", option, f"{path} does not exist on this machine", line
     known = _partitions()
     names = [site.partition] if isinstance(site.partition, str) else list(site.partition or [])
     for name in names if known else ():
         if name not in known:
-            nearest = re.search(r"did you mean (.+)\?", did_you_mean(name, known))
-            line = f"partition: {nearest[1] if nearest else known[0]}"
+            line = f"partition: {nearest_name(name, known) or known[0]}"
             yield "partition", "partition", f"Slurm has no partition {name} (it has: {', '.join(known)})", line
 
 

@@ -38,7 +38,8 @@ def push(
     set_up_logging(speaks=True)
     folder, card = _finished_model(run)
     check_files(folder)
-    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if _is_pushed(path)}
+    pushed = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    sizes = {path.name: path.stat().st_size for path in pushed}
     if card is not None:
         sizes[CARD_FILE] = len(card.encode())
     url = None
@@ -98,7 +99,3 @@ def _refuse_local_base(folder: Path) -> None:
             code="push.local_base",
             base=base,
         )
-
-
-def _is_pushed(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".")

@@ -59,7 +59,7 @@ def _live(board: Board, console: Console, interval: float) -> None:
     """Update the view on the alternate screen until all runs end; the last view stays in the terminal."""
     # Redraw at once after a resize, and restore the screen after SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     view: BoardView | None = None
     try:
         with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
@@ -88,7 +88,3 @@ def _wait(live: Live, view: BoardView, seconds: float) -> None:
 def _show(live: Live, view: BoardView) -> None:
     footer = "Ctrl-C closes this view; the runs continue"
     live.update(Screen(view, height=live.console.height, footer=footer), refresh=True)
-
-
-def _end(number: int, frame: object) -> None:
-    sys.exit(128 + number)

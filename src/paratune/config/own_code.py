@@ -71,14 +71,11 @@ def _own_sources(data: Any) -> Iterator[tuple[str, str]]:
     """Yield the options of the section data that name code, with their values."""
     for key in ("train", "validation", "test", "extra", "predict") if isinstance(data, Mapping) else ():
         value = data.get(key)
-        named = value.items() if isinstance(value, Mapping) else [(None, one) for one in _listed(value)]
+        sources = value if isinstance(value, list) else [value]
+        named = value.items() if isinstance(value, Mapping) else [(None, source) for source in sources]
         for name, source in named:
             if isinstance(source, str) and source.startswith(CODE):
                 yield f"data.{key}" if name is None else f"data.{key}.{name}", source
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def add_to_path(folder: Path) -> None:

@@ -14,7 +14,7 @@ from paratune.config.problems import Problem
 from paratune.config.section import Section
 from paratune.config.sections import Config
 from paratune.config.yaml_tree import read_scalar
-from paratune.errors import did_you_mean
+from paratune.errors import did_you_mean, nearest_name
 
 ELSEWHERE = {
     "lr": "train.learning_rate",
@@ -215,7 +215,7 @@ def _unknown_option(section: type[Section], key: Any, path: str, called: str, fi
         findings.add(f"{message}; {other} has it ({path}.kind: {other})", dotted, code="config.unknown_key")
         return
     inside = find_key(key, section, f"{path}." if path else "")
-    near = did_you_mean(str(key), options).removeprefix("; did you mean ").removesuffix("?")
+    near = nearest_name(str(key), options)
     elsewhere = ELSEWHERE.get(key) if findings.root is Config else None
     if inside or elsewhere or not near:
         meant = inside or elsewhere or find_key(key, findings.root)

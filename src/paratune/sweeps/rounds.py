@@ -2,9 +2,10 @@
 
 import re
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from paratune.errors import ConfigError
 from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord
@@ -91,12 +92,9 @@ def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[
     return [step for step in needed if block_of(step.record, record.axes) == block]
 
 
-def run_s(cell: CellRecord) -> float:
-    """Return the seconds of all attempts of a run."""
-    return sum(
-        (datetime.fromisoformat(attempt["ended"]) - datetime.fromisoformat(attempt["began"])).total_seconds()
-        for attempt in cell.attempts
-    )
+def attempt_s(attempt: Mapping[str, Any]) -> float:
+    """Return the seconds of an attempt of a run."""
+    return (datetime.fromisoformat(attempt["ended"]) - datetime.fromisoformat(attempt["began"])).total_seconds()
 
 
 def expected_s(record: SweepRecord, cell: CellRecord) -> float:
@@ -104,13 +102,13 @@ def expected_s(record: SweepRecord, cell: CellRecord) -> float:
     without any."""
     finished = [other for other in record.cells if other.state == "finished" and other.attempts]
     alike = [other for other in finished if configuration_of(other, record.axes) == configuration_of(cell, record.axes)]
-    return statistics.fmean(map(run_s, alike or finished)) if finished else 0.0
+    return statistics.fmean(sum(map(attempt_s, other.attempts)) for other in alike or finished) if finished else 0.0
 
 
 def is_over_budget(record: SweepRecord, step: Step) -> bool:
     """Return whether another run would exceed the budget of all runs of the matrix, of earlier calls too."""
     budget_s = None if record.rounds is None else record.rounds.budget_s
-    used_s = sum(map(run_s, record.cells))
+    used_s = sum(attempt_s(attempt) for cell in record.cells for attempt in cell.attempts)
     return budget_s is not None and used_s + expected_s(record, step.record) > budget_s
 
 

@@ -190,7 +190,8 @@ def _read_space(file: MatrixFile, content: Any) -> Iterator[Range]:
                 file.refuse(f"{at} has a choice twice; keep one", at)
             yield Range(str(key), choices=tuple(wanted))
             continue
-        low, high = _limits(wanted)
+        ends: list[Any] = [wanted.get(end) if isinstance(wanted, dict) else None for end in ("min", "max")]
+        low, high = ends
         if not (_is_number(low) and _is_number(high) and low < high):
             file.refuse(
                 f"{at} is {describe_value(wanted)}; allowed: {{min: 1e-5, max: 1e-4, scale: log}}, with min below max, "
@@ -206,10 +207,6 @@ def _read_space(file: MatrixFile, content: Any) -> Iterator[Range]:
             file.refuse(f"{at}.min is {low}; allowed with scale: log: above 0", at)
         else:
             yield Range(str(key), low, high, scale == "log", type(low) is int and type(high) is int)
-
-
-def _limits(wanted: Any) -> tuple[Any, Any]:
-    return (wanted.get("min"), wanted.get("max")) if isinstance(wanted, dict) else (None, None)
 
 
 def _is_number(value: Any) -> bool:
