@@ -179,34 +179,15 @@ def array_jobs(
     by_size: dict[tuple[int, int], list[Step]] = {}
     for step in todo:
         by_size.setdefault((step.cell.num_processes, step.cell.num_nodes or 0), []).append(step)
-    folder = matrix.folder.absolute()
-    return [
-        (
-            replace(
-                _job(
-                    matrix.name if len(by_size) == 1 else _array_name(matrix.name, count, num_nodes),
-                    _site_for(site, count, num_nodes, steps[0].cell.name),
-                    tuple(
-                        ArrayRun(
-                            step.cell.name,
-                            config_of(matrix.folder, step.cell.name).absolute(),
-                            for_a_run(step.cell.environment),
-                        )
-                        for step in steps
-                    ),
-                    folder,
-                ),
-                is_array=True,
-                max_at_once=max_at_once,
-            ),
-            folder,
-        )
-        for (count, num_nodes), steps in sorted(by_size.items())
-    ]
-
-
-def _array_name(matrix: str, num_processes: int, num_nodes: int) -> str:
-    return f"{matrix}-{num_processes}" + (f"-nodes-{num_nodes}" if num_nodes else "")
+    folder, array_jobs = matrix.folder.absolute(), []
+    for (count, num_nodes), steps in sorted(by_size.items()):
+        cells = [step.cell for step in steps]
+        size = f"-{count}" + (f"-nodes-{num_nodes}" if num_nodes else "")
+        runs = tuple(ArrayRun(cell.name, config_of(folder, cell.name), for_a_run(cell.environment)) for cell in cells)
+        name = matrix.name if len(by_size) == 1 else f"{matrix.name}{size}"
+        job = _job(name, _site_for(site, count, num_nodes, cells[0].name), runs, folder)
+        array_jobs.append((replace(job, is_array=True, max_at_once=max_at_once), folder))
+    return array_jobs
 
 
 def _warn_about_queued(folder: Path) -> None:

@@ -328,13 +328,9 @@ def _groups(
     if content is None:
         return
     known = {axis.axis.label: axis for axis in axes}
-    if not isinstance(content, dict):
-        file.refuse(f"groups is {describe_value(content)}; allowed: a mapping of axes to headings", "groups")
-        return
-    for key, headings in content.items():
+    for key, headings in (file.mapping(content, "groups", "a mapping of axes to headings") or {}).items():
         at = f"groups.{key}"
-        if not isinstance(headings, dict):
-            file.refuse(f"{at} is {describe_value(headings)}; allowed: a mapping of headings to values", at)
+        if file.mapping(headings, at, "a mapping of headings to values") is None:
             continue
         names: dict[str, tuple[str, ...]] = {}
         for heading, values in headings.items():

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 
 from paratune.config.plain import one_line
 from paratune.config.validate import describe_value
-from paratune.errors import did_you_mean
 from paratune.records.sweep import SearchRecord, holds_sweep, read_sweep
 from paratune.sweeps.axes import SEEDS
 from paratune.sweeps.matrix_file import MatrixFile
@@ -129,30 +128,24 @@ def read_search(file: MatrixFile, content: Any) -> Search | None:
     """Return the value of `search`; None when it is absent or has problems, which `file` collects."""
     if content is None:
         return None
-    if not isinstance(content, dict):
-        file.refuse(
-            f"search is {describe_value(content)}; allowed: a mapping, such as {{method: random, trials: 20, "
-            "space: {train.learning_rate: {min: 1e-5, max: 1e-4, scale: log}}}",
-            "search",
-        )
-        return None
     before = len(file.problems)
+    space = "{train.learning_rate: {min: 1e-5, max: 1e-4, scale: log}}"
+    allowed = f"a mapping, such as {{method: random, trials: 20, space: {space}}}"
+    if (content := file.mapping(content, "search", allowed, tuple(KEYS))) is None:
+        return None
     method = content.get("method", "random")
     if method not in METHODS:
         file.refuse(f"search.method is {describe_value(method)}; allowed: {', '.join(METHODS)}", "search.method")
         method = "random"
     for key in content:
-        if key not in KEYS:
-            near = did_you_mean(str(key), KEYS) or f"; it has: {', '.join(KEYS)}"
-            file.refuse(f"search.{key} is not an option of a search{near}", f"search.{key}", "config.unknown_key")
-        elif key in _ONLY_FOR and method != _ONLY_FOR[key]:
+        if key in _ONLY_FOR and method != _ONLY_FOR[key]:
             message = f"search.{key} has no effect with method: {method}; it belongs to {_ONLY_FOR[key]}: remove it"
             file.refuse(message, f"search.{key}", "config.no_effect")
     num_trials = file.count(content.get("trials"), "search.trials", least=2)
     if num_trials > MAX_TRIALS:
         file.refuse(f"search.trials is {num_trials}; allowed: at most {MAX_TRIALS}", "search.trials")
     seed = file.count(content.get("seed", 0), "search.seed", least=0)
-    space = tuple(_read_space(file, content.get("space")))
+    ranges = tuple(_read_space(file, content.get("space")))
     num_random = num_trials
     if method == "bayesian":
         default = min(10, max(1, num_trials // 2))
@@ -163,7 +156,7 @@ def read_search(file: MatrixFile, content: Any) -> Search | None:
     steps = tuple(_read_steps(file, content.get("steps"))) if method == "halving" else ()
     keep = file.count(content.get("keep", 3), "search.keep", least=2)
     at_once = file.count(content.get("at_once", 1), "search.at_once")
-    search = Search(method, num_trials, space, seed, num_random, at_once, steps, keep)
+    search = Search(method, num_trials, ranges, seed, num_random, at_once, steps, keep)
     if len(file.problems) == before and (num_found := len(sampled(search, num_trials))) < num_trials:
         file.refuse(
             f"search.trials is {num_trials}, and the space has {num_found} combinations of values (numbers with "
