@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 TEXTS = "texts"
-"""Stands for the file of rows that were given as texts or as a table."""
+"""Name in messages of rows that were given as texts or as a table."""
 
 
 def predict(

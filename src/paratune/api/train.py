@@ -49,7 +49,7 @@ def train(
         The finished run.
 
     Raises:
-        ParatuneError: The run failed; its class and `code` tell why. A `ConfigError` lists all problems of `config`.
+        ParatuneError: The run failed; class and `code` name the cause. A `ConfigError` lists all problems of `config`.
         Stopped: A signal or an interrupt stopped the run, after it saved a checkpoint or before the first step.
     """
     mode = start_kind(resume=resume, overwrite=overwrite)

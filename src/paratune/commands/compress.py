@@ -185,7 +185,7 @@ def _is_measured(out: Path, settings: "MeasureSettings") -> bool:
 
 
 def _measure(settings: "MeasureSettings", path: Path) -> None:
-    """Measure a form in a process of its own, which ends with this one.
+    """Measure a form in a separate process, which ends with this one.
 
     Raises:
         LaunchError: The process failed.

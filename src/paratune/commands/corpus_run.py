@@ -88,7 +88,9 @@ def build_corpus(
                     if only is not None and (work / folder / STAGE_FILE).exists():
                         delete_folder(work / folder)
                     with nullcontext() if spread is None or name in LOCAL_STAGES else shards_made_by(spread):
-                        totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True, listener=page.hear))
+                        totals[name] = run(
+                            corpus, workers or corpus.workers, Display(speaks=True, listener=page.store_update)
+                        )
         if STORE in totals:
             with name_damaged_table(work):
                 write_report(work)

@@ -56,7 +56,7 @@ def _queued(number: str) -> str:
     squeue may show a run of an array under a number that scancel does not accept.
 
     Raises:
-        LaunchError: The job has ended, or Slurm does not know it; scancel would print nothing.
+        LaunchError: The job has ended, or is unknown to Slurm; scancel would print nothing.
     """
     facts = controller_facts(number)
     if any(job.get("JobState") not in ENDED for job in facts.values()):

@@ -38,7 +38,7 @@ CALIBRATION_FOLDER = "calibration"
 
 
 def check_known(after: Sequence[str]) -> None:
-    """Raise a `LaunchError` for a job that Slurm does not know: Slurm would treat it as a job that succeeded."""
+    """Raise a `LaunchError` for a job that is unknown to Slurm, which would treat it as one that succeeded."""
     for job_id in after:
         if not controller_facts(job_id):
             raise LaunchError(

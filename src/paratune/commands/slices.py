@@ -34,7 +34,7 @@ def run_slices_command(
 
 
 def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split: str | None = None) -> None:
-    """Print a table of each column's slices, and what to know of them."""
+    """Print a table of each column's slices, and notes on them."""
     from rich.text import Text
 
     for column, entries in columns.items():

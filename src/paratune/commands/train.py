@@ -67,7 +67,7 @@ def train(
     if reason := idle_tasks_warning(nproc):
         print_warning(reason, "launch.idle_tasks")
     num_ranks = place.world_size if is_child else max(nproc, place.world_size)
-    # torchrun and srun know the number of machines; each process reads it again when it has started.
+    # torchrun and srun pass the number of machines; each process reads it again when it has started.
     num_nodes = 1 if nproc > 1 and not is_child else None
     folder = run_path(loaded.config)
     mode = start_mode(mode, folder)

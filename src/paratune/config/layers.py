@@ -108,7 +108,7 @@ def layers_of_mapping(values: Mapping[str, Any], overrides: Sequence[str], path:
 
     Args:
         values: Sections, or single settings by dotted key, and perhaps `extends`.
-        path: Stands for the file of the mapping.
+        path: In place of the file of the mapping.
     """
     place = SourceLocation(label(path, path.parent))
     own = Layer()
@@ -202,7 +202,7 @@ def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
         )
     elif not tree.problems:
         content = "a list" if isinstance(tree.value, list) else repr(str(tree.value)[:40])
-        message = f"the file holds {content}; write sections (task:, data:, ...), each with `key: value` lines"
+        message = f"the file has {content}; write sections (task:, data:, ...), each with `key: value` lines"
         layer.problems.append(Problem(message, place=SourceLocation(name, 1), code="config.not_mapping"))
     place = layer.places.pop(EXTENDS, SourceLocation(name, 1))
     return _on_top_of(layer, layer.values.pop(EXTENDS, []), place, path, folder, (*chain, path.resolve()))

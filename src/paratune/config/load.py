@@ -23,7 +23,7 @@ from paratune.errors import ConfigError
 DEFAULT = "default"
 """Origin of a value that was not given."""
 MAPPING = Path("configuration")
-"""Stands for the file of a configuration that was given as a mapping."""
+"""Takes the place of the file for a configuration that was given as a mapping."""
 
 
 @dataclass(frozen=True)

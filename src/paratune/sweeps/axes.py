@@ -1,4 +1,4 @@
-"""The axes of a matrix: what each value sets, and which axes hold seeds.
+"""The axes of a matrix: the settings of each value, and the axes of seeds.
 
 Each axis is a list of values of one option, or a mapping of names to settings that go together.
 """
@@ -30,7 +30,7 @@ OURS = ("run.name", "run.folder")
 
 @dataclass(frozen=True)
 class AxisOfValues:
-    """An axis with what each value sets."""
+    """An axis with the settings of each value."""
 
     axis: Axis
     values: tuple[Value, ...]
@@ -101,7 +101,7 @@ def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) ->
 
     Refuses an axis that varies the seed and something else: the mean would be over more than seeds.
     """
-    # Seeds of files have no effect below one that the matrix says itself.
+    # A seed that the matrix sets itself has priority over seeds in files.
     values = [value.settings if through_files else value.above for value in axis.values]
     varied = _varied(values) if len(values) > 1 else list(values[0])
     if varied == [FOLD]:
@@ -117,7 +117,7 @@ def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) ->
         at = f"axes.{axis.axis.key}"
         file.refuse(
             f"{at}: its values differ in {SEED}, and {fault}; the mean is taken over seeds, and the best of all "
-            f"else is chosen: put {SEED} on an axis of its own ({SEED}: [41, 42, 43])",
+            f"else is chosen: put {SEED} on a separate axis ({SEED}: [41, 42, 43])",
             at,
         )
     return axis
@@ -146,8 +146,8 @@ def _axis(file: MatrixFile, key: str, name: str, content: Any) -> AxisOfValues |
         return None
     if key in OURS or any(own in value.own.places for own in OURS for value in values):
         file.refuse(f"{at}: the matrix gives each run its folder and name; see folder: and name:", at)
-    is_right = len(file.problems) == before  # what is wrong is read as something else, which may be there twice
-    names = [value.name.lower() for value in values if is_right]  # some file systems do not tell A from a
+    is_right = len(file.problems) == before  # a wrong value was replaced by another one, which may be there twice
+    names = [value.name.lower() for value in values if is_right]  # some file systems do not distinguish A and a
     for value in values:
         if names.count(value.name.lower()) > 1:
             file.refuse(

@@ -1,4 +1,4 @@
-"""The cells of a matrix: every combination of its axes, each with its whole configuration or what is wrong with it."""
+"""The cells of a matrix: every combination of its axes, with its whole configuration or its problems."""
 
 import hashlib
 import itertools
@@ -40,7 +40,7 @@ def cells_of(
     """Return every combination that is not excluded, the last axis varying fastest, and each of its repeats behind it.
 
     Args:
-        here: Whether the cells are to run on this machine; without it, what any machine could run is possible.
+        here: Whether the cells are to run on this machine; without it, all that any machine can run is possible.
         need_files: Whether a data file that is absent is a problem.
 
     Raises:
@@ -244,8 +244,8 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
             keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
             message = (
                 f"{matrix.source}: {other.name} and {cell.name} would train the same, although {labels} sets {keys}: "
-                "these are the defaults, or lie in files, above which base, the axes and --set are; leave out what has "
-                f"no effect, or write the settings themselves below {labels}"
+                "these are the defaults, or are in files, over which base, the axes and --set have priority; leave out "
+                f"what has no effect, or write the settings themselves below {labels}"
             )
             raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=other.name, keys=keys)
 

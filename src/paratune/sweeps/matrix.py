@@ -1,4 +1,4 @@
-"""A matrix file: a configuration, the axes along which it varies, and what is left out."""
+"""A matrix file: a configuration, the axes along which it varies, and the excluded combinations."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ from paratune.sweeps.values import NODES, NPROC
 
 KEYS = {
     "name": "name of the matrix and of its folder; the file's name when not given",
-    "folder": "folder that holds the matrix' folder; runs when not given",
+    "folder": "folder in which the folder of the matrix is created; runs when not given",
     "base": "a configuration file, a list of files, or the sections of a configuration",
     "axes": "lists of values of an option, or mappings of names to settings",
     "search": "trials with sampled settings: {method: random, trials: 20, space: {...}}",
@@ -66,7 +66,7 @@ class Matrix:
     """By label, the values (or lists of them) to leave out together."""
     num_processes: int
     num_nodes: int | None
-    """Of each run; None where the file does not say."""
+    """Of each run; None where the file does not set it."""
     environment: Mapping[str, str | None]
     """Variables of all runs; those of axes have priority."""
     probe: ProbeLength | None
@@ -76,7 +76,7 @@ class Matrix:
     repeats: int
     order: Order
     warmup_runs: int | None
-    """None where the file does not say; see `paratune.sweeps.warmup`."""
+    """None where the file does not set it; see `paratune.sweeps.warmup`."""
     timeout_s: float | None
     max_processes: int | None
     price_per_device_hour: float | None
@@ -163,7 +163,7 @@ def _axes(
     file: MatrixFile, content: Mapping[Any, Any], own: Layer, search: Search | None, trials: Mapping[str, Any]
 ) -> tuple[AxisOfValues, ...]:
     if search is None:
-        # A search with problems has no trials; that `axes` is absent is then not a problem of its own.
+        # A search with problems has no trials; then absent `axes` are no further problem.
         return () if "search" in content and "axes" not in content else read_axes(file, content.get("axes"), own)
     axes = read_axes(file, with_search_axes(file, content.get("axes"), search, trials), own)
     for axis in axes:
@@ -314,7 +314,7 @@ def _baseline(
         return
     for label, names in _combination(file, content, "baseline", known, labels):
         if known[label].axis.is_seed:
-            file.refuse(f"baseline: {label} holds seeds, over which the mean is taken; leave it out", "baseline")
+            file.refuse(f"baseline: {label} has seeds, and tables show means over seeds; leave it out", "baseline")
         elif len(names) > 1:
             file.refuse(f"baseline: {label} has {len(names)} values; name one", "baseline")
         elif names:
@@ -365,7 +365,7 @@ def _select_per(
             near = _near(name, labels, known)
             file.refuse(f"select_per: {name} is not an axis{near}", "select_per", "config.unknown_key")
         elif known[labels[name]].axis.is_seed:
-            file.refuse(f"select_per: {name} holds seeds, over which the mean is taken", "select_per")
+            file.refuse(f"select_per: {name} has seeds, and the selection is by the mean over seeds", "select_per")
     return tuple(dict.fromkeys(labels[name] for name in per if name in labels))
 
 

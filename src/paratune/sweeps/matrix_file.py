@@ -74,7 +74,7 @@ class MatrixFile:
         value = content.get(key)
         if value is None:
             return None
-        # Compared before it is converted: no float holds a whole number of 400 digits. NaN compares as false.
+        # Compared before it is converted: a float cannot represent a whole number of 400 digits. NaN compares as false.
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and value <= LONGEST_S
         if not is_number or value < 0 or (value == 0 and not zero):
             allowed = "0" if zero else "above 0"

@@ -44,7 +44,9 @@ def read_probe(file: MatrixFile, content: Any, at: str) -> ProbeLength | None:
         file.count(content.get("warmup_steps", ProbeLength.warmup_steps), f"{at}.warmup_steps", least=0),
     )
     if len(file.problems) == before and probe.warmup_steps >= probe.steps:
-        message = f"{at}: warmup_steps: {probe.warmup_steps} leaves none of steps: {probe.steps} to time; take more"
+        message = (
+            f"{at}: warmup_steps: {probe.warmup_steps} leaves no step of steps: {probe.steps} to time; increase steps"
+        )
         file.refuse(message, at)
     return probe
 

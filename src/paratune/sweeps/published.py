@@ -32,13 +32,13 @@ _AMOUNT = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,
 
 
 def read_published(path: Path, matrix: str, axes: Sequence[AxisOfValues]) -> tuple[Published, MatrixFile]:
-    """Read what a file says of a matrix.
+    """Read the figures and claims of a file about a matrix.
 
     Args:
         matrix: Name of the matrix: the file may be about several.
 
     Returns:
-        What it says; and the file, whose `problems` are what is wrong with it.
+        The figures and claims; and the file with its `problems`.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -48,7 +48,7 @@ def read_published(path: Path, matrix: str, axes: Sequence[AxisOfValues]) -> tup
 
 
 class _PublishedReader:
-    """Reads one file, and notes what is wrong with it."""
+    """Reads one file, and collects its problems."""
 
     def __init__(self, file: MatrixFile, matrix: str, axes: Mapping[str, AxisOfValues]) -> None:
         self.file, self.matrix, self.axes = file, matrix, axes
@@ -179,7 +179,7 @@ class _PublishedReader:
                     "published.values",
                 )
             elif axis.axis.is_seed:
-                message = f"{at}: {key} holds seeds, over which the mean is taken; leave it out"
+                message = f"{at}: {key} has seeds, and figures are means over seeds; leave it out"
                 self.file.refuse(message, f"{at}.{key}", "published.values")
             else:
                 names[label] = name
@@ -247,7 +247,7 @@ class _PublishedReader:
 def published_beside(
     matrix: MatrixFile, content: Mapping[Any, Any], name: str, axes: Sequence[AxisOfValues]
 ) -> Published | None:
-    """Return what the file says that a matrix names by `published`; None where it names none."""
+    """Return the figures and claims of the file that `published` names; None without the key."""
     given = matrix.text(content, "published", None)
     if given is None:
         return None

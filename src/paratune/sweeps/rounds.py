@@ -113,7 +113,7 @@ def is_over_budget(record: SweepRecord, step: Step) -> bool:
 
 
 def end_rounds(record: SweepRecord, not_needed: Sequence[Step], ended: str) -> SweepRecord:
-    """Return the record at the end of the rounds, with what the runs that were not needed would have taken."""
+    """Return the record at the end of the rounds, with the time that the runs that were not needed would have used."""
     assert record.rounds is not None
     saved_s = sum(expected_s(record, step.record) for step in not_needed)
     rounds = replace(record.rounds, ended=ended, num_saved=len(not_needed), saved_s=saved_s)

@@ -1,6 +1,6 @@
 """The key `search` of a matrix file: trials with sampled settings, which become the values of the axis `trial`.
 
-So everything that holds for an axis holds for trials: names, resumption, clusters, reports with all of them.
+Trials have all features of an axis: names, resumption, clusters, reports.
 """
 
 import itertools

@@ -35,9 +35,9 @@ class Value:
     own: Layer = field(default_factory=Layer)
     """Its own settings."""
     num_processes: int | None = None
-    """None where the axis does not say."""
+    """None where the axis does not set it."""
     num_nodes: int | None = None
-    """None where the axis does not say."""
+    """None where the axis does not set it."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
     """Variables that it gives; None unsets one."""
     probe: ProbeLength | Literal[False] | None = None

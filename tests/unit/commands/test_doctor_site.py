@@ -1,4 +1,4 @@
-"""What a site's profile says of a run, in the doctor's terms."""
+"""The facts of a site file about a run, for the doctor."""
 
 from pathlib import Path
 

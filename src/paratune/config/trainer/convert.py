@@ -83,7 +83,7 @@ def _without_state(settings: Mapping[str, Any], out: Conversion) -> dict[str, An
 
 
 def _leave_out(settings: Settings, out: Conversion) -> None:
-    """Add the keys without an equivalent, and those that the Trainer does not know, to the result."""
+    """Add the keys without an equivalent, and those that the Trainer does not have, to the result."""
     for key, value in settings.values.items():
         if key in MAPPED or key in PLACES:
             continue
