@@ -79,6 +79,7 @@ def unbundle(
     from paratune.commands.bundle_contents import CONFIG_FILE, write_configuration
 
     set_up_logging(speaks=True)
+    # From the manifest alone, before a file is unpacked: training imports the named modules.
     code = imported_code(read_manifest(file).config)
     if code and not allow_code:
         message = (

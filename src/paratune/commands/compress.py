@@ -192,6 +192,7 @@ def _measure(settings: "MeasureSettings", path: Path) -> None:
     """
     from paratune.launch.local import end_with_the_parent
 
+    # The peak of memory belongs to one form only in a process that loads nothing else.
     path.write_text(json_format.dumps(asdict(settings)), encoding="utf-8")
     done = subprocess.run(
         [*PROGRAM, str(path)],

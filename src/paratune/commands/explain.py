@@ -135,6 +135,7 @@ def _explain(
         prepare(trained)
         with Display(speaks=True).bar(f"explain {model}", len(numbers)) as bar:
             by_run.append(explain_rows(trained, split, options, targets, lambda done, total: bar.update(done)))
+        # The other models explain the classes of the first one; effects on different classes cannot be compared.
         targets = targets or [explanation.target for explanation in by_run[0]]
         if is_overview and model == models[0]:
             name = trained.columns.label

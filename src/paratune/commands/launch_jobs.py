@@ -89,6 +89,7 @@ def run_jobs(
             _check_not_queued(folder, after)
             check_usable(folder, "resume")
         launch_lock.enter_context(_locked(_slurm_folder(folder)))
+        # Again, under the lock: another launch may have submitted a job since the first check.
         _check_not_queued(folder, after)
         _write(_slurm_folder(folder) / CONFIG, f"# {plain(path)}, as submitted\n{show_text(loaded)}")
     return [(job, folder)]

@@ -85,6 +85,7 @@ def calibrate_command(*, as_json: bool, speaks: bool, write: Path | None = None)
         log.info("measuring %s", text)
 
     with stdout_for_results():
+        # A measurement of the network needs all ranks; one node is measured by its rank 0 alone.
         if place.world_size > ranks_per_node:
             calibration = calibrate_nodes(place.rank, place.local_rank, ranks_per_node, log_progress)
         else:

@@ -88,6 +88,7 @@ def serve(
             from paratune.serving.app import Service, make_app
             from paratune.serving.server import open_socket, run_server
 
+        # Before the model is loaded, which takes seconds: a port that is in use is reported at once.
         listener = open_socket(host, port)
         trained = load_model(run, device, text=text, text_pair=text_pair)
         if trained.task.kind in ("multiple_choice", "embedding"):

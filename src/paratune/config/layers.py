@@ -165,6 +165,7 @@ def _merge(
         if isinstance(value, dict) and dotted in SHORTHAND and isinstance(values.get(key), str):
             _expand_shorthand(values, places, key)
         below = values.get(key)
+        # Replaced, not merged: options of another function, or other labels, would be mixed with the new ones.
         is_whole = dotted in OPAQUE or (dotted in MAPPINGS and not value) or _is_other_code(dotted, below, value)
         if isinstance(value, dict) and isinstance(below, dict) and not is_whole:
             values[key] = _merge(below, value, f"{dotted}.", places, above)

@@ -61,6 +61,7 @@ def run_step(
     write_cell(folder, record.matrix, step.cell)
     began = now()
     if _is_free(run, stopped):
+        # Earlier attempts wrote into the same log; the message of this one is behind their output.
         position = log.stat().st_size if log.exists() else 0
         code = start(words_of(folder, step), log, for_a_run(cell.environment))
         cell = _ended(cell, run, code, _last_message(log, position), was_stopped=stopped())

@@ -224,6 +224,7 @@ def sampled(search: Search, num_trials: int, known: Sequence[Mapping[str, Any]] 
 
     There are fewer where the space has no more of them.
     """
+    # Another stream for each number of known trials: the same stream would first draw the known settings again.
     generator = random.Random(f"{search.seed}/{len(known)}")
     seen = {one_line(dict(settings)) for settings in known}
     trials: list[dict[str, Any]] = []
