@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from paratune.config.check import check
 from paratune.config.differences import flatten
-from paratune.config.glue import fill_glue
-from paratune.config.implied import fill_columns
+from paratune.config.glue import fill_columns, fill_glue
 from paratune.config.layers import Layer, label, layers_of_mapping, read_layers
 from paratune.config.own_code import add_to_path, imported_code
 from paratune.config.plain import yaml_lines

@@ -17,8 +17,7 @@ from paratune.config.yaml_tree import read_scalar
 from paratune.records.sweep import Axis
 from paratune.sweeps.environment import ENV
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.names import short
-from paratune.sweeps.values import Value, read_listed, read_named
+from paratune.sweeps.values import Value, read_listed, read_named, short
 
 SEED = "run.seed"
 FOLD = "data.split.fold"

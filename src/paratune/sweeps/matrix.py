@@ -15,12 +15,11 @@ from paratune.sweeps.axes import AxisOfValues, find_value, read_axes
 from paratune.sweeps.compressing import COMPRESS, Compress, read_compress
 from paratune.sweeps.environment import ENV, read_environment
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.names import short, show, slug
 from paratune.sweeps.order import ORDERS, Order
 from paratune.sweeps.probe import PROBE, ProbeLength, read_probe
 from paratune.sweeps.published import published_beside
 from paratune.sweeps.search import STEPS, TRIAL, Search, known_trials, read_search, trial_title, with_search_axes
-from paratune.sweeps.values import NODES, NPROC
+from paratune.sweeps.values import NODES, NPROC, short, show, slug
 
 KEYS = {
     "name": "name of the matrix and of its folder; the file's name when not given",

@@ -22,7 +22,7 @@ from paratune.records.published import (
 )
 from paratune.sweeps.axes import AxisOfValues, find_value
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.names import show
+from paratune.sweeps.values import show
 
 KEYS = ("source", "matrices")
 _OF_A_MATRIX = ("where", "figures", "claims")

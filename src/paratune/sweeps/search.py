@@ -16,7 +16,7 @@ from paratune.config.validate import describe_value
 from paratune.records.sweep import SearchRecord, holds_sweep, read_sweep
 from paratune.sweeps.axes import SEEDS
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.names import short, show
+from paratune.sweeps.values import short, show
 
 Method = Literal["random", "bayesian", "halving"]
 METHODS: tuple[Method, ...] = get_args(Method)

@@ -7,7 +7,7 @@ from raised import raises_code
 
 from paratune.errors import ConfigError
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.names import short, show, slug, value_name
+from paratune.sweeps.values import short, show, slug, value_name
 
 
 def test_axes_of_lists_and_of_names(matrix_file: Path):
