@@ -60,11 +60,10 @@ def measured_device(figures: Sequence[MeasuredFigure]) -> str | None:
     """
     names = sorted({figure.device for figure in figures})
     if len(names) > 1:
-        raise ConfigError(
-            f"--measured names several devices ({', '.join(names)}); a plan is for one device: give its figures only",
-            code="plan.measured_device",
-            devices=names,
+        message = (
+            f"--measured names several devices ({', '.join(names)}); a plan is for one device: give its figures only"
         )
+        raise ConfigError(message, code="plan.measured_device", devices=names)
     return names[0] if names else None
 
 

@@ -56,12 +56,11 @@ def train(
     if nproc < 1:
         raise ConfigError(f"nproc is {nproc}: at least 1 is needed", code="cli.out_of_range", option="nproc")
     if (size := place_from_environment().world_size) > 1:
-        raise LaunchError(
+        message = (
             f"paratune.train in a process that torchrun or srun started (WORLD_SIZE={size}); start `paratune train` "
-            "with it, or leave it out",
-            code="launch.started_twice",
-            world_size=size,
+            "with it, or leave it out"
         )
+        raise LaunchError(message, code="launch.started_twice", world_size=size)
     loaded = load(config, overrides, run_name)
     folder = run_path(loaded.config)
     if not check_start(loaded, mode, num_ranks=nproc, num_nodes=1):

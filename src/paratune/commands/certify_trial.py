@@ -208,12 +208,11 @@ def _try(
     )
     try:
         if getattr(options, "param_dtype", None) == "fp16":
-            raise ConfigError(
+            message = (
                 "strategy.param_dtype: fp16 skips steps until its loss scale fits, which one process does not; certify "
-                "param_dtype: bf16 instead, which uses the same code",
-                code="certify.unsupported",
-                key="strategy.param_dtype",
+                "param_dtype: bf16 instead, which uses the same code"
             )
+            raise ConfigError(message, code="certify.unsupported", key="strategy.param_dtype")
         _check(strategy.config, strategy.world_size, ("strategy",))
         part = _run(loaded, strategy, num_steps, folder, folder.with_name("reference"))
     except Stopped:

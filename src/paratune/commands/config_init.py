@@ -89,12 +89,11 @@ def _write_template(path: Path, task: str | None, *, full: bool, as_json: bool) 
     from paratune.config.schema import init_text
 
     if not full or task is None:
-        raise ConfigError(
+        message = (
             "name the training data: paratune config init my.yaml --train reviews.csv; or write a file with every "
-            "option and example values: paratune config init my.yaml --full --task classification",
-            code="cli.argument_missing",
-            option="--train",
+            "option and example values: paratune config init my.yaml --full --task classification"
         )
+        raise ConfigError(message, code="cli.argument_missing", option="--train")
     write_new(path, init_text(task))
     if as_json:
         print_json({"path": str(path), "task": task})

@@ -47,12 +47,11 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
     if options.by is not None:
         groups = [value if value.strip() else "(empty)" for value in rows.texts(options.by, "by")]
         if len(set(groups)) > MAX_GROUPS:
-            raise DataError(
+            message = (
                 f"data.figures.by names {options.by}, which has {len(set(groups))} different values; a figure can "
-                f"show {MAX_GROUPS}",
-                code="data.too_many_groups",
-                key="data.figures.by",
+                f"show {MAX_GROUPS}"
             )
+            raise DataError(message, code="data.too_many_groups", key="data.figures.by")
     samples = [split.samples for split in splits.values()]
     return DataView(
         splits={name: split.num_rows for name, split in splits.items()},

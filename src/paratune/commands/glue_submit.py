@@ -72,12 +72,11 @@ def _table_names(tasks: str | None) -> list[str]:
     named = [task.strip().lower() for task in tasks.split(",")]
     unknown = [task for task in named if task not in GLUE and task != "ax"]
     if unknown:
-        raise ConfigError(
+        message = (
             f"--tasks: {unknown[0]!r} is not a task of GLUE{did_you_mean(unknown[0], [*GLUE, 'ax'])}; "
-            f"allowed: {', '.join(GLUE)} and ax",
-            code="cli.unknown_name",
-            option="--tasks",
+            f"allowed: {', '.join(GLUE)} and ax"
         )
+        raise ConfigError(message, code="cli.unknown_name", option="--tasks")
     return [name for name, table in TABLES.items() if ("ax" if name == "AX.tsv" else table.task) in named]
 
 

@@ -85,12 +85,11 @@ def _refuse_without_data(
             f"--{name.replace('_', '-')}": column is not None for name, column in named.items()
         }
     for option in (option for option, value in is_given.items() if value):
-        raise ConfigError(
+        message = (
             f"{option} has no effect without --data, which reads the saved predictions of the run; leave it out, "
-            "or name a file with --data",
-            code="cli.no_effect",
-            option=option,
+            "or name a file with --data"
         )
+        raise ConfigError(message, code="cli.no_effect", option=option)
 
 
 def predict(

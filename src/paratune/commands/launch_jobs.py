@@ -41,12 +41,11 @@ def check_known(after: Sequence[str]) -> None:
     """Raise a `LaunchError` for a job that is unknown to Slurm, which would treat it as one that succeeded."""
     for job_id in after:
         if not controller_facts(job_id):
-            raise LaunchError(
+            message = (
                 f"--after {job_id}: Slurm does not know this job (any more) and would start the new one at once; leave "
-                "out --after if that is right (paratune jobs shows how jobs ended)",
-                code="slurm.unknown_job",
-                option="--after",
+                "out --after if that is right (paratune jobs shows how jobs ended)"
             )
+            raise LaunchError(message, code="slurm.unknown_job", option="--after")
 
 
 def run_jobs(
@@ -139,12 +138,11 @@ def _check_not_queued(folder: Path, after: Sequence[str]) -> None:
     queued = queue()
     for job in earlier:
         if not jobs.status(job, queued).is_over:
-            raise LaunchError(
+            message = (
                 f"job {job.job} of this run is in the queue; paratune cancel {job.job} removes it, and with --after "
-                f"{job.job} the new job starts after its success",
-                code="slurm.already_queued",
-                job=job.job,
+                f"{job.job} the new job starts after its success"
             )
+            raise LaunchError(message, code="slurm.already_queued", job=job.job)
 
 
 def array_jobs(

@@ -93,9 +93,8 @@ def _refuse_local_base(folder: Path) -> None:
     path = folder / "adapter_config.json"
     base = str(read_json(path).get("base_model_name_or_path")) if path.is_file() else ""
     if base.startswith(("/", "~", ".")):
-        raise CheckpointError(
+        message = (
             f"{folder} is an adapter of {base}, a folder of this machine, which others do not have; train with "
-            "model.adapter.save: merged, or from a model of the hub",
-            code="push.local_base",
-            base=base,
+            "model.adapter.save: merged, or from a model of the hub"
         )
+        raise CheckpointError(message, code="push.local_base", base=base)

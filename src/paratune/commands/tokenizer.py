@@ -161,12 +161,11 @@ def _load(name: str) -> Any:
 
     tokenizer = load_tokenizer(ModelOptions(name=name))
     if not tokenizer.is_fast:
-        raise ConfigError(
+        message = (
             f"{name}: {type(tokenizer).__name__} does not return the positions of its tokens in a text; a fast "
-            "tokenizer (with a tokenizer.json) is needed",
-            code="tokenizer.slow",
-            name=name,
+            "tokenizer (with a tokenizer.json) is needed"
         )
+        raise ConfigError(message, code="tokenizer.slow", name=name)
     return tokenizer
 
 

@@ -74,12 +74,11 @@ def read_axes(file: MatrixFile, content: Any, base: Layer) -> tuple[AxisOfValues
     axes = [_with_seeds(file, axis, through_files=not says_seed) for axis in axes]
     repeated = [axis.axis.key for axis in axes if axis.axis.is_seed]
     if len(repeated) > 1 and any(axis.axis.is_seed and FOLD in axis.varied for axis in axes):
-        file.refuse(
+        message = (
             f"axes.{repeated[0]} and axes.{repeated[1]} both repeat runs, and the mean is taken over one axis; name "
-            f"pairs of values on one axis: {{first: {{{SEED}: 41, {FOLD}: 0}}, second: ...}}",
-            f"axes.{repeated[1]}",
-            code="config.conflict",
+            f"pairs of values on one axis: {{first: {{{SEED}: 41, {FOLD}: 0}}, second: ...}}"
         )
+        file.refuse(message, f"axes.{repeated[1]}", code="config.conflict")
     return tuple(replace(axis, axis=replace(axis.axis, keys=_recorded_keys(axis))) for axis in axes)
 
 
@@ -174,12 +173,11 @@ def _check_apart(file: MatrixFile, axes: Sequence[AxisOfValues]) -> None:
         for other in axes[:number]:
             both = _common(_own_leaves(axis), _own_leaves(other)) or _common(_of_files(axis), _of_files(other))
             if both:
-                file.refuse(
+                message = (
                     f"axes.{axis.axis.key} sets {both[0]}, which axes.{other.axis.key} sets too; put values that "
-                    "go together on one axis",
-                    f"axes.{axis.axis.key}",
-                    code="config.conflict",
+                    "go together on one axis"
                 )
+                file.refuse(message, f"axes.{axis.axis.key}", code="config.conflict")
 
 
 def find_value(axis: AxisOfValues, wanted: Any) -> str | None:

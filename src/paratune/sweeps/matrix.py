@@ -168,12 +168,11 @@ def _axes(
     for axis in axes:
         key = axis.axis.key
         if search.is_adaptive and key not in (TRIAL, STEPS) and not axis.axis.is_seed:
-            file.refuse(
+            message = (
                 f"axes.{key}: with search.method: {search.method} the scores decide which trials follow, so no "
-                f"other axis than seeds is allowed; put {key} into search.space, or use method: random",
-                f"axes.{key}",
-                "config.conflict",
+                f"other axis than seeds is allowed; put {key} into search.space, or use method: random"
             )
+            file.refuse(message, f"axes.{key}", "config.conflict")
     titles: dict[str, Callable[[str], str]] = {
         TRIAL: lambda name: trial_title(name, trials[name]),
         **({STEPS: lambda name: name.removeprefix("steps-")} if search.steps else {}),

@@ -154,12 +154,11 @@ class _PublishedReader:
                 first, *others = self.axes[label].axis.values
                 yield from (ComparedPair({**fixed, label: name}, {**fixed, label: first}) for name in others)
         else:
-            self.file.refuse(
+            message = (
                 f"{at} has {' and '.join(given) or 'nothing to compare'}; give of: and than: (values of axes), or "
-                "along: (an axis) with held: (values of other axes)",
-                at,
-                "published.values",
+                "along: (an axis) with held: (values of other axes)"
             )
+            self.file.refuse(message, at, "published.values")
 
     def _values(self, content: Any, at: str) -> dict[str, str] | None:
         """Return the names of values by axis; None where something is wrong with them."""
