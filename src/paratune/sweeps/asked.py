@@ -84,6 +84,6 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
                     raise option_error("--only", word, reason, code="sweep.unknown_run", key=key)
             selected = tuple(cell for cell in selected if cell.values[axis.axis.label] in names.values())
     if not selected:
-        message = f"--only {' '.join(wanted)}: no run of {len(cells)} matches; --dry-run lists them"
+        message = f"--only {' '.join(wanted)}: not one of {len(cells)} runs matches; --dry-run lists them"
         raise ConfigError(message, code="sweep.unknown_run", option="--only")
     return selected

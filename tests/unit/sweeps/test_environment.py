@@ -53,7 +53,7 @@ def test_a_run_is_told_what_to_record():
         ("", "env: {RANK: 1}\n", "line 11: env.RANK: RANK is set by paratune and torchrun"),
         ("", "env: {A: true}\n", "line 11: env.A is true .* put it in quotes"),
         ("", "env: {A: [1]}\n", "line 11: env.A is .* allowed: text, a number, or null"),
-        ("", 'env: {A: "x\\ny"}\n', "line 11: env.A holds a line break or a control character"),
+        ("", 'env: {A: "x\\ny"}\n', "line 11: env.A has a line break or a control character"),
         ("", 'env: {"A B": 1}\n', 'line 11: env.A B: "A B" is not the name of a variable'),
         ("  env.MASTER_PORT: [1]\n", "", "line 10: axes.env.MASTER_PORT.*: MASTER_PORT is set by paratune"),
         ("  env: [{A: 1}]\n", "", "line 10: axes.env: an axis is of one variable"),
