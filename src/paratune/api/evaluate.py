@@ -115,11 +115,11 @@ def evaluate_file(
         table = read_table(data)
         trained = load_model(model, device, **named)
         from paratune.data.slices import slice_values
-        from paratune.data.sources import is_pseudo, refuse_pseudo
+        from paratune.data.sources import mark_pseudo, refuse_pseudo
         from paratune.tasks.own_metrics import own_scores
     check_by(by, trained.task.kind, model)
     split = trained.read(data, table, require_labels=True)
-    refuse_pseudo(split.samples.with_pseudo(is_pseudo(table)[split.samples.rows]), "--data", data)
+    refuse_pseudo(mark_pseudo(split.samples, table), "--data", data)
     values = slice_values(split, by)
     warn_about_unknown_tokens(split)
     evaluation = apply(trained, split, batch_size)
