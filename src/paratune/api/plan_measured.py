@@ -177,9 +177,9 @@ def _predict(
 
 def _own_strategy(loaded: LoadedConfig, num_ranks: int) -> str:
     """Return the strategy of the configuration, or the first usual one for several devices if it is for one device."""
-    from paratune.planning.enumerate import DEFAULT_STRATEGIES, config_strategy
+    from paratune.planning.enumerate import DEFAULT_STRATEGIES
 
-    name = config_strategy(loaded)
+    name = loaded.config.strategy.kind
     if num_ranks == 1 or name not in TRAITS or TRAITS[name].max_world_size != 1:
         return name
     return next(kind for kind in DEFAULT_STRATEGIES if TRAITS[kind].max_world_size is None)

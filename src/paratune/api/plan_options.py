@@ -132,12 +132,12 @@ def planned_machine(
 
 def plan_request(options: PlanOptions, loaded: "LoadedConfig", machine: "Machine") -> Any:
     """Return the `PlanRequest`: what the plan varies, with defaults for the machine and the configuration."""
-    from paratune.planning.enumerate import ALL_STRATEGIES, DEFAULT_STRATEGIES, PlanRequest, config_strategy
+    from paratune.planning.enumerate import ALL_STRATEGIES, DEFAULT_STRATEGIES, PlanRequest
 
     strategies = options.strategies
     if strategies in (None, ALL):
         names = DEFAULT_STRATEGIES if strategies is None else ALL_STRATEGIES
-        strategies = tuple(dict.fromkeys([*names, config_strategy(loaded)]))
+        strategies = tuple(dict.fromkeys([*names, loaded.config.strategy.kind]))
     usual_num_ranks = [number for number in _USUAL_RANKS if machine.is_cuda or number <= max(1, machine.num_cores or 1)]
     return PlanRequest(
         num_ranks=tuple(usual_num_ranks) if options.devices is None else options.devices,

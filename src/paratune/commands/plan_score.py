@@ -69,8 +69,7 @@ def calibrate_command(*, as_json: bool, speaks: bool, write: Path | None = None)
     """
     import logging
 
-    from paratune.planning.calibration import calibrate, calibrate_nodes
-    from paratune.planning.node_file import write_node_file
+    from paratune.planning.calibration import calibrate, calibrate_nodes, write_node_file
     from paratune.planning.written import check_writable
     from paratune.processes.place import local_world_size, place_from_environment
 
