@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from paratune.console import Display
 from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, groups, merge, run_names, shard_runs, spans
-from paratune.corpus.stage import Stage, fingerprint, run_stage
+from paratune.corpus.stage import RunStage, Stage, fingerprint
 
 ReadKeys = Callable[[Any], Iterable[bytes | None]]
 """Returns the key of each row of an input, None for a row that never counts as repeated. Must be picklable."""
@@ -36,8 +35,7 @@ def find_repeated(
     *,
     settings: Any,
     source: Any,
-    workers: int,
-    display: Display,
+    run: RunStage,
     per_span: int | None = None,
 ) -> str:
     """Find the rows whose key an earlier row has; `repeated_rows` returns them. Resumes after an interruption.
@@ -59,14 +57,14 @@ def find_repeated(
     keys_folder, ranges_folder = folder / "keys", folder / "ranges"
     hashed = Stage("keys", keys_folder, NAMES_SCHEMA, partial(_hash_keys, read_keys), [FORMAT, settings], source)
     numbered = [(value, number, keys_folder) for number, value in enumerate(inputs)]
-    run_stage(hashed, numbered, workers=workers, display=display)
+    run(hashed, numbered)
     runs = tuple(chain.from_iterable(shard_runs(keys_folder)))
     ranges = spans(runs, per_span)
     # The names of runs do not identify their content; the fingerprint of their stage does.
     described = [FORMAT, settings, len(ranges)]
     stage = Stage("ranges", ranges_folder, NAMES_SCHEMA, partial(_find_in_span, runs), described, fingerprint(hashed))
     pieces = [(span, number, ranges_folder) for number, span in enumerate(ranges)]
-    run_stage(stage, pieces, workers=workers, display=display)
+    run(stage, pieces)
     return fingerprint(stage)
 
 

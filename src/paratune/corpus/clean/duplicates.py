@@ -27,9 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.base.atomic import replace_file
-from paratune.console import Display
 from paratune.corpus.clean.clusters import ROOTS_FILE, read_roots, write_roots
-from paratune.corpus.clean.settings import Duplicates, Near
+from paratune.corpus.clean.settings import Near
 from paratune.corpus.clean.signatures import (
     ID_BYTES,
     Signatures,
@@ -47,7 +46,7 @@ from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
 from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, groups, merge, run_names, shard_runs, spans
-from paratune.corpus.stage import Stage, begin, finished_record, is_finished, run_stage, stage_output, stage_tables
+from paratune.corpus.stage import RunStage, Stage, begin, finished_record, is_finished, stage_output, stage_tables
 from paratune.errors import DataError, require_installed
 
 FORMAT = 2  # version of the rows; increased when the same input gives other rows
@@ -59,7 +58,7 @@ BATCH_SIZE = 200
 """Documents in memory."""
 
 
-def run_duplicates(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_duplicates(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step.
 
     Returns:
@@ -83,9 +82,9 @@ def run_duplicates(corpus: Corpus, before: Path, folder: Path, workers: int, dis
     stage = Stage("duplicates", folder, DOCUMENT_SCHEMA, work, settings, stage_output(before))
     if not is_finished(stage):
         begin(stage)
-        _cluster(stage, paths, starts, sum(counts), options, workers, display)
+        _cluster(stage, paths, starts, sum(counts), options.near, run)
     inputs = list(zip(paths, starts, counts, strict=True))
-    totals = run_stage(stage, inputs, workers=workers, display=display, more=lambda: _more(folder, options.near))
+    totals = run(stage, inputs, more=lambda: _more(folder, options.near))
     for name in (SIGNATURES_FOLDER, PAIRS_FOLDER, CLUSTERS_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
     return totals
@@ -102,23 +101,17 @@ def _more(folder: Path, near: Near | None) -> dict[str, Any]:
 
 
 def _cluster(
-    stage: Stage,
-    paths: Sequence[Path],
-    starts: tuple[int, ...],
-    num_documents: int,
-    options: Duplicates,
-    workers: int,
-    display: Display,
+    stage: Stage, paths: Sequence[Path], starts: tuple[int, ...], num_documents: int, near: Near | None, run: RunStage
 ) -> None:
     """Write the first document of the cluster of each document."""
-    folder, near = stage.folder / SIGNATURES_FOLDER, options.near
+    folder = stage.folder / SIGNATURES_FOLDER
     signed = Stage("duplicates: sign", folder, NAMES_SCHEMA, partial(sign, near, folder), stage.settings, stage.source)
     documents = [(path, number, start) for number, (path, start) in enumerate(zip(paths, starts, strict=True))]
-    run_stage(signed, documents, workers=workers, display=display)
+    run(signed, documents)
     runs = tuple(chain.from_iterable(shard_runs(folder)))
     pairs, work = stage.folder / PAIRS_FOLDER, partial(compare, near, folder, runs, starts)
     compared = Stage("duplicates: compare", pairs, PAIRS_SCHEMA, work, stage.settings, stage.source)
-    run_stage(compared, [(span,) for span in spans(runs)], workers=workers, display=display)
+    run(compared, [(span,) for span in spans(runs)])
     roots = stage.folder / CLUSTERS_FOLDER / ROOTS_FILE
     if not roots.exists():
         shutil.rmtree(roots.parent, ignore_errors=True)  # left by a killed process

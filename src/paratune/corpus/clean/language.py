@@ -9,12 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from paratune.console import Display
 from paratune.corpus.clean.settings import Language
 from paratune.corpus.clean.step import Document, drop, run_documents
 from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
+from paratune.corpus.stage import RunStage
 from paratune.errors import ConfigError, did_you_mean, require
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
@@ -24,7 +24,7 @@ MAX_CHARACTERS = 10_000
 """Characters at the start of a document that are read."""
 
 
-def run_language(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_language(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step.
 
     Raises:
@@ -34,7 +34,7 @@ def run_language(corpus: Corpus, before: Path, folder: Path, workers: int, displ
     options = corpus.clean.language
     check_languages(options)
     settings = {**options.model_dump(), "format": FORMAT, "py3langid": version("py3langid")}
-    return run_documents(folder, before, keep_languages, options, settings, workers=workers, display=display)
+    return run_documents(folder, before, keep_languages, options, settings, run)
 
 
 def check_languages(options: Language) -> None:

@@ -12,11 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from paratune.console import Display
 from paratune.corpus.clean.settings import Personal
 from paratune.corpus.clean.step import Document, run_documents, with_text
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
+from paratune.corpus.stage import RunStage
 from paratune.errors import ConfigError, did_you_mean, require
 
 FORMAT = 5  # version of the rows; increased when the same input gives other rows
@@ -81,7 +81,7 @@ _SPACES = dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0
 Span = tuple[int, int]
 
 
-def run_personal(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_personal(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step; the column `num_masked` counts the replaced parts.
 
     Raises:
@@ -101,7 +101,7 @@ def run_personal(corpus: Corpus, before: Path, folder: Path, workers: int, displ
         )
     versions = {name: version(name) for name in ("phonenumbers", "python-stdnum")}
     settings = {**options.model_dump(), "format": FORMAT, **versions}
-    return run_documents(folder, before, mask_documents, options, settings, workers=workers, display=display)
+    return run_documents(folder, before, mask_documents, options, settings, run)
 
 
 def mask_documents(options: Personal, path: Path) -> Iterator[Document]:

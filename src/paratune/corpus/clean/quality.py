@@ -9,12 +9,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from paratune.console import Display
 from paratune.corpus.clean.settings import Quality
 from paratune.corpus.clean.step import Document, drop, run_documents
 from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
+from paratune.corpus.stage import RunStage
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
 SHORT_LINE = 30
@@ -66,11 +66,11 @@ class QualityRule:
     most: float | None
 
 
-def run_quality(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_quality(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step."""
     options = corpus.clean.quality
     settings = {**options.model_dump(), "format": FORMAT}
-    return run_documents(folder, before, keep_running_text, options, settings, workers=workers, display=display)
+    return run_documents(folder, before, keep_running_text, options, settings, run)
 
 
 def keep_running_text(options: Quality, path: Path) -> Iterator[Document | DroppedRow]:

@@ -20,7 +20,7 @@ from paratune.corpus.fetch.payload import PayloadChoice, Received, fetched_row
 from paratune.corpus.fetch.records import MISSING, from_file, from_range
 from paratune.corpus.fetch.replay import REDIRECT, from_replay
 from paratune.corpus.fetch.settings import Fetch
-from paratune.corpus.index.inputs import find_files
+from paratune.corpus.index.inputs import file_identity, find_files
 from paratune.corpus.index.run import FOLDER as INDEX_FOLDER
 from paratune.corpus.rows import FETCHED_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
@@ -107,7 +107,7 @@ def _files(corpus: Corpus) -> tuple[dict[str, Path], list[Any]]:
             )
     if paths:
         require_installed("warcio", extra="corpus")
-    return paths, [[path.as_posix(), path.stat().st_size, path.stat().st_mtime_ns] for path in others]
+    return paths, file_identity(others)
 
 
 def _forget_finished(folder: Path) -> None:

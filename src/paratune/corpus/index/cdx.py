@@ -161,6 +161,11 @@ def capture_row(fields: Mapping[str, Any], source: str) -> CaptureRow:
     )
 
 
+def essence(mime: str) -> str:
+    """Return a MIME type in lower case, without its parameters."""
+    return re.split(r"[;,\s]", mime.strip().lower(), maxsplit=1)[0]
+
+
 def base32_digest(digest: str | None) -> str | None:
     """Return a SHA-1 in base32, as in CDX, from base32 or hexadecimal digits; return other digests unchanged.
 

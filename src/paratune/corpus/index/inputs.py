@@ -7,7 +7,7 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
@@ -56,6 +56,12 @@ def find_files(patterns: Sequence[str], key: str) -> list[Path]:
             raise DataError(f"{key}: {pattern} {problem}", code="data.not_found", key=key, pattern=pattern)
         paths += files
     return list(dict.fromkeys(paths))
+
+
+def file_identity(paths: Iterable[Path]) -> list[list[Any]]:
+    """Return a JSON value that changes when the files change: path, size and time of each."""
+    stats = [(path.as_posix(), path.stat()) for path in paths]
+    return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
 
 def index_sources(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:

@@ -20,7 +20,17 @@ from paratune.corpus.finished import finished_stages
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import writing
-from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, finished_record, run_stage, stage_output, stage_tables
+from paratune.corpus.stage import (
+    STAGE_FILE,
+    RunStage,
+    Stage,
+    finished_record,
+    refuse_other_files,
+    run_stage,
+    stage_output,
+    stage_tables,
+    write_begun,
+)
 from paratune.corpus.store import database, texts
 from paratune.corpus.store.tables import stored_documents, stored_sentences
 from paratune.errors import CheckpointError, ConfigError, coded, require_installed
@@ -56,9 +66,11 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
             code="config.conflict",
             key="store.unit",
         )
-    _begin(folder)
-    documents = _documents(corpus, workers, display)
-    sentences = _sentences(corpus, documents, workers, display) if _has_sentences(work) else None
+    refuse_other_files(folder)
+    write_begun(folder, {"format": FORMAT})
+    run = partial(run_stage, workers=workers, display=display)
+    documents = _documents(corpus, run)
+    sentences = _sentences(corpus, documents, run) if _has_sentences(work) else None
     made = _fingerprint(corpus, [documents, sentences])
     if (folder / STAGE_FILE).exists() and finished_record(folder)["made"] == made:
         log.info("store: already finished")
@@ -80,30 +92,20 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     return totals
 
 
-def _begin(folder: Path) -> None:
-    if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
-        raise CheckpointError(
-            f"{folder} holds other files; choose another work", code="run.folder_taken", folder=folder
-        )
-    with writing("made", folder=folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / BEGUN_FILE, {"format": FORMAT})
-
-
 def _has_sentences(work: Path) -> bool:
     return (work / BEFORE_SENTENCES / STAGE_FILE).exists()
 
 
-def _documents(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
+def _documents(corpus: Corpus, run: RunStage) -> dict[str, Any]:
     before = output_folder(corpus)
     settings = {"validation": corpus.store.validation, "format": FORMAT}
     folder = Path(corpus.work) / FOLDER / DOCUMENTS
     work = partial(stored_documents, corpus.store.validation)
     stage = Stage("store documents", folder, STORED_DOCUMENT_SCHEMA, work, settings, stage_output(before))
-    return run_stage(stage, [(table,) for table in stage_tables(before)], workers=workers, display=display)
+    return run(stage, [(table,) for table in stage_tables(before)])
 
 
-def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display: Display) -> dict[str, Any]:
+def _sentences(corpus: Corpus, documents: dict[str, Any], run: RunStage) -> dict[str, Any]:
     work = Path(corpus.work)
     before, folder = work / BEFORE_SENTENCES, work / FOLDER
     tables, document_tables = stage_tables(before), stage_tables(folder / DOCUMENTS)
@@ -114,12 +116,11 @@ def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display:
             code="corpus.not_finished",
             path=before,
         )
-    inputs = list(zip(tables, document_tables, strict=True))
     source = [stage_output(before), documents["output"]]
     stage = Stage(
         "store sentences", folder / SENTENCES, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, source
     )
-    return run_stage(stage, inputs, workers=workers, display=display)
+    return run(stage, list(zip(tables, document_tables, strict=True)))
 
 
 def _fingerprint(corpus: Corpus, tables: list[dict[str, Any] | None]) -> str:

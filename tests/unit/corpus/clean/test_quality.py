@@ -1,9 +1,8 @@
 import random
 
 import pytest
-from corpus_documents import dropped, extracted, kept
+from corpus_documents import dropped, extracted, kept, runner
 
-from paratune.console import Display
 from paratune.corpus.clean.quality import (
     MEASURES,
     MeasuredText,
@@ -15,7 +14,6 @@ from paratune.corpus.clean.quality import (
 from paratune.corpus.clean.settings import Clean, Quality
 from paratune.corpus.settings import Corpus
 
-DISPLAY = Display(speaks=False)
 PROSE = """A cidade acordou com chuva, e as escolas ficaram fechadas durante toda a manhã de ontem.
 O presidente da câmara disse que os serviços de limpeza trabalham desde a madrugada para abrir as estradas principais.
 Nas aldeias do norte, porém, muitas famílias continuam sem luz, e não se sabe quando é que a avaria será reparada.
@@ -177,7 +175,7 @@ def test_a_limit_that_is_null_is_not_checked():
 def test_documents_are_dropped_with_reason_and_value(tmp_path):
     corpus = Corpus(work=str(tmp_path), clean=Clean())
     folder = tmp_path / "4_clean" / "4_quality"
-    totals = run_quality(corpus, extracted(tmp_path, [PROSE, "Nada a dizer."]), folder, 1, DISPLAY)
+    totals = run_quality(corpus, extracted(tmp_path, [PROSE, "Nada a dizer."]), folder, runner())
     assert (totals["kept"], totals["dropped"]) == (1, {"words": 1})
     assert [row["text"] for row in kept(folder)[0]] == [PROSE]
     assert dropped(folder) == [{"id": "d1", "url": "http://a.pt/1", "reason": "words", "detail": "3, at least 50"}]

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from corpus_documents import content, document, dropped, extracted, kept
+from corpus_documents import content, document, dropped, extracted, kept, runner
 from raised import raises_code
 
 from paratune.console import Display
@@ -72,7 +72,7 @@ def trained_work(ready, tmp_path):
 def run(tmp_path, *shards, **options):
     corpus = Corpus(work=str(tmp_path / "work"), clean=Clean(variety=Variety(**options)))
     folder = tmp_path / "work" / "4_clean" / "3_variety"
-    return run_variety(corpus, extracted(tmp_path / "work", *shards), folder, 1, DISPLAY), folder
+    return run_variety(corpus, extracted(tmp_path / "work", *shards), folder, runner()), folder
 
 
 OURS, THEIRS = (
