@@ -46,7 +46,7 @@ class WordEffect:
 class Correlation:
     """Spearman's correlation with a 95% interval (Fisher's z; Fieller's factor 1.06)."""
 
-    value: float | None
+    rho: float | None
     low: float | None
     high: float | None
 

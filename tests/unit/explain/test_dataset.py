@@ -20,11 +20,11 @@ def test_partial_correlation_is_the_correlation_of_residuals_of_ranks():
     design = np.stack([np.ones(40), ranks[2]], axis=1)
     rests = [rank - design @ np.linalg.lstsq(design, rank, rcond=None)[0] for rank in ranks[:2]]
     assert found.partial is not None
-    assert found.partial.value == pytest.approx(np.corrcoef(*rests)[0, 1])
+    assert found.partial.rho == pytest.approx(np.corrcoef(*rests)[0, 1])
     assert found.output.value == pytest.approx(np.corrcoef(*ranks[:2])[0, 1])
     # Fisher's z with Fieller's factor and one constant variable: 40 - 3 - 1 = 36.
     half = 1.959964 * (1.06 / 36) ** 0.5
-    assert found.partial.low == pytest.approx(np.tanh(np.arctanh(found.partial.value) - half))
+    assert found.partial.low == pytest.approx(np.tanh(np.arctanh(found.partial.rho) - half))
 
 
 def test_no_labels_or_constant_outputs_give_no_correlation():
