@@ -35,9 +35,7 @@ def run_predictions(folder: Path) -> dict[str, TablePredictions]:
         ) from error
     if task not in GLUE:
         raise CheckpointError(
-            f"{folder} is not a run of a GLUE task (task: {', '.join(GLUE)})",
-            code="run.other_task",
-            folder=folder,
+            f"{folder} is not a run of a GLUE task (task: {', '.join(GLUE)})", code="run.other_task", folder=folder
         )
     sets = {
         name: [set_name for set_name in table.sets if set_name in data]

@@ -51,8 +51,7 @@ def run_extract(corpus: Corpus, workers: int, display: Display) -> dict[str, Any
         require_installed(module, extra="corpus")
     if not STATUS_FILE.exists():
         raise LaunchError(
-            "extract needs Linux, for the memory limits of its child processes",
-            code="corpus.needs_linux",
+            "extract needs Linux, for the memory limits of its child processes", code="corpus.needs_linux"
         )
     work = Path(corpus.work)
     inputs = [(path,) for path in stage_tables(work / BEFORE)]

@@ -124,9 +124,7 @@ def read_query(query: Query, network: Network, max_bytes: int) -> Iterator[Captu
             yield from _listed(query, client, max_bytes) if query.per_request is None else _searched(query, client)
     except TooLarge as error:
         raise DataError(
-            f"{query.name}: the response has {error}; use a shorter window",
-            code="corpus.server",
-            name=query.name,
+            f"{query.name}: the response has {error}; use a shorter window", code="corpus.server", name=query.name
         ) from error
 
 
@@ -184,9 +182,7 @@ def _searched(query: Query, client: Client) -> Iterator[CaptureOrDropped]:
         if len(seen) == num_seen:
             return
     raise DataError(
-        f"{query.name}: no end after {MAX_PAGES} responses; use a shorter window",
-        code="corpus.server",
-        name=query.name,
+        f"{query.name}: no end after {MAX_PAGES} responses; use a shorter window", code="corpus.server", name=query.name
     )
 
 

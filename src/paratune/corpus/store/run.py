@@ -141,9 +141,7 @@ def _write_forms(corpus: Corpus, folder: Path, *, has_sentences: bool) -> dict[s
     for split, count in counts.items():
         if not count and corpus.store.exports:
             log.warning(
-                "store: the split %s is empty and has no file",
-                split,
-                extra=coded("corpus.empty_split", split=split),
+                "store: the split %s is empty and has no file", split, extra=coded("corpus.empty_split", split=split)
             )
     (folder / database.FILE).unlink(missing_ok=True)
     if corpus.store.database:
