@@ -13,7 +13,6 @@ from paratune.data.load import Split
 from paratune.errors import CheckpointError, ConfigError, DataError
 from paratune.feedback.conformal import Coverage, check_coverage, half_width, limited
 from paratune.feedback.human import HumanRule, Scored, make_rule, signals
-from paratune.feedback.neighbours import Neighbour, nearest
 from paratune.feedback.removal import RemovedPart, numbers, removed_parts
 from paratune.feedback.surface import SurfaceFacts, Usual, compare_length, plain_words, surface_facts
 from paratune.infer.trained import TrainedModel
@@ -74,6 +73,16 @@ class Reference:
     texts: tuple[str, ...]
     prompts: tuple[str | None, ...]
     labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A similar text of the reference."""
+
+    index: int
+    """Index in the reference."""
+    similarity: float
+    """Cosine of TF-IDF vectors, 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,6 +226,29 @@ def make_reference(trained: TrainedModel, source: str, table: pa.Table, run_cali
     assert split.labels is not None
     labels = tuple(run_calibration.text(float(label)) for label in split.labels)
     return Reference(source, tuple(texts), tuple(prompts or [None] * len(texts)), labels)
+
+
+def nearest(texts: Sequence[str], reference: Sequence[str], count: int) -> list[list[Neighbour]]:
+    """Return for each text the most similar texts of the reference, the most similar first.
+
+    The vectors are TF-IDF of words and pairs of words, fitted on the reference. Equal texts are left out: an essay of
+    the reference is not its own neighbour.
+
+    Args:
+        texts: Essays.
+        reference: Other essays; at least one has a word.
+        count: Neighbours of each text, at most.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+    known = vectorizer.fit_transform(reference)
+    similar = np.asarray((vectorizer.transform(texts) @ known.T).todense())
+    found = []
+    for text, row in zip(texts, similar, strict=True):
+        order = [at for at in np.argsort(-row, kind="stable").tolist() if reference[at] != text]
+        found.append([Neighbour(at, float(row[at])) for at in order[:count] if row[at] > 0])
+    return found
 
 
 def give_feedback(

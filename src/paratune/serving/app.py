@@ -20,10 +20,9 @@ from paratune.serving.access import ClientRateLimit
 from paratune.serving.batcher import Batcher
 from paratune.serving.explainer import Explainer, read_options
 from paratune.serving.gate import Gate, error_response
-from paratune.serving.intervals import describe, read_calibration
 from paratune.serving.metrics import Metrics
 from paratune.serving.page.response import page_response
-from paratune.serving.predictor import Predictor
+from paratune.serving.predictor import Predictor, describe, read_calibration
 from paratune.serving.rows import Row, column_names, read_rows
 from paratune.serving.settings import ServingLimits
 

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from paratune.base.text import plain
 from paratune.corpus.extract.frames import TornFrame, read_frame, write_frame
 from paratune.corpus.extract.results import Document, ExtractedText, NoText, TextLimits
-from paratune.corpus.extract.settings import Extract
+from paratune.corpus.settings import Extract
 from paratune.errors import LaunchError
 
 COMMAND = ("-P", "-m", "paratune.corpus.extract.child")

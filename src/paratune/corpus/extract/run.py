@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 from paratune.console import Display
 from paratune.corpus.extract.process import CLOCK_FACTOR, DocumentReader
 from paratune.corpus.extract.results import Document, ExtractedText, NoText
-from paratune.corpus.extract.settings import Extract
 from paratune.corpus.extract.tika import Tika
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Extract
 from paratune.corpus.stage import Stage, run_stage, stage_output, stage_tables
 from paratune.errors import DataError, LaunchError, require_installed
 

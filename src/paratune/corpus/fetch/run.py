@@ -19,15 +19,13 @@ from paratune.corpus.fetch.journal import Journal
 from paratune.corpus.fetch.payload import PayloadChoice, Received, fetched_row
 from paratune.corpus.fetch.records import MISSING, from_file, from_range
 from paratune.corpus.fetch.replay import REDIRECT, from_replay
-from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.inputs import file_identity, find_files
 from paratune.corpus.index.run import FOLDER as INDEX_FOLDER
 from paratune.corpus.rows import FETCHED_SCHEMA, DroppedRow
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Fetch
 from paratune.corpus.shard import counts_file, read_rows
 from paratune.corpus.stage import Stage, run_stage, stage_output, stage_tables
-from paratune.corpus.web.client import Client, Unavailable
-from paratune.corpus.web.limits import archive_client
+from paratune.corpus.web.client import Client, Unavailable, archive_client
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError, require_installed
 

@@ -11,8 +11,7 @@ from urllib.parse import urlencode, urlsplit
 from paratune.corpus.index.cdx import capture_row, read_lines
 from paratune.corpus.index.settings import CdxServer, Server, TextSearchServer, Windowed, after, first_moment
 from paratune.corpus.rows import CaptureOrDropped, CaptureRow, DroppedRow
-from paratune.corpus.web.client import ArchiveResponse, Client, TooLarge
-from paratune.corpus.web.limits import archive_client
+from paratune.corpus.web.client import ArchiveResponse, Client, TooLarge, archive_client
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError
 

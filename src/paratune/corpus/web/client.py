@@ -7,6 +7,8 @@ in the environment are not used.
 import http.client
 import io
 import logging
+import os
+import re
 import ssl
 import threading
 import time
@@ -15,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
@@ -22,7 +25,7 @@ from paratune import __version__
 from paratune.base.text import plain
 from paratune.corpus.rate import LONGEST_HOLD_S, RateLimit
 from paratune.corpus.web.settings import Network
-from paratune.errors import DataError, coded
+from paratune.errors import CheckpointError, DataError, coded, os_error_as
 
 log = logging.getLogger(__name__)
 
@@ -196,6 +199,34 @@ class Client:
             except OSError as error:
                 raise _NoConnection(str(error)) from error
         return connection, is_new
+
+
+def archive_client(endpoint: str, network: Network) -> Client:
+    """Return a client for a service of an archive, which shares the limit of its host.
+
+    Raises:
+        CheckpointError: The folder of the limits cannot be made.
+    """
+    folder = limit_folder(network)
+    with os_error_as(
+        CheckpointError,
+        f"{folder} cannot be made",
+        "name network.limit_folder",
+        code="corpus.not_writable",
+        folder=folder,
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+    # Without the port: arquivo.pt and arquivo.pt:443 are the same archive, and so are services on other ports.
+    host = re.sub(r"[^a-z0-9.-]", "_", (urlsplit(endpoint).hostname or "").rstrip("."))
+    return Client(endpoint, network, RateLimit(folder / host, network.requests_per_minute))
+
+
+def limit_folder(network: Network) -> Path:
+    """Return the folder of the limits, shared by all corpora, since archives count requests per IP address."""
+    if network.limit_folder is not None:
+        return Path(network.limit_folder)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "paratune" / "limits"
 
 
 class _NoConnection(OSError):

@@ -12,9 +12,8 @@ from paratune.console import Display
 from paratune.corpus.extract import tika as room
 from paratune.corpus.extract.results import NoText
 from paratune.corpus.extract.run import run_extract
-from paratune.corpus.extract.settings import Extract
 from paratune.corpus.extract.tika import Tika
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Extract
 
 SLIDES = "application/vnd.ms-powerpoint"
 # As Tika 3 answers PUT /rmeta/text; https://cwiki.apache.org/confluence/display/TIKA/TikaServer, "Recursive Metadata".
