@@ -10,13 +10,13 @@ then merged. Both steps are stages, which run in any number of processes.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, groups, merge, run_names, shard_runs, spans
+from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, all_runs, groups, merge, run_names, spans
 from paratune.corpus.stage import RunStage, Stage, fingerprint
 
 ReadKeys = Callable[[Any], Iterable[bytes | None]]
@@ -58,7 +58,7 @@ def find_repeated(
     hashed = Stage("keys", keys_folder, NAMES_SCHEMA, partial(_hash_keys, read_keys), [FORMAT, settings], source)
     numbered = [(value, number, keys_folder) for number, value in enumerate(inputs)]
     run(hashed, numbered)
-    runs = tuple(chain.from_iterable(shard_runs(keys_folder)))
+    runs = all_runs(keys_folder)
     ranges = spans(runs, per_span)
     # The names of runs do not identify their content; the fingerprint of their stage does.
     described = [FORMAT, settings, len(ranges)]
@@ -70,9 +70,8 @@ def find_repeated(
 
 def repeated_rows(folder: Path, number: int) -> dict[int, tuple[int, int]]:
     """Return the repeated rows of input `number`: row -> (input, row) of the first row with the same key."""
-    runs = list(chain.from_iterable(shard_runs(folder / "ranges")))
     repeated: dict[int, tuple[int, int]] = {}
-    for block in merge(runs, (number << ROW_BITS, (number + 1) << ROW_BITS)):
+    for block in merge(all_runs(folder / "ranges"), (number << ROW_BITS, (number + 1) << ROW_BITS)):
         positions = zip(block["high"].tolist(), block["low"].tolist(), strict=True)
         repeated.update((_input_and_row(position)[1], _input_and_row(first)) for position, first in positions)
     return repeated

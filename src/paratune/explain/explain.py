@@ -167,7 +167,9 @@ def explain_rows(
             )
         target = (targets or found)[number]
         output = RowOutput(trained, row, target, options.batch_size)
-        explained.append(_explain(output, predicted[number], options, _tokens_that_heads_read(trained, target)))
+        # Attention is shown from the tokens that the head reads: those of the answer, or the first one.
+        reads = sorted({target.index, target.last}) if trained.task.kind == "qa" else [0]
+        explained.append(_explain(output, predicted[number], options, reads))
         on_row(number + 1, len(rows))
     return explained
 
@@ -204,11 +206,6 @@ def _answer_targets(split: Split, outputs: Any, predicted: Sequence[str]) -> tup
         targets.append(answer_target(null, null, "") if is_null else answer_target(first, last, answer))
         windows.append(window)
     return targets, windows
-
-
-def _tokens_that_heads_read(trained: TrainedModel, target: ExplainedOutput) -> list[int]:
-    """Return the tokens whose attention is shown: those of the answer, else the first one."""
-    return sorted({target.index, target.last}) if trained.task.kind == "qa" else [0]
 
 
 def _explain(output: RowOutput, predicted: str, options: ExplainOptions, reads: Sequence[int]) -> RowExplanation:

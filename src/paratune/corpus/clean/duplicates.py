@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from paratune.corpus.clean.step import Document, drop
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
-from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, groups, merge, run_names, shard_runs, spans
+from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, all_runs, groups, merge, run_names, spans
 from paratune.corpus.stage import RunStage, Stage, begin, finished_record, is_finished, stage_output, stage_tables
 from paratune.errors import DataError, require_installed
 
@@ -108,7 +108,7 @@ def _cluster(
     signed = Stage("duplicates: sign", folder, NAMES_SCHEMA, partial(sign, near, folder), stage.settings, stage.source)
     documents = [(path, number, start) for number, (path, start) in enumerate(zip(paths, starts, strict=True))]
     run(signed, documents)
-    runs = tuple(chain.from_iterable(shard_runs(folder)))
+    runs = all_runs(folder)
     pairs, work = stage.folder / PAIRS_FOLDER, partial(compare, near, folder, runs, starts)
     compared = Stage("duplicates: compare", pairs, PAIRS_SCHEMA, work, stage.settings, stage.source)
     run(compared, [(span,) for span in spans(runs)])
@@ -160,10 +160,8 @@ def signed_rows(documents: Sequence[Document], words: Sequence[Sequence[str]], n
                 f"the id {document['id']} is longer than {ID_BYTES} bytes; extract the documents again",
                 code="corpus.id_too_long",
             )
-        row["id"], row["sha256"] = (
-            document["id"],
-            np.frombuffer(words_sha256(document["text"], document_words), np.uint8),
-        )
+        row["id"] = document["id"]
+        row["sha256"] = np.frombuffer(words_sha256(document["text"], document_words), np.uint8)
     if near is not None:
         sets = [shingles(document_words, near.shingle_words) for document_words in words]
         rows["signature"] = signatures(sets, num_hashes(near), near.seed)

@@ -66,18 +66,9 @@ def _squad(path: Path, _: str, columns: Sequence[str]) -> Iterator[str]:
     with _opened(path) as file:
         content = json.load(file)
     try:
-        articles = [
-            (article.get("title"), [(paragraph["context"], paragraph["qas"]) for paragraph in article["paragraphs"]])
-            for article in content["data"]
-        ]
-        for title, paragraphs in articles:
-            yield from _texts(title) if "title" in columns else ()
-            for context, questions in paragraphs:
-                yield from _texts(context) if "context" in columns else ()
-                for question in questions:
-                    yield from _texts(question["question"]) if "question" in columns else ()
-                    answers = [answer["text"] for answer in question.get("answers", ())]
-                    yield from _texts(answers) if "answers" in columns else ()
+        for column, cell in _squad_cells(content):
+            if column in columns:
+                yield from _texts(cell)
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path} is not JSON in SQuAD's layout (data, paragraphs, context, qas, question); convert it to .jsonl "
@@ -85,6 +76,17 @@ def _squad(path: Path, _: str, columns: Sequence[str]) -> Iterator[str]:
             code="data.columns_unfit",
             path=path,
         ) from error
+
+
+def _squad_cells(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield column and cell of each text, each once: the title of an article, the context of a paragraph, and so on."""
+    for article in content["data"]:
+        yield "title", article.get("title")
+        for paragraph in article["paragraphs"]:
+            yield "context", paragraph["context"]
+            for question in paragraph["qas"]:
+                yield "question", question["question"]
+                yield "answers", [answer["text"] for answer in question.get("answers", ())]
 
 
 def _cells(path: Path, kind: str, columns: Sequence[str]) -> Iterator[str]:

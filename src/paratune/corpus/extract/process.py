@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -60,7 +61,7 @@ class _Answer:
 _ANSWER = TypeAdapter(_Answer)
 
 
-class DocumentReader:
+class DocumentReader(AbstractContextManager["DocumentReader"]):
     """Reads documents in a child process; a context manager that ends the process."""
 
     def __init__(self, settings: Extract) -> None:
@@ -68,9 +69,6 @@ class DocumentReader:
         self._limits = TextLimits(settings.min_characters, settings.max_characters, settings.charset)
         self._max_answer_bytes = HEADER_BYTES + BYTES_A_CHARACTER * settings.max_characters
         self._process: _Process | None = None
-
-    def __enter__(self) -> "DocumentReader":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._end()

@@ -55,10 +55,6 @@ class FetchShard:
     network: Network
     wanted: PayloadChoice
 
-    @property
-    def journal(self) -> Path:
-        return self.folder / f"journal-{self.number:05d}"
-
 
 def run_fetch(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     """Run the stage, or return its totals (stage.json) if it is finished.
@@ -179,7 +175,7 @@ class _Fetcher:
         self._threads: ThreadPoolExecutor | None = None
         self._journal: Journal | None = None
         if shard.fetch.replay is not None or shard.fetch.ranges is not None:
-            self._journal = stack.enter_context(Journal(shard.journal))
+            self._journal = stack.enter_context(Journal(shard.folder / f"journal-{shard.number:05d}"))
 
     def start(self, position: int, row: Mapping[str, Any]) -> Callable[[], FetchResult]:
         """Start to fetch a capture; return a function that waits for the result."""

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -218,34 +218,32 @@ def _columns(stage: FinishedStage) -> list[str]:
 
 
 def _conditions(stage: FinishedStage, wanted: TextFilter) -> tuple[str, list[Any]]:
-    """Return the WHERE clause of a filter, and its values."""
-    columns = _columns(stage)
-    conditions, values = [], []
-    for column in ("language", "variety"):
-        value = getattr(wanted, column)
-        if value is not None:
-            _require(column, columns, stage)
-            conditions.append(f"{column} = ?")
-            values.append(value)
-    if wanted.year is not None:
-        _require("timestamp", columns, stage)
-        conditions.append("timestamp[:4] = ?")
-        values.append(f"{wanted.year:04d}")
-    if wanted.host is not None:
-        _require("url", columns, stage)
-        conditions.append(f"('.' || {_HOST}).ends_with(?)")
-        values.append("." + wanted.host.lower().removeprefix("www."))
+    """Return the WHERE clause of a filter, and its values.
+
+    Raises:
+        ConfigError: The rows of the stage lack a column of the filter.
+    """
+    year = None if wanted.year is None else f"{wanted.year:04d}"
+    host = None if wanted.host is None else "." + wanted.host.lower().removeprefix("www.")
+    columns, conditions, values = _columns(stage), [], []
+    for column, condition, value in (
+        ("language", "language = ?", wanted.language),
+        ("variety", "variety = ?", wanted.variety),
+        ("timestamp", "timestamp[:4] = ?", year),
+        ("url", f"('.' || {_HOST}).ends_with(?)", host),
+    ):
+        if value is None:
+            continue
+        if column not in columns:
+            raise ConfigError(
+                f"rows of {stage.name} have no {column}; leave this condition out",
+                code="cli.no_effect",
+                name=stage.name,
+                column=column,
+            )
+        conditions.append(condition)
+        values.append(value)
     return (" WHERE " + " AND ".join(conditions) if conditions else ""), values
-
-
-def _require(column: str, columns: Iterable[str], stage: FinishedStage) -> None:
-    if column not in columns:
-        raise ConfigError(
-            f"rows of {stage.name} have no {column}; leave this condition out",
-            code="cli.no_effect",
-            name=stage.name,
-            column=column,
-        )
 
 
 def _rows(work: Path, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -62,7 +62,7 @@ class ArchiveResponse:
     """Decoded from the transfer encoding, not from the content encoding. Empty if it was written to a file."""
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """Sends requests to one archive. Threads may share it; each has its own connection. Use as a context manager."""
 
     def __init__(self, endpoint: str, network: Network, limit: RateLimit) -> None:
@@ -76,9 +76,6 @@ class Client:
         self._mine = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
         self._stopped = threading.Event()
-
-    def __enter__(self) -> "Client":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
