@@ -52,7 +52,7 @@ class Manifest:
 def name_problem(name: str) -> str | None:
     """Return why a name is not allowed in a bundle; None if it is."""
     if not _NAME.fullmatch(name):
-        return "is not a plain path: letters, digits and . _ + - with single / between, none of which begins with a dot"
+        return "is not a plain path: letters, digits and . _ + - with single / between; no part begins with a dot"
     return f"is longer than {MAX_NAME} bytes" if len(name) > MAX_NAME else None
 
 

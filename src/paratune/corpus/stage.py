@@ -193,7 +193,7 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
     """Make the folder of a stage; log and delete the results of other settings or another input.
 
     Args:
-        keep: Names of folders in it that are stages with a fingerprint of their own.
+        keep: Names of folders in it that are separate stages.
     """
     path = stage.folder / BEGUN_FILE
     refuse_other_files(stage.folder)

@@ -187,7 +187,7 @@ def _words_of_tokens(
 ) -> tuple[list[CharRange], list[int | None]]:
     """Return the words that tokens belong to, and for each token the index of its word.
 
-    A token belongs to the word with its first character that is not white space. A word without a token of its own
+    A token belongs to the word with its first character that is not white space. A word in which no token begins
     becomes a part of the word before it. Tokens without such a character have no word.
     """
     places = words(text)

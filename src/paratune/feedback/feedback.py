@@ -38,7 +38,7 @@ class FeedbackOptions:
 
 @dataclass(frozen=True, eq=False)
 class ScoreCalibration:
-    """What the saved predictions of a run tell about its errors."""
+    """Errors of a run, from its saved predictions."""
 
     names: tuple[str, ...]
     """Names of the ordered classes; empty for numbers."""
@@ -232,7 +232,7 @@ def nearest(texts: Sequence[str], reference: Sequence[str], count: int) -> list[
     """Return for each text the most similar texts of the reference, the most similar first.
 
     The vectors are TF-IDF of words and pairs of words, fitted on the reference. Equal texts are left out: an essay of
-    the reference is not its own neighbour.
+    the reference is no neighbour of itself.
 
     Args:
         texts: Essays.

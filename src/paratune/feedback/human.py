@@ -127,7 +127,7 @@ class HumanRule:
     correlation: float | None
     """Spearman's correlation of signal and absolute residual on the validation set."""
     wanted: float | None
-    """Wanted agreement; None: no rule was asked for."""
+    """Wanted agreement; None: without a rule."""
     share: float | None
     """Smallest share with this agreement on the validation set; None where no share of `SHARES` has it, or where the
     signal does not follow the errors (`is_known`)."""

@@ -33,10 +33,10 @@ from paratune.reports.text import shorten
 FOLDER = "essays"
 _NUM_STRONGEST = 3
 _LIMITS = (
-    "The score is that of a model trained on the scores of examiners; it knows nothing of the writer.",
+    "The score is that of a model trained on the scores of examiners; it has no information about the writer.",
     "A part that raises or lowers the score is one on which the model relies. That is no proof that the part is good "
     "or bad, and changing it need not change the score of an examiner.",
-    "Lengths and repetitions are counted; whether they matter is for a teacher to say.",
+    "Lengths and repetitions are counted; a teacher decides whether they matter.",
 )
 
 
@@ -91,7 +91,7 @@ def essay_document(feedback: ClassFeedback, essay: EssayFeedback) -> ReportDocum
         ReportSection("parts", "What the score rests on", tuple(_removal_parts(calibration, essay))),
         ReportSection("counts", "What can be counted", tuple(_count_parts(essay))),
         ReportSection("similar", "Similar essays", tuple(_similar_parts(feedback, essay))),
-        ReportSection("limits", "What this page does not tell", (Remarks(_LIMITS),)),
+        ReportSection("limits", "Limits of this page", (Remarks(_LIMITS),)),
     )
     return ReportDocument(
         title=essay_name(essay),
@@ -114,7 +114,7 @@ def _score_parts(calibration: ScoreCalibration, essay: EssayFeedback) -> Iterato
 
 
 def coverage_sentence(calibration: ScoreCalibration) -> str:
-    """Return what the test set tells about the coverage."""
+    """Return a sentence about the coverage on the test set."""
     found = calibration.coverage
     if found is None:
         return "Whether it does is not known: the run has no test set."
@@ -223,7 +223,7 @@ def class_document(feedback: ClassFeedback) -> ReportDocument:
         ReportSection("essays", "Essays", (_essays_table(feedback), *_scores_drawing(feedback))),
         ReportSection("coverage", "Intervals", tuple(_coverage_parts(calibration))),
         ReportSection("person", "Which essays a person should read", tuple(_rule_parts(rule))),
-        ReportSection("limits", "What these pages do not tell", (Remarks(_LIMITS),)),
+        ReportSection("limits", "Limits of these pages", (Remarks(_LIMITS),)),
     )
     num_sent = sum(essay.is_sent for essay in feedback.essays)
     sent = f"; {counted(num_sent, 'essay')} for a person" if rule.threshold is not None else ""

@@ -1,4 +1,4 @@
-"""Explains rows one at a time, in a thread of its own that pauses while predictions wait or are computed."""
+"""Explains rows one at a time, in a separate thread that pauses while predictions wait or are computed."""
 
 import asyncio
 import copy
@@ -174,7 +174,7 @@ def read_options(query: list[tuple[str, str]], trained: TrainedModel) -> Explain
 
 
 def _sharing_copy(model: torch.nn.Module) -> Any:
-    """Return a copy of a model with hooks and settings of its own; weights are shared where they are float32."""
+    """Return a copy of a model with separate hooks and settings; weights are shared where they are float32."""
     tensors = [*model.parameters(), *model.buffers()]
     is_shared = all(tensor.dtype == torch.float32 for tensor in tensors if tensor.is_floating_point())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors} if is_shared else {})

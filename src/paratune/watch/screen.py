@@ -102,7 +102,7 @@ class _Block:
     full: list[Text]
     short: Text
     fitted: Callable[[int], list[Text]] | None = None
-    """Returns at most this many lines; None of what has only a full and a short form."""
+    """Returns at most this many lines; None if there is only a full and a short form."""
 
 
 def _fitted(blocks: Sequence[_Block], room: int) -> list[list[Text]]:

@@ -1,6 +1,6 @@
 """Runs the cleaning steps; each reads the kept rows of the previous step. Steps can be left out.
 
-WORK/4_clean/<n>_<step>/   a stage of its own, see `paratune.corpus.stage`
+WORK/4_clean/<n>_<step>/   a separate stage, see `paratune.corpus.stage`
 WORK/4_clean/stage.json    the steps, their totals, and the folder of the last step; written last
 """
 

@@ -84,7 +84,7 @@ def _fields(line: str, header: list[str] | None) -> Mapping[str, Any]:
     """Return the fields of a line by name, for `capture_row`.
 
     Raises:
-        ValueError: The line has none of the formats.
+        ValueError: The line has another format.
     """
     if line.startswith("{"):
         return _json_fields(line)

@@ -1,6 +1,6 @@
 """The stage `sentences`: splits documents, keeps each sentence once, and computes perplexities.
 
-Each step is a stage in the folder of its own, so that a new threshold needs only the last step:
+Each step is a stage with a separate folder, so that a new threshold needs only the last step:
 
     WORK/5_sentences/split/      sentences of each shard of documents
     WORK/5_sentences/repeated/   sentences that repeat an earlier one

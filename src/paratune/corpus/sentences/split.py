@@ -1,6 +1,6 @@
 """Splits texts into sentences, line by line, rejects what does not look like one, and splits sentences into words.
 
-Blingfire splits. It knows most abbreviations; wrong splits after Portuguese abbreviations are joined again.
+Blingfire splits; it recognizes most abbreviations. Wrong splits after Portuguese abbreviations are joined again.
 """
 
 import re

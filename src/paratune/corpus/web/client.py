@@ -159,7 +159,10 @@ class Client(AbstractContextManager["Client"]):
     def _once(self, target: str, headers: Mapping[str, str], body: "_Body") -> tuple[int, http.client.HTTPMessage]:
         until = time.monotonic() + self._network.deadline_s
         connection, is_new = self._connection()
-        connection.response_class = cast(Any, lambda sock, **more: _timed_response(sock, until, self._network, more))
+        connection.response_class = cast(
+            Any,
+            lambda sock, **more: http.client.HTTPResponse(cast(Any, _TimedSocket(sock, until, self._network)), **more),
+        )
         sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", **headers}
         try:
             try:
@@ -266,10 +269,6 @@ def _read(response: http.client.HTTPResponse, body: _Body) -> None:
         body.add(chunk)
     if expected is not None and body.num_bytes < expected:
         raise ConnectionError(f"truncated after {body.num_bytes} of {expected} bytes")
-
-
-def _timed_response(sock: Any, until: float, network: Network, more: Mapping[str, Any]) -> http.client.HTTPResponse:
-    return http.client.HTTPResponse(cast(Any, _TimedSocket(sock, until, network)), **more)
 
 
 @dataclass(frozen=True)

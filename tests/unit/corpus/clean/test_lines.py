@@ -91,7 +91,7 @@ def test_menus_are_short_lines_together_or_short_parts_in_one():
     assert menu_lines(
         ["Início | Quem somos | Notícias | Contactos", "Lisboa - Porto", "Um » Dois » Três » Quatro"]
     ) == [0, 2]
-    # Manuals tell of menus in sentences.
+    # Sentences of manuals describe menus.
     assert menu_lines(["Escolha Ficheiro > Novo > Etiquetas > Opções.", "Lisboa - Porto - Faro - Évora - Beja"]) == []
     # What ends as sentences do, or has numbers, is a list of something.
     assert menu_lines(["Sim.", "Não.", "Talvez.", "Hoje?", "Nunca!", "Olá.", "2 ovos", "1 limão", "3 maçãs"] * 2) == []

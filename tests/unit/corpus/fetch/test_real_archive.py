@@ -76,7 +76,7 @@ def test_whatever_a_file_holds_nothing_ends_the_command(tmp_path):
         _, totals = run(tmp_path, str(number), Index(warcs=[str(path)], mimes=["text/html", "text/plain"]))
         result.update(totals["dropped"], kept=totals["kept"])
     assert result["kept"] >= 35
-    # A record that is cut short on purpose, as its name (trunc) says.
+    # A record that is truncated on purpose.
     assert set(result) == {"kept", "digest"}
 
 

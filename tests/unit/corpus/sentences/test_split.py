@@ -37,7 +37,7 @@ def test_each_sentence_stays_whole_before_another(sentence):
     assert list(split_sentences(f"{sentence} Depois choveu.")) == [sentence, "Depois choveu."]
 
 
-def test_no_sentence_goes_over_a_line_and_spaces_are_single():
+def test_a_line_end_ends_a_sentence_and_spaces_are_single():
     assert list(split_sentences("Um título\n\n  O  gato\tdorme. O cão \u00a0 não.\r\n")) == [
         "Um título",
         "O gato dorme.",

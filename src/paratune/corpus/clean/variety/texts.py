@@ -70,7 +70,7 @@ def groups_by_source(sources: Sequence[SourceFiles]) -> dict[str, tuple[list[Lin
     A line of several sources counts for the first only, so that no test line of a source is in a training source.
 
     Raises:
-        DataError: A file is unreadable or has none of the columns, or there is too little text.
+        DataError: A file is unreadable or has no column of `columns`, or there is too little text.
     """
     groups: dict[str, tuple[list[LineGroup], list[LineGroup]]] = {}
     seen: set[str] = set()
@@ -84,7 +84,7 @@ def line_groups(files: SourceFiles, seen: Set[str] = frozenset()) -> tuple[list[
     """Return the Brazilian and the European groups of a source, without lines in both or in `seen`.
 
     Raises:
-        DataError: A file is unreadable or has none of the columns, or there is too little text.
+        DataError: A file is unreadable or has no column of `columns`, or there is too little text.
     """
     sides = [
         list(dict.fromkeys(line for path in paths for line in _lines(path, files.columns)))
