@@ -85,7 +85,6 @@ def occlusion(output: RowOutput, parts: Ints) -> Floats:
     """Return for each part how much the output falls when its words are hidden, (P,).
 
     Args:
-        output: The output.
         parts: (W,), the part of each word, as indices from 0.
 
     Source: Zeiler and Fergus, Visualizing and Understanding Convolutional Networks, ECCV 2014.
@@ -163,7 +162,6 @@ def owen_values(values: Values, tree: Tree, num_words: int, max_evals: int, batc
         tree: Joins of the words.
         num_words: W, at least 1.
         max_evals: Most outputs to compute, at least 2.
-        batch_size: Outputs of a call.
 
     Source: Lundberg and Lee, A Unified Approach to Interpreting Model Predictions, NeurIPS 2017; Owen, Values of Games
     with a Priori Unions, 1977.

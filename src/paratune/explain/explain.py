@@ -145,8 +145,6 @@ def explain_rows(
 
     Args:
         trained: The model, prepared by `outputs.prepare`.
-        split: The rows.
-        options: Methods and their options.
         targets: What is explained of each row; None: the prediction of this model.
         on_row: Called with the number of rows done, and of all rows.
 

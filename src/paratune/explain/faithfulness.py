@@ -57,7 +57,6 @@ def measure(output: RowOutput, effects: Mapping[str, Floats], seed: int) -> Fait
     """Return the curves of the words in descending order of their effects.
 
     Args:
-        output: The output.
         effects: (W,) by method.
         seed: Determines the random orders.
 

@@ -55,7 +55,6 @@ def class_target(trained: TrainedModel, predicted: int, wanted: str | None) -> E
     """Return what is explained of a row of a task without spans.
 
     Args:
-        trained: The model.
         predicted: Class id of the highest output of the row; 0 for numbers.
         wanted: Name of another class, from the command line.
 

@@ -92,7 +92,6 @@ def read_rows(trained: TrainedModel, split: Split, windows: Sequence[int] | None
     """Return the rows of a split with their words.
 
     Args:
-        trained: The model.
         split: Rows, from `trained.read`.
         windows: Of question answering: the window of each row that is explained, as an index into `split.store`.
 
@@ -120,8 +119,6 @@ def _encoding(trained: TrainedModel, texts: Sequence[str], window: int | None) -
     """Return the encoding of a row, as `tokenize` makes it, and the characters before its second text.
 
     Args:
-        trained: The model.
-        texts: One or two.
         window: Number of the window of a question; None in other tasks.
     """
     tokenizer = trained.tokenizer

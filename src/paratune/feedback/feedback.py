@@ -235,7 +235,6 @@ def nearest(texts: Sequence[str], reference: Sequence[str], count: int) -> list[
     the reference is no neighbour of itself.
 
     Args:
-        texts: Essays.
         reference: Other essays; at least one has a word.
         count: Neighbours of each text, at most.
     """
@@ -262,11 +261,8 @@ def give_feedback(
     """Return feedback on each essay of a split.
 
     Args:
-        trained: The model of the run.
         split: Essays, from `trained.read`.
-        calibration: Of the run.
         reference: Labelled essays; None compares with none.
-        options: Batch size.
         on_batch: Called with the number of batches done, and of all.
     """
     texts, prompts = essay_texts(split)

@@ -45,7 +45,6 @@ def signals(predicted: Floats, doubt: Floats | None, scale: NumberScale, centre:
     Args:
         predicted: (N,).
         doubt: As `Scored.doubt`.
-        scale: Of the labels.
         centre: Median prediction of the validation set.
     """
     found = {"extreme": np.abs(predicted - centre)}
@@ -90,9 +89,7 @@ def share_table(scored: Scored, signal: Floats, scale: NumberScale, seed: int = 
     """Return the agreement for each of `SHARES`.
 
     Args:
-        scored: Rows with labels.
         signal: (N,).
-        scale: Of the labels.
         seed: Determines the random choices.
     """
     rng = np.random.default_rng(seed)
@@ -153,7 +150,6 @@ def make_rule(splits: Mapping[str, Scored], scale: NumberScale, wanted: float | 
 
     Args:
         splits: `validation`, and `test` if there is one.
-        scale: Of the labels.
         wanted: Quadratic weighted kappa to reach.
     """
     validation = splits["validation"]

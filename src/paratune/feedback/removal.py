@@ -56,11 +56,9 @@ def removed_parts(
     A text with one sentence has no parts, and one with one paragraph has sentences alone.
 
     Args:
-        trained: The model.
         prompts: (N,), first texts of pairs; None where rows have one text.
         texts: (N,), texts whose parts are removed.
         predicted: (N,), predictions of the whole texts, from `numbers`.
-        batch_size: Rows of a forward pass.
         on_batch: Called with the number of batches done, and of all.
     """
     parts = [

@@ -187,9 +187,6 @@ def make_app(
     """Return the ASGI application of a service.
 
     Args:
-        service: Model, queue and limits.
-        listens_on: Address on which the server listens.
-        token: Token that requests need.
         write_line: Called with each line of the access log.
     """
     # The pages of FastAPI for its documentation load scripts from another site.

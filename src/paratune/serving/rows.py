@@ -31,9 +31,6 @@ def read_rows(body: bytes, columns: Columns, *, is_words: bool, limits: ServingL
 
     Args:
         body: A JSON object: one row, or several rows as {"rows": [...]}.
-        columns: Columns of the model.
-        is_words: Whether the text is a list of words.
-        limits: Limits of rows and of characters.
 
     Raises:
         DataError: The body is not JSON, a column is unknown or missing, or a limit is exceeded.

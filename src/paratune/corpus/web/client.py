@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
@@ -159,10 +160,13 @@ class Client(AbstractContextManager["Client"]):
     def _once(self, target: str, headers: Mapping[str, str], body: "_Body") -> tuple[int, http.client.HTTPMessage]:
         until = time.monotonic() + self._network.deadline_s
         connection, is_new = self._connection()
-        connection.response_class = cast(
-            Any,
-            lambda sock, **more: http.client.HTTPResponse(cast(Any, _TimedSocket(sock, until, self._network)), **more),
-        )
+
+        def timed_response(sock: Any, **more: Any) -> http.client.HTTPResponse:
+            # HTTPResponse uses its socket only to open this file. The deadline is for all of it, including headers.
+            file = io.BufferedReader(_Timed(sock, until, self._network))
+            return http.client.HTTPResponse(cast(Any, SimpleNamespace(makefile=lambda _: file)), **more)
+
+        connection.response_class = cast(Any, timed_response)
         sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", **headers}
         try:
             try:
@@ -271,19 +275,9 @@ def _read(response: http.client.HTTPResponse, body: _Body) -> None:
         raise ConnectionError(f"truncated after {body.num_bytes} of {expected} bytes")
 
 
-@dataclass(frozen=True)
-class _TimedSocket:
-    """A socket with a deadline for the whole response, including headers."""
-
-    sock: Any
-    until: float
-    network: Network
-
-    def makefile(self, _: str) -> BinaryIO:
-        return io.BufferedReader(_Timed(self.sock, self.until, self.network))
-
-
 class _Timed(io.RawIOBase):
+    """Reads from a socket until a deadline."""
+
     def __init__(self, sock: Any, until: float, network: Network) -> None:
         # The file keeps the socket open until the file is closed, also after the connection is closed.
         self._sock, self._file = sock, sock.makefile("rb", buffering=0)

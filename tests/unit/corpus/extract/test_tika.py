@@ -9,7 +9,7 @@ from corpus_files import HEART, fetched, fetched_row
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.extract import tika as client
+from paratune.corpus.extract import tika as tika_module
 from paratune.corpus.extract.results import NoText
 from paratune.corpus.extract.run import run_extract
 from paratune.corpus.extract.tika import Tika
@@ -57,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(client, "WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(tika_module, "WAITS_S", (0.0, 0.0))
     with Server() as result:
         thread = threading.Thread(target=result.serve_forever)
         thread.start()
@@ -130,7 +130,7 @@ def test_a_restarted_server_is_retried(server):
 
 
 def test_a_server_that_is_not_there_ends_the_stage(monkeypatch):
-    monkeypatch.setattr(client, "WAITS_S", (0.0,))
+    monkeypatch.setattr(tika_module, "WAITS_S", (0.0,))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
