@@ -297,6 +297,7 @@ def _make_shards(stage: Stage, todo: Shards, workers: int) -> Iterator[int]:
 def _in_processes(stage: Stage, left: dict[int, tuple[Any, ...]], workers: int) -> Iterator[int]:
     """Yield complete shards; at most two per process are submitted at a time."""
     waiting = iter(list(left.items()))
+    # Not fork: a forked process would inherit locks that threads of Arrow have locked.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(left)), mp_context=context, initializer=_start_worker) as pool:
         open_: dict[Future[None], int] = {}

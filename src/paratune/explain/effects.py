@@ -53,6 +53,7 @@ def integrated_gradients(output: RowOutput, num_steps: int, max_steps: int) -> E
 def _integral(output: RowOutput, num_steps: int) -> Floats:
     """Return the integrated gradients of the tokens, (T,)."""
     given, hidden = output.embeddings()
+    # The output is smooth along the path: this needs far fewer steps than a sum at equal distances.
     nodes, weights = np.polynomial.legendre.leggauss(num_steps)
     total_TD = torch.zeros_like(given)
     for at in range(0, num_steps, output.batch_size):
@@ -199,6 +200,7 @@ def owen_values(values: Values, tree: Tree, num_words: int, max_evals: int, batc
                 _Branch(left, visible[2 * at + 1], only_right, branch.with_it, half),
                 _Branch(right, visible[2 * at], only_left, branch.with_it, half),
             ):
+                # The number decides between equal effects, so that branches are never compared.
                 heapq.heappush(queue, (-abs(part.effect), number, part))
                 number += 1
     return effects

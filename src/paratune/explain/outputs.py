@@ -137,6 +137,7 @@ class RowOutput:
 
     def gradients(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Return the numbers for rows of embeddings, (B,), and their gradients, (B, T, D)."""
+        # A TaskModel takes token ids alone, so that a hook replaces what its embedding layer returns for them.
         embeddings = embeddings.detach().requires_grad_(True)
         ids = torch.from_numpy(self.row.ids).to(self._device).expand(len(embeddings), -1)
         with torch.enable_grad(), _embedded(self._model, embeddings):

@@ -161,6 +161,7 @@ def make_rule(splits: Mapping[str, Scored], scale: NumberScale, wanted: float | 
     reached = [line for line in tables["validation"] if is_followed and wanted is not None and line.qwk is not None]
     enough = [line for line in reached if (line.qwk or 0.0) >= (wanted or 0.0)]
     share = enough[0].share if enough else None
+    # A threshold instead of a share of the given essays, so that the rule also applies to a single essay.
     threshold = None
     if enough and enough[0].num_sent:
         threshold = float(np.sort(values["validation"])[::-1][enough[0].num_sent - 1])

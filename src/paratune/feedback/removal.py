@@ -90,5 +90,6 @@ def predict_texts(
     """Return the predicted numbers of texts, (N,), whose tokens are not kept; arguments as in `removed_parts`."""
     columns = trained.columns
     table = pa.table({columns.text: texts} if prompts is None else {columns.text: prompts, columns.text_pair: texts})
+    # These texts are never read again, and would fill the cache of tokens.
     split = trained.read("parts of the texts", table, require_labels=False, is_cached=False)
     return numbers(trained, trained.apply(split, batch_size, on_batch).outputs)

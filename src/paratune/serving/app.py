@@ -37,6 +37,7 @@ class Service:
         self.limits = limits
         self.calibration = read_calibration(trained)
         self.predictor = Predictor(trained, self.calibration)
+        # Functions instead of the objects: metrics, batcher and explainer use each other.
         self.batcher = Batcher(self.predictor.predict, limits, lambda *counts: self.metrics.count_batch(*counts))
         self.explainer, self.why_unexplained = _make_explainer(trained, limits, lambda: self.batcher.is_busy)
         self.metrics = Metrics(

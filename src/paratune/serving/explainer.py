@@ -177,4 +177,5 @@ def _sharing_copy(model: torch.nn.Module) -> Any:
     """Return a copy of a model with separate hooks and settings; weights are shared where they are float32."""
     tensors = [*model.parameters(), *model.buffers()]
     is_shared = all(tensor.dtype == torch.float32 for tensor in tensors if tensor.is_floating_point())
+    # deepcopy takes what it finds in this mapping for a finished copy.
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors} if is_shared else {})

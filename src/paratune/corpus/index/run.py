@@ -168,7 +168,7 @@ def _merge(stage: Stage, tables: Sequence[Path], *, unique: bool, rows: int) -> 
     results = _once(_rows(tables), _later(tables, scratch)) if unique else _rows(tables)
     number = 0
     following = next(results, None)
-    while following is not None or number == 0:
+    while following is not None or number == 0:  # an empty index has one empty shard
         shard = _ShardRows(following, results, rows)
         write_shard(stage.folder, number, stage.schema, shard)
         following, number = shard.following, number + 1
