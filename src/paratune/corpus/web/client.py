@@ -88,12 +88,7 @@ class Client(AbstractContextManager["Client"]):
         self._stopped.set()
 
     def request(
-        self,
-        target: str,
-        *,
-        max_bytes: int,
-        headers: Mapping[str, str] | None = None,
-        into: BinaryIO | None = None,
+        self, target: str, *, max_bytes: int, headers: Mapping[str, str] | None = None, into: BinaryIO | None = None
     ) -> ArchiveResponse:
         """Send a request and return the response with any status that is not retried.
 
