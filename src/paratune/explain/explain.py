@@ -112,20 +112,13 @@ def select_rows(table: pa.Table, rows: Sequence[int], source: str) -> pa.Table:
 
 def require_explainable(trained: TrainedModel, name: str) -> None:
     """Raise a ConfigError for a model without a prediction for a row (a masked language model) or without gradients."""
-    if trained.task.kind not in EXPLAINED_KINDS:
-        raise ConfigError(
-            f"{name} is a model of kind {trained.task.kind}; explanations are for {', '.join(EXPLAINED_KINDS)}",
-            code="explain.task",
-            target=name,
-            kind=trained.task.kind,
-        )
-    if getattr(trained.task, "windows", None) is not None and trained.task.kind != "mlm":
-        raise ConfigError(
-            f"{name} reads long texts in windows (task.windows), and an explanation is of one window",
-            code="explain.task",
-            target=name,
-            kind=trained.task.kind,
-        )
+    kind, problem = trained.task.kind, None
+    if kind not in EXPLAINED_KINDS:
+        problem = f"is a model of kind {kind}; explanations are for {', '.join(EXPLAINED_KINDS)}"
+    elif getattr(trained.task, "windows", None) is not None:
+        problem = "reads long texts in windows (task.windows), and an explanation is of one window"
+    if problem is not None:
+        raise ConfigError(f"{name} {problem}", code="explain.task", target=name, kind=kind)
     if isinstance(trained.model.hf, OnnxModel):
         raise ConfigError(
             f"{name} is an ONNX file, which has no gradients; explain the model that it was made from",

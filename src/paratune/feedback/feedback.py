@@ -155,20 +155,13 @@ def calibrate(run: Path, trained: TrainedModel, options: FeedbackOptions) -> Sco
 
 def require_scores(trained: TrainedModel, target: str) -> None:
     """Raise a ConfigError for a model that is not a run for regression or ordered labels."""
-    if trained.task.kind not in KINDS:
-        raise ConfigError(
-            f"{target} is a model of kind {trained.task.kind}; feedback is for scores: {' and '.join(KINDS)}",
-            code="feedback.task",
-            target=target,
-            kind=trained.task.kind,
-        )
-    if getattr(trained.task, "windows", None) is not None:
-        raise ConfigError(
-            f"{target} reads long texts in windows (task.windows), which feedback does not support",
-            code="feedback.task",
-            target=target,
-            kind=trained.task.kind,
-        )
+    kind, problem = trained.task.kind, None
+    if kind not in KINDS:
+        problem = f"is a model of kind {kind}; feedback is for scores: {' and '.join(KINDS)}"
+    elif getattr(trained.task, "windows", None) is not None:
+        problem = "reads long texts in windows (task.windows), which feedback does not support"
+    if problem is not None:
+        raise ConfigError(f"{target} {problem}", code="feedback.task", target=target, kind=kind)
     if trained.run is None or not (trained.run / RUN_FILE).is_file():
         raise ConfigError(
             f"{target} is not a run of paratune; feedback needs the predictions that a run keeps of its validation set",

@@ -1,7 +1,7 @@
 """Functions that all cleaning steps use: read documents, change or drop them, run a step."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from paratune.corpus.clean.settings import EvaluationSet, VarietySource
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.stage import RunStage, Stage, stage_output, stage_tables
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, did_you_mean
 
 Document = dict[str, Any]
 """A row of DOCUMENT_SCHEMA."""
@@ -33,6 +33,12 @@ def require_unique_names(key: str, entries: Sequence[VarietySource | EvaluationS
             raise ConfigError(
                 f"{key}: two entries have the name {name}; give each its own", code="config.named_twice", key=key
             )
+
+
+def unknown_value(key: str, value: str, known: Collection[str], allowed: str) -> ConfigError:
+    """Return the error of a setting with a value that is not known."""
+    problem = f"{key}: {value} is not known{did_you_mean(value, known)}; {allowed}"
+    return ConfigError(problem, code="config.invalid_value", key=key, value=value)
 
 
 def run_documents(
