@@ -118,16 +118,10 @@ def unpack(
                 complete(manifest, aside)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
-                raise DataError(
-                    f"{folder} exists and is not empty; choose a new folder",
-                    code="bundle.folder_not_empty",
-                    folder=folder,
-                ) from error
-            raise DataError(
-                f"{folder} cannot be written: {error.strerror or error}; partial files were deleted",
-                code="bundle.not_writable",
-                folder=folder,
-            ) from error
+                message = f"{folder} exists and is not empty; choose a new folder"
+                raise DataError(message, code="bundle.folder_not_empty", folder=folder) from error
+            message = f"{folder} cannot be written: {error.strerror or error}; partial files were deleted"
+            raise DataError(message, code="bundle.not_writable", folder=folder) from error
     return manifest
 
 
@@ -139,12 +133,8 @@ def _open(path: Path) -> BinaryIO:
 def _manifest(file: BinaryIO, path: Path) -> Manifest:
     name, size = _next_header(file, path)
     if name != MANIFEST or not 0 <= size <= MAX_MANIFEST_BYTES:
-        raise DataError(
-            f"{path} is not a bundle: it starts with {name!r} ({format_bytes(size)}) instead of {MANIFEST}",
-            code="bundle.not_a_bundle",
-            path=path,
-            name=name,
-        )
+        message = f"{path} is not a bundle: it starts with {name!r} ({format_bytes(size)}) instead of {MANIFEST}"
+        raise DataError(message, code="bundle.not_a_bundle", path=path, name=name)
     raw = file.read(size)
     file.seek(-size % BLOCK, os.SEEK_CUR)
     try:
@@ -160,11 +150,8 @@ def _next_header(file: BinaryIO, path: Path) -> tuple[str, int]:
     try:
         info = tarfile.TarInfo.frombuf(raw, "ascii", "strict")
     except (tarfile.TarError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path} is not a bundle, or is truncated ({error or 'unexpected end'})",
-            code="bundle.not_a_bundle",
-            path=path,
-        ) from error
+        message = f"{path} is not a bundle, or is truncated ({error or 'unexpected end'})"
+        raise DataError(message, code="bundle.not_a_bundle", path=path) from error
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         kind = _KINDS.get(info.type, "an extended header")
         problem = f"contains {kind} ({info.name!r}); only plain files are allowed"
@@ -204,12 +191,8 @@ def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, on
         target.parent.mkdir(parents=True, exist_ok=True)
         digest = _copy(file, target, size)
         if digest != packed.sha256:
-            raise DataError(
-                f"{path}: {name} is damaged: its SHA-256 differs from the manifest; copy the bundle again",
-                code="bundle.damaged",
-                path=path,
-                name=name,
-            )
+            message = f"{path}: {name} is damaged: its SHA-256 differs from the manifest; copy the bundle again"
+            raise DataError(message, code="bundle.damaged", path=path, name=name)
         done += size
         on_progress(done, manifest.num_bytes)
     if file.read(BLOCK).strip(b"\0"):

@@ -64,11 +64,8 @@ def parse_manifest(value: Any, source: str) -> Manifest:
     """
     if not isinstance(value, dict) or value.get("schema_version") != VERSION:
         version = value.get("schema_version") if isinstance(value, dict) else None
-        raise DataError(
-            f"{source}: {MANIFEST} is not a manifest of a bundle (version {version}; supported: {VERSION})",
-            code="bundle.not_a_bundle",
-            source=source,
-        )
+        message = f"{source}: {MANIFEST} is not a manifest of a bundle (version {version}; supported: {VERSION})"
+        raise DataError(message, code="bundle.not_a_bundle", source=source)
     try:
         files = tuple(
             BundledFile(str(entry["name"]), int(entry["num_bytes"]), str(entry["sha256"])) for entry in value["files"]

@@ -151,11 +151,8 @@ def start_slurm(options: dict[str, Any], submitted: Callable[[str], Callable[[],
                 code="dependency.program_missing",
             ) from error
         except subprocess.CalledProcessError as error:  # sbatch has printed the reason
-            raise LaunchError(
-                f"sbatch refuses {logs / 'launch_script.slurm'}; correct the site file",
-                code="slurm.refused",
-                command="sbatch",
-            ) from error
+            message = f"sbatch refuses {logs / 'launch_script.slurm'}; correct the site file"
+            raise LaunchError(message, code="slurm.refused", command="sbatch") from error
         return submitted(str(executor.job_id))
 
     return start

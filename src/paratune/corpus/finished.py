@@ -62,11 +62,8 @@ def finished_stages(work: Path) -> list[FinishedStage]:
             outputs.append(totals["output"])
         stages.append(FinishedStage(_name(folder.relative_to(work)), folder, totals, is_stale))
     if not stages:
-        raise CheckpointError(
-            f"{plain(work)} has no finished stage of a corpus; run paratune corpus CONFIG first",
-            code="corpus.not_finished",
-            folder=work,
-        )
+        message = f"{plain(work)} has no finished stage of a corpus; run paratune corpus CONFIG first"
+        raise CheckpointError(message, code="corpus.not_finished", folder=work)
     return stages
 
 
@@ -95,11 +92,8 @@ def name_damaged_table(work: Path) -> Iterator[None]:
             try:
                 pq.read_metadata(path)
             except (pa.ArrowException, OSError) as damage:
-                raise CheckpointError(
-                    f"{plain(path)} is damaged: {plain(damage)}; delete its folder and repeat the command",
-                    code="corpus.damaged",
-                    path=path,
-                ) from error
+                message = f"{plain(path)} is damaged: {plain(damage)}; delete its folder and repeat the command"
+                raise CheckpointError(message, code="corpus.damaged", path=path) from error
         raise
 
 

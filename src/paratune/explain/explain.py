@@ -100,13 +100,8 @@ def select_rows(table: pa.Table, rows: Sequence[int], source: str) -> pa.Table:
     """
     missing = [row for row in rows if row >= table.num_rows]
     if missing:
-        raise DataError(
-            f"{source} has {table.num_rows} rows, 0 to {table.num_rows - 1}; --rows names {missing[0]}",
-            code="explain.no_such_row",
-            source=source,
-            row=missing[0],
-            num_rows=table.num_rows,
-        )
+        message = f"{source} has {table.num_rows} rows, 0 to {table.num_rows - 1}; --rows names {missing[0]}"
+        raise DataError(message, code="explain.no_such_row", source=source, row=missing[0], num_rows=table.num_rows)
     return table.take(pa.array(rows, type=pa.int64()))
 
 
@@ -120,11 +115,8 @@ def require_explainable(trained: TrainedModel, name: str) -> None:
     if problem is not None:
         raise ConfigError(f"{name} {problem}", code="explain.task", target=name, kind=kind)
     if isinstance(trained.model.hf, OnnxModel):
-        raise ConfigError(
-            f"{name} is an ONNX file, which has no gradients; explain the model that it was made from",
-            code="explain.onnx",
-            target=name,
-        )
+        message = f"{name} is an ONNX file, which has no gradients; explain the model that it was made from"
+        raise ConfigError(message, code="explain.onnx", target=name)
 
 
 def explain_rows(
@@ -150,12 +142,8 @@ def explain_rows(
     explained = []
     for number, row in enumerate(rows):
         if not row.words:
-            raise DataError(
-                f"{split.source}: row {row.row} has no word that the model reads",
-                code="explain.no_words",
-                source=split.source,
-                row=row.row,
-            )
+            message = f"{split.source}: row {row.row} has no word that the model reads"
+            raise DataError(message, code="explain.no_words", source=split.source, row=row.row)
         target = (targets or found)[number]
         output = RowOutput(trained, row, target, options.batch_size)
         # Attention is shown from the tokens that the head reads: those of the answer, or the first one.

@@ -163,12 +163,8 @@ def read_options(query: list[tuple[str, str]], trained: TrainedModel) -> Explain
             reason = "is given twice" if name in given else f"is unknown; known: {', '.join(allowed)}"
             raise DataError(f"{name[:100]!r} in the address {reason}", code="serve.query", name=name[:100])
         if value not in allowed[name]:
-            raise DataError(
-                f"{name}={value[:100]!r} is unknown; use one of: {', '.join(allowed[name])}",
-                code="serve.query",
-                name=name,
-                allowed=allowed[name],
-            )
+            message = f"{name}={value[:100]!r} is unknown; use one of: {', '.join(allowed[name])}"
+            raise DataError(message, code="serve.query", name=name, allowed=allowed[name])
         given[name] = value
     return ExplainOptions(methods=(given.get("method", next(iter(METHODS))),), target=given.get("target"))
 

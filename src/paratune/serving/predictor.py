@@ -72,11 +72,8 @@ class Predictor:
         split = self._reader.read(_SOURCE, as_table(rows), require_labels=False, is_cached=False)
         without = np.setdiff1d(np.arange(len(rows)), split.samples.rows).tolist()
         if without:
-            raise DataError(
-                f"rows without a text that the model can read: {first_rows(without)}",
-                code="serve.row_without_text",
-                rows=without,
-            )
+            message = f"rows without a text that the model can read: {first_rows(without)}"
+            raise DataError(message, code="serve.row_without_text", rows=without)
         owners = np.arange(len(rows))
         if split.store.sample_offsets is None:  # windows of a question are samples
             owners = split.store.row_values.get(EXAMPLE, owners)

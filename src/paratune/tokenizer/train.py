@@ -133,11 +133,8 @@ def save_tokenizer(
             wrapped.save_pretrained(str(temporary))
             records.write_json(temporary / RECORD_FILE, {"recipe": asdict(recipe), **record})
     except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be written: {error.strerror or error}; choose another --output",
-            code="output.not_writable",
-            folder=folder,
-        ) from error
+        message = f"{folder} cannot be written: {error.strerror or error}; choose another --output"
+        raise CheckpointError(message, code="output.not_writable", folder=folder) from error
 
 
 def _train_wordpiece(

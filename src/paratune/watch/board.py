@@ -125,11 +125,8 @@ def folder_kind(folder: Path) -> str:
     try:
         names = {path.name for path in folder.iterdir()}
     except FileNotFoundError:
-        raise CheckpointError(
-            f"{plain(folder)} does not exist; give a run, a matrix or a folder of them",
-            code="run.not_found",
-            folder=folder,
-        ) from None
+        message = f"{plain(folder)} does not exist; give a run, a matrix or a folder of them"
+        raise CheckpointError(message, code="run.not_found", folder=folder) from None
     except NotADirectoryError:
         raise CheckpointError(
             f"{plain(folder)} is a file; give a run, a matrix or a folder of them", code="run.not_a_run", folder=folder

@@ -28,19 +28,12 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
     """
     kind = Path(path.name.removesuffix(".gz")).suffix.lower()
     if kind not in KINDS or path.name.endswith(".parquet.gz"):
-        raise DataError(
-            f"{path}: {kind or 'no suffix'} is not a supported format ({', '.join(KINDS)})",
-            code="data.format",
-            path=path,
-        )
+        message = f"{path}: {kind or 'no suffix'} is not a supported format ({', '.join(KINDS)})"
+        raise DataError(message, code="data.format", path=path)
     if (kind == ".txt") == bool(columns):
         problem = "has no columns; leave columns out" if columns else "needs columns; name those with texts"
-        raise DataError(
-            f"{path}: a {kind} file {problem} (clean.decontaminate.sets.columns)",
-            code="data.columns_unfit",
-            path=path,
-            kind=kind,
-        )
+        message = f"{path}: a {kind} file {problem} (clean.decontaminate.sets.columns)"
+        raise DataError(message, code="data.columns_unfit", path=path, kind=kind)
     try:
         read = {".txt": _lines, ".json": _squad}.get(kind, _cells)
         yield from read(path, kind, columns)
@@ -100,11 +93,8 @@ def _cells(path: Path, kind: str, columns: Sequence[str]) -> Iterator[str]:
 def _refuse_missing(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
     missing = [name for name in columns if name not in names]
     if missing:
-        raise DataError(
-            f"{path} has no column {missing[0]}{did_you_mean(missing[0], names)} ({', '.join(names)})",
-            code="data.column_missing",
-            path=path,
-        )
+        message = f"{path} has no column {missing[0]}{did_you_mean(missing[0], names)} ({', '.join(names)})"
+        raise DataError(message, code="data.column_missing", path=path)
 
 
 def _batches(path: Path, kind: str, columns: Sequence[str]) -> Iterator[Any]:

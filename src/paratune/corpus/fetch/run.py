@@ -94,11 +94,8 @@ def _files(corpus: Corpus) -> tuple[dict[str, Path], list[Any]]:
     others = find_files(corpus.fetch.warcs, "fetch.warcs")
     for path in [*find_files(corpus.index.warcs, "index.warcs"), *others]:
         if paths.setdefault(path.name, path) != path:
-            raise DataError(
-                f"{path} and {paths[path.name]} have the same name, which an index uses; rename one",
-                code="config.named_twice",
-                path=path,
-            )
+            message = f"{path} and {paths[path.name]} have the same name, which an index uses; rename one"
+            raise DataError(message, code="config.named_twice", path=path)
     if paths:
         require_installed("warcio", extra="corpus")
     return paths, file_identity(others)

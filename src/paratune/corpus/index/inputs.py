@@ -82,11 +82,8 @@ def index_sources(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:
     _check_zip(path, members, max_bytes)
     wanted = [member.filename for member in members if member.filename.lower().endswith(SUFFIXES)]
     if not wanted:
-        raise DataError(
-            f"{path} contains no index; names of indexes end in {', '.join(SUFFIXES)}",
-            code="corpus.archive_unreadable",
-            path=path,
-        )
+        message = f"{path} contains no index; names of indexes end in {', '.join(SUFFIXES)}"
+        raise DataError(message, code="corpus.archive_unreadable", path=path)
     others = [member.filename for member in members if member.filename not in wanted]
     return [Source(path, "cdx", name) for name in wanted], others
 

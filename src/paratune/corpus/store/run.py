@@ -61,11 +61,8 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     work = Path(corpus.work)
     folder = work / FOLDER
     if corpus.store.unit == SENTENCES and not _has_sentences(work):
-        raise ConfigError(
-            "store.unit is sentences, but the corpus has none; set store.unit: documents",
-            code="config.conflict",
-            key="store.unit",
-        )
+        message = "store.unit is sentences, but the corpus has none; set store.unit: documents"
+        raise ConfigError(message, code="config.conflict", key="store.unit")
     refuse_other_files(folder)
     write_begun(folder, {"format": FORMAT})
     run = partial(run_stage, workers=workers, display=display)
@@ -111,11 +108,8 @@ def _sentences(corpus: Corpus, documents: dict[str, Any], run: RunStage) -> dict
     tables, document_tables = stage_tables(before), stage_tables(folder / DOCUMENTS)
     made_of = finished_record(before)["input"]
     if made_of != stage_output(output_folder(corpus)) or len(tables) != len(document_tables):
-        raise CheckpointError(
-            f"{before} was made of other documents; run the stage sentences again",
-            code="corpus.not_finished",
-            path=before,
-        )
+        message = f"{before} was made of other documents; run the stage sentences again"
+        raise CheckpointError(message, code="corpus.not_finished", path=before)
     source = [stage_output(before), documents["output"]]
     stage = Stage(
         "store sentences", folder / SENTENCES, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, source

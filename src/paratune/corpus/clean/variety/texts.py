@@ -129,17 +129,11 @@ def _texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
         with pq.ParquetFile(path) as table:
             wanted = [name for name in columns if name in table.schema_arrow.names]
             if not wanted:
-                raise DataError(
-                    f"{path} has the columns {', '.join(table.schema_arrow.names)}; put one of them in columns",
-                    code="data.columns_unfit",
-                    path=path,
-                )
+                message = f"{path} has the columns {', '.join(table.schema_arrow.names)}; put one of them in columns"
+                raise DataError(message, code="data.columns_unfit", path=path)
             for batch in table.iter_batches(columns=wanted):
                 for row in batch.to_pylist():
                     yield from (row[name] for name in wanted if isinstance(row[name], str))
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}); allowed: UTF-8 texts and Parquet tables",
-            code="data.unreadable",
-            path=path,
-        ) from error
+        message = f"{path} cannot be read ({error}); allowed: UTF-8 texts and Parquet tables"
+        raise DataError(message, code="data.unreadable", path=path) from error
