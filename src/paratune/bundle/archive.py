@@ -155,19 +155,19 @@ def _next_header(file: BinaryIO, path: Path) -> tuple[str, int]:
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         kind = _KINDS.get(info.type, "an extended header")
         problem = f"contains {kind} ({info.name!r}); only plain files are allowed"
-        raise _refused(path, problem, kind=kind, name=info.name)
+        raise _unsafe(path, problem, kind=kind, name=info.name)
     return info.name, info.size
 
 
-def _refused(path: Path, problem: str, *, code: str = "bundle.unsafe", **facts: Any) -> DataError:
-    return DataError(f"{path} {problem}; nothing was unpacked", code=code, path=path, **facts)
+def _unsafe(path: Path, problem: str, **facts: Any) -> DataError:
+    return DataError(f"{path} {problem}; nothing was unpacked", code="bundle.unsafe", path=path, **facts)
 
 
 def _check_sizes(manifest: Manifest, path: Path, folder: Path) -> None:
     size = path.stat().st_size
     if manifest.num_bytes > size:
         listed = f"its manifest lists {format_bytes(manifest.num_bytes)}; it is truncated or unsafe"
-        raise _refused(path, f"has {format_bytes(size)}, but {listed}", num_bytes=manifest.num_bytes)
+        raise _unsafe(path, f"has {format_bytes(size)}, but {listed}", num_bytes=manifest.num_bytes)
     above = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(above).free
     if manifest.num_bytes > free:
@@ -185,8 +185,8 @@ def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, on
         name, size = _next_header(file, path)
         if (name, size) != (packed.name, packed.num_bytes):
             listed = f"where its manifest lists {packed.name!r} ({packed.num_bytes} bytes)"
-            problem = f"contains {name!r} ({size} bytes) {listed}"
-            raise _refused(path, problem, code="bundle.damaged", name=name, num_bytes=packed.num_bytes)
+            message = f"{path} contains {name!r} ({size} bytes) {listed}; nothing was unpacked"
+            raise DataError(message, code="bundle.damaged", path=path, name=name, num_bytes=packed.num_bytes)
         target = aside / packed.name
         target.parent.mkdir(parents=True, exist_ok=True)
         digest = _copy(file, target, size)
@@ -196,7 +196,7 @@ def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, on
         done += size
         on_progress(done, manifest.num_bytes)
     if file.read(BLOCK).strip(b"\0"):
-        raise _refused(path, "contains files that its manifest does not list")
+        raise _unsafe(path, "contains files that its manifest does not list")
 
 
 def _copy(file: BinaryIO, target: Path, size: int) -> str:

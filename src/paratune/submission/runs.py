@@ -20,9 +20,10 @@ def run_predictions(folder: Path) -> dict[str, TablePredictions]:
             record is damaged.
     """
     if not (folder / RUN_FILE).is_file():
-        raise _unfit(folder, f"is not a run: it has no {RUN_FILE}", code="run.not_a_run")
+        raise CheckpointError(f"{folder} is not a run: it has no {RUN_FILE}", code="run.not_a_run", folder=folder)
     if not is_finished(folder):
-        raise _unfit(folder, "is not finished; resume it with --resume", code="run.not_finished")
+        message = f"{folder} is not finished; resume it with --resume"
+        raise CheckpointError(message, code="run.not_finished", folder=folder)
     record = read_run(folder)
     try:
         task, data = record["task"].get("glue"), record["data"]
@@ -32,7 +33,8 @@ def run_predictions(folder: Path) -> dict[str, TablePredictions]:
             f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
         ) from error
     if task not in GLUE:
-        raise _unfit(folder, f"is not a run of a GLUE task (task: {', '.join(GLUE)})", code="run.other_task")
+        message = f"{folder} is not a run of a GLUE task (task: {', '.join(GLUE)})"
+        raise CheckpointError(message, code="run.other_task", folder=folder)
     sets = {
         name: [set_name for set_name in table.sets if set_name in data]
         for name, table in TABLES.items()
@@ -40,26 +42,22 @@ def run_predictions(folder: Path) -> dict[str, TablePredictions]:
     }
     for name, set_names in sets.items():
         if len(set_names) > 1:
-            problem = (
-                f"has {' and '.join(set_names)}, but {name} needs one of them; predict the right file with "
+            message = (
+                f"{folder} has {' and '.join(set_names)}, but {name} needs one of them; predict the right file with "
                 f"`paratune predict` and give {name.removesuffix('.tsv')}=FILE"
             )
-            raise _unfit(folder, problem, code="run.other_task", name=name)
+            raise CheckpointError(message, code="run.other_task", folder=folder, name=name)
     predictions = {
         name: _predicted(folder, set_names[0], data[set_names[0]]) for name, set_names in sets.items() if set_names
     }
     if not predictions:
         names = [set_name for table in TABLES.values() if table.task == task for set_name in table.sets]
-        problem = (
-            f"has no set called {' or '.join(names)}; name the file of the test in data.predict, or predict it with "
-            "`paratune predict` and give TABLE=FILE"
+        message = (
+            f"{folder} has no set called {' or '.join(names)}; name the file of the test in data.predict, or predict "
+            "it with `paratune predict` and give TABLE=FILE"
         )
-        raise _unfit(folder, problem, code="run.no_predictions")
+        raise CheckpointError(message, code="run.no_predictions", folder=folder)
     return predictions
-
-
-def _unfit(folder: Path, problem: str, *, code: str, **facts: Any) -> CheckpointError:
-    return CheckpointError(f"{folder} {problem}", code=code, folder=folder, **facts)
 
 
 def _predicted(folder: Path, set_name: str, about: dict[str, Any]) -> TablePredictions:
