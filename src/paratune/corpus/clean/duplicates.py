@@ -27,20 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.base.atomic import replace_file
+from paratune.corpus.clean import signatures as minhash
 from paratune.corpus.clean.clusters import ROOTS_FILE, read_roots, write_roots
 from paratune.corpus.clean.settings import Near
-from paratune.corpus.clean.signatures import (
-    ID_BYTES,
-    Signatures,
-    band_keys,
-    candidate_probability,
-    normalized_words,
-    row_dtype,
-    shingles,
-    signature_file,
-    signatures,
-    words_sha256,
-)
 from paratune.corpus.clean.step import Document, drop
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
@@ -96,7 +85,7 @@ def num_hashes(near: Near | None) -> int:
 
 
 def _more(folder: Path, near: Near | None) -> dict[str, Any]:
-    share = None if near is None else round(candidate_probability(near.threshold, near.bands, near.rows), 4)
+    share = None if near is None else round(minhash.candidate_probability(near.threshold, near.bands, near.rows), 4)
     return {"pairs": finished_record(folder / PAIRS_FOLDER)["kept"], "found_at_threshold": share}
 
 
@@ -122,14 +111,14 @@ def _cluster(
 
 def sign(near: Near | None, folder: Path, path: Path, number: int, position: int) -> Iterator[dict[str, str]]:
     """Write signatures and records of bands of the documents in a table; yield the names of the runs."""
-    signatures_path, seen, all_documents = folder / signature_file(number), set[bytes](), read_rows(path)
+    signatures_path, seen, all_documents = folder / minhash.signature_file(number), set[bytes](), read_rows(path)
     with (
         replace_file(signatures_path) as temporary,
         temporary.open("wb") as file,
         RunWriter(folder, number) as writer,
     ):
         while documents := list(islice(all_documents, BATCH_SIZE)):
-            words = [normalized_words(document["text"]) for document in documents]
+            words = [minhash.normalized_words(document["text"]) for document in documents]
             rows = signed_rows(documents, words, near)
             rows.tofile(file)
             positions = np.arange(position, position + len(rows))
@@ -141,7 +130,7 @@ def sign(near: Near | None, folder: Path, path: Path, number: int, position: int
                 for key, document_words in zip(map(bytes, rows["sha256"]), words, strict=True)
             ]
             if near is not None:
-                keys = band_keys(rows["signature"][is_new], near.bands, near.rows)
+                keys = minhash.band_keys(rows["signature"][is_new], near.bands, near.rows)
                 writer.add(keys, np.arange(near.bands), positions[is_new][:, None])
             position += len(rows)
     yield from run_names(writer)
@@ -153,18 +142,18 @@ def signed_rows(documents: Sequence[Document], words: Sequence[Sequence[str]], n
     Raises:
         DataError: A document has an id of more than 16 bytes.
     """
-    rows = np.zeros(len(documents), row_dtype(num_hashes(near)))
+    rows = np.zeros(len(documents), minhash.row_dtype(num_hashes(near)))
     for row, document, document_words in zip(rows, documents, words, strict=True):
-        if len(document["id"].encode()) > ID_BYTES:
+        if len(document["id"].encode()) > minhash.ID_BYTES:
             raise DataError(
-                f"the id {document['id']} is longer than {ID_BYTES} bytes; extract the documents again",
+                f"the id {document['id']} is longer than {minhash.ID_BYTES} bytes; extract the documents again",
                 code="corpus.id_too_long",
             )
         row["id"] = document["id"]
-        row["sha256"] = np.frombuffer(words_sha256(document["text"], document_words), np.uint8)
+        row["sha256"] = np.frombuffer(minhash.words_sha256(document["text"], document_words), np.uint8)
     if near is not None:
-        sets = [shingles(document_words, near.shingle_words) for document_words in words]
-        rows["signature"] = signatures(sets, num_hashes(near), near.seed)
+        sets = [minhash.shingles(document_words, near.shingle_words) for document_words in words]
+        rows["signature"] = minhash.signatures(sets, num_hashes(near), near.seed)
     return rows
 
 
@@ -184,7 +173,7 @@ def compare(
     min_equal = near.threshold * num_hashes(near)
     positions: list[int] = []
     representatives = np.empty((MAX_REPRESENTATIVES, num_hashes(near)), np.uint32)
-    with Signatures(folder, starts, num_hashes(near)) as signed:
+    with minhash.Signatures(folder, starts, num_hashes(near)) as signed:
         for is_first, position in members:
             positions = [] if is_first else positions
             signature = signed[position]["signature"]
@@ -202,7 +191,7 @@ def drop_duplicates(
 ) -> Iterator[Document | DroppedRow]:
     """Yield the documents that are the first of their cluster, and drop the others with the id of the first one."""
     roots = read_roots(folder / CLUSTERS_FOLDER / ROOTS_FILE, start, count)
-    with Signatures(folder / SIGNATURES_FOLDER, starts, num_hashes) as signed:
+    with minhash.Signatures(folder / SIGNATURES_FOLDER, starts, num_hashes) as signed:
         for position, document in enumerate(read_rows(path), start=start):
             root = roots[position - start]
             if root == position:
