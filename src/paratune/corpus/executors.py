@@ -159,7 +159,7 @@ def start_slurm(options: dict[str, Any], submitted: Callable[[str], Callable[[],
 
 
 def _executor(module: str, name: str) -> Any:
-    """Return a class of datatrove; its progress bar and log lines would mix with ours, and tasks log to files."""
     executor = getattr(require(f"datatrove.executor.{module}", extra="corpus"), name)
+    # Its progress bar and log lines would mix with ours; tasks log to files.
     require("loguru", extra="corpus").logger.disable("datatrove")
     return executor

@@ -36,7 +36,7 @@ def error_response(error: ParatuneError) -> Response:
     return Response(content, status, headers, media_type="application/json")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # no repr: it would have the token
 class Gate:
     """Checks requests, counts them and writes the access log around another ASGI application."""
 
