@@ -125,6 +125,7 @@ def merge(runs: Sequence[Path], span: tuple[int, int] = (0, END), *, block: int 
     while cursors:
         for cursor in cursors:
             cursor.fill(max(16, (block or BLOCK) // len(cursors)))
+        # Up to the smallest last record of the buffers no file has further records, so that these can be sorted.
         ends = [cursor.last for cursor in cursors if cursor.has_more]
         bound = min(ends) if ends else None
         yield sort_unique(np.concatenate([cursor.take(bound) for cursor in cursors]))

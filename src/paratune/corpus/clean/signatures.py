@@ -72,6 +72,7 @@ def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
     keys = np.zeros((len(signatures), bands), np.uint64)
     values = signatures.reshape(len(signatures), bands, rows).astype(np.uint64)
     for row in range(rows):
+        # Plus 1: otherwise any number of zeros would have the same hash.
         keys = (keys + values[:, :, row] + np.uint64(1)) * _FACTOR
         keys ^= keys >> np.uint64(29)
     return keys
