@@ -58,7 +58,7 @@ class JobSizes:
         return self.states_per_rank().total
 
     def states_per_rank(self, shards: Collection[str] = (), num_shards: int = 1) -> StateBytes:
-        """Return what one rank holds; see `model_state_bytes`."""
+        """Return the bytes on one rank; see `model_state_bytes`."""
         return model_state_bytes(
             self.num_parameters,
             num_trained=self.num_trainable,
@@ -74,10 +74,6 @@ class JobSizes:
 
 def advice(traits: Traits, job: JobSizes) -> list[str]:
     """Return one line for each option that does not help, or that costs much.
-
-    Args:
-        traits: Of the strategy, under its options.
-        job: Sizes.
 
     Source: bytes of model states and of communication: Rajbhandari et al., ZeRO, SC 2020, sections 3 and 7.
     """
@@ -139,10 +135,6 @@ def moved_bytes(traits: Traits, job: JobSizes) -> float:
     N ranks in groups of S that shard the states, m micro-steps: (S - 1)/S of the weights in each gathering and of the
     gradients in each reduction; then, between the N/S groups, 2 (N/S - 1)/(N/S) of the gradients' shards, once.
 
-    Args:
-        traits: Of the strategy, under its options.
-        job: Sizes.
-
     Source: of a collective: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms, 2009. Of ZeRO: Rajbhandari et
         al., ZeRO, SC 2020, section 7. Of hybrid sharding: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2.2.
     """
@@ -157,7 +149,7 @@ def moved_bytes(traits: Traits, job: JobSizes) -> float:
 
 
 def _others(num_ranks: int) -> float:
-    """Return the part of an evenly sharded state that other ranks hold."""
+    """Return the part of an evenly sharded state that is on other ranks."""
     return (num_ranks - 1) / num_ranks
 
 

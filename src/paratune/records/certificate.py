@@ -260,13 +260,7 @@ def _too_large_norms(gradients: Mapping[str, Any], tolerance: TrainedTolerance) 
 
 
 def compare_trained(reference: Part, part: Part, precision: str) -> TrainedDifference:
-    """Return the differences between the precision that trains and the reference.
-
-    Args:
-        reference: Of one process, in the most exact precision.
-        part: Of a strategy, or one process, in the precision that trains.
-        precision: Key of `TRAINED_TOLERANCES`.
-    """
+    """Return the differences between the precision that trains (`part`) and one process in the most exact precision."""
     tolerance, gradients = TRAINED_TOLERANCES[precision], part.gradients
     all_of_them, length, tensor = (_number(gradients[key]) for key in ("difference", "length", "worst_tensor"))
     loss = largest_difference(part.losses, reference.losses)
@@ -381,9 +375,6 @@ def folder_beside(run: Path) -> Path:
     """
     folder = run.with_name(run.name + SUFFIX)
     if folder.exists() and not (folder.is_dir() and not (folder / records.RUN_FILE).exists()):
-        raise CheckpointError(
-            f"{folder} exists and is not a certificate; change run.name or run.folder",
-            code="run.folder_taken",
-            folder=folder,
-        )
+        message = f"{folder} exists and is not a certificate; change run.name or run.folder"
+        raise CheckpointError(message, code="run.folder_taken", folder=folder)
     return folder
