@@ -146,11 +146,8 @@ def check_request(request: SweepRequest, *, starts: bool, shows: bool) -> None:
         raise LaunchError(reason, code="launch.started_twice")
     if request.until is not None and not starts:
         other = "--dry-run" if shows else "--list"
-        raise ConfigError(
-            f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them",
-            code="cli.conflict",
-            options=("--until", other),
-        )
+        message = f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=("--until", other))
 
 
 def prepare(request: SweepRequest, *, here: bool) -> PreparedSweep:
@@ -214,7 +211,7 @@ class TrainedSweep:
 
 
 def train_matrix(request: SweepRequest, prepared: PreparedSweep) -> TrainedSweep:
-    """Train the selected runs that are not finished, of a preparation without an error.
+    """Train the selected runs that are not finished; `prepared.error` must be None.
 
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
