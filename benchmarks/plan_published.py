@@ -77,9 +77,8 @@ class Planned:
         assert self.machine is not None
         assert self.case is not None
         machine = self.machine if constants is None else replace(self.machine, constants=constants)
-        case = replace(self.case, machine=machine)
-        time = step_time(case.profile, case.setup, machine, case.figures)
-        assert time is not None, self.name
+        time, why_not = step_time(replace(self.case, machine=machine))
+        assert time is not None, f"{self.name}: {why_not}"
         share = sum(time.terms[term] for term in TIMED_BY_AUTOTUNER) / time.total_s if "autotuner" in self.cell else 1.0
         return time.total_s * share, time.low_s * share, time.high_s * share
 

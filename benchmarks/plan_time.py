@@ -29,7 +29,7 @@ from paratune.planning.calibration import calibrate, calibration_file
 from paratune.planning.machine import Machine, detect_machine, this_machine
 from paratune.planning.profile import Shape, profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.time import StepTime, TimeInputs, step_time
+from paratune.planning.time import StepCase, StepTime, TimeInputs, step_time
 from paratune.precision import POLICIES
 from paratune.records import read_json
 
@@ -182,7 +182,7 @@ def predict(row: Row, out: Path, machine: Machine) -> StepTime | None:
         activation_checkpointing=row.activation_checkpointing,
         layout="packed" if is_packed else "padded",
     )
-    return step_time(traced_profile, setup, machine, TimeInputs(num_tokens=shape.num_tokens))
+    return step_time(StepCase(traced_profile, setup, machine, TimeInputs(num_tokens=shape.num_tokens)))[0]
 
 
 def _table(out: Path) -> Iterator[str]:
