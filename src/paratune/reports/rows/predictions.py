@@ -5,17 +5,10 @@ from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE, format_percent, percent_change
 from paratune.reports.rows.row import ReportRow, RowBuilder, numbers
-from paratune.reports.rows.speed import step_parts_ms
+from paratune.reports.rows.speed import step_ms
 from paratune.reports.runs.read import RunRecord
 
 GROUP = "Plan"
-
-
-def measured_step_ms(run: RunRecord) -> float | None:
-    """Return the mean of the measured steps in ms."""
-    parts = list(step_parts_ms(run).values())
-    known = [part for part in parts if part is not None]
-    return sum(known) if known and len(known) == len(parts) else None
 
 
 def prediction_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
@@ -25,7 +18,7 @@ def prediction_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     if not any(spans):
         return
     source = "summary.prediction.step_s"
-    measured = [measured_step_ms(run) for run in runs]
+    measured = [step_ms(run) for run in runs]
     predicted = [None if span is None else span[0] for span in spans]
     written = numbers([value for span in spans for value in (span or (None, None, None))])
     texts = [

@@ -76,15 +76,22 @@ class RunRecord:
         if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)):
             return value
         file, *keys = _parts(source)
-        raise CheckpointError(
+        raise self._damaged(file, keys, value, "a number or null is")
+
+    def _damaged(self, file: str, keys: Sequence[str], value: Any, needed: str) -> CheckpointError:
+        return CheckpointError(
             f"{plain(self.folder)}/{file}.json is damaged: {plain('.'.join(keys))} is {plain(repr(value)[:80])}, "
-            "a number or null is needed; train the run again, or leave it out of the report",
+            f"{needed} needed; train the run again, or leave it out of the report",
             code="run.damaged",
             folder=self.folder,
             file=file,
             keys=keys,
             value=value,
         )
+
+    def objects(self, source: str) -> list[Mapping[str, Any]]:
+        """Return the JSON objects in a list of the record; empty when the record has no list there."""
+        return objects_in(self.get(source))
 
     @property
     def slices(self) -> Mapping[str, Mapping[str, list[dict[str, Any]]]]:
@@ -96,23 +103,12 @@ class RunRecord:
         slices = self.get("summary.slices")
         if slices is None or are_slices(slices):
             return slices or {}
-        raise CheckpointError(
-            f"{plain(self.folder)}/summary.json is damaged: slices is {plain(repr(slices)[:80])}, scores by set, "
-            "column and slice are needed; train the run again, or leave it out of the report",
-            code="run.damaged",
-            folder=self.folder,
-            file="summary",
-            keys=["slices"],
-            value=slices,
-        )
+        raise self._damaged("summary", ["slices"], slices, "scores by set, column and slice are")
 
     @property
     def sessions(self) -> "tuple[RunRecord, ...]":
         """The run in each of its sessions whose steps are in the record, in order; itself if there is one."""
-        recorded = self.run.get("sessions")
-        sessions = (
-            [session for session in recorded if isinstance(session, Mapping)] if isinstance(recorded, list) else []
-        )
+        sessions = objects_in(self.run.get("sessions"))
         begins = [step for step in (session.get("step") for session in sessions) if type(step) is int]
         if len(begins) < len(sessions):
             return (self,)
@@ -345,6 +341,11 @@ def _read_curves(folder: Path) -> tuple[Curve, Curve, dict[int, dict[str, float 
             points["validation"].append((int(step), epoch, known.get("loss")))
     train, validation = (Curve(*zip(*rows, strict=True)) if rows else Curve((), (), ()) for rows in points.values())
     return train, validation, by_step
+
+
+def objects_in(value: Any) -> list[Mapping[str, Any]]:
+    """Return the JSON objects in a list; empty for anything else."""
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
 def number_in(value: Any) -> float | None:

@@ -15,8 +15,8 @@ from paratune.records import ALL_PHASES
 from paratune.records.efficiency import NOISE_KINDS, noise_field
 from paratune.reports.rows.devices import device_hours
 from paratune.reports.rows.scores import metric_name
-from paratune.reports.rows.speed import EPOCH_SOURCE, EPOCH_SOURCES, PHASE_NAMES, epoch_s, step_part_ms, step_parts_ms
-from paratune.reports.runs.read import RunRecord, steps_taken
+from paratune.reports.rows.speed import EPOCH_SOURCE, EPOCH_SOURCES, PHASE_NAMES, epoch_s, step_ms, step_part_ms
+from paratune.reports.runs.read import RunRecord, number_in, steps_taken
 
 Form = Literal["seconds", "ms", "bytes", "rate", "share", "score", "joules", "hours", "price", "count"]
 """Kind of a measure, which decides its format."""
@@ -80,23 +80,14 @@ def _total_part(phase: str) -> ReportMeasure:
     return ReportMeasure(f"{phase}_s", PHASE_NAMES[phase], "seconds", -1, source, lambda run: phase_total_s(run, phase))
 
 
-def step_ms(run: RunRecord) -> float | None:
-    """Return the mean measured step in ms, the sum of its phases."""
-    parts = list(step_parts_ms(run).values())
-    return None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
-
-
 def phase_total_s(run: RunRecord, phase: str) -> float | None:
     """Return the seconds of a phase over all steps of a run, averaged over the ranks.
 
     A record without the totals of its ranks has those of the measured steps, which are scaled to all steps.
     """
-    ranks = run.get("summary.ranks")
-    totals = (
-        [rank.get("phases_total_s") for rank in ranks if isinstance(rank, Mapping)] if isinstance(ranks, list) else []
-    )
-    values = [phases.get(phase) for phases in totals if isinstance(phases, Mapping)]
-    known = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    totals = [rank.get("phases_total_s") for rank in run.objects("summary.ranks")]
+    values = [number_in(phases.get(phase)) for phases in totals if isinstance(phases, Mapping)]
+    known = [value for value in values if value is not None]
     if known and len(known) == len(totals):
         return statistics.fmean(known)
     mean_ms, steps = step_part_ms(run, phase), steps_taken(run)
@@ -116,16 +107,14 @@ UTILISATION = _number("utilisation", "Utilisation", "share", 1, "summary.utilisa
 MFU = _number("mfu", "MFU", "share", 1, "summary.flops.mfu")
 ENERGY_J = _number("energy_j", "Energy", "joules", -1, "summary.utilisation.energy_j")
 COMMUNICATION = _number("communication_share", "Communication", "share", -1, "summary.communication.share")
-EXPOSED = _number(
-    "exposed_communication_share", "Exposed communication", "share", -1, "summary.communication.exposed_share"
-)
+_EXPOSED = "summary.communication.exposed_share"
+EXPOSED = _number("exposed_communication_share", "Exposed communication", "share", -1, _EXPOSED)
 WAITING = _number("wait_share", "Waiting for ranks", "share", -1, "summary.stragglers.wait_share")
 GET_BATCH_SHARE = _number("get_batch_share", "Loader wait", "share", -1, "summary.phases.get_batch.share")
 BUBBLE = _number("bubble_share", "Pipeline bubble", "share", -1, "summary.pipeline.bubble_share")
 PADDING = _number("padding_share", "Padding", "share", -1, "summary.throughput.padding_share")
-DEVICE_HOURS = ReportMeasure(
-    "device_hours", "Device-hours", "hours", -1, "summary.time.total_s times run.world_size", device_hours
-)
+_HOURS = "summary.time.total_s times run.world_size"
+DEVICE_HOURS = ReportMeasure("device_hours", "Device-hours", "hours", -1, _HOURS, device_hours)
 STEP_PARTS = tuple(_step_part(phase) for phase in ALL_PHASES)
 TOTAL_PARTS = tuple(_total_part(phase) for phase in ALL_PHASES)
 
@@ -151,11 +140,8 @@ def score(split: str, metric: str) -> ReportMeasure:
     except KeyError:  # a metric of a later version
         better = 0
     path = ("summary", "scores", split, metric)
-    label = f"{split.capitalize()} {metric_name(metric).rstrip(' ↑↓')}"
-    source = ".".join(path)
-    return ReportMeasure(
-        f"{split}_{metric}", label, "score", better, source, lambda run: run.number(path), is_quality=True
-    )
+    key, label = f"{split}_{metric}", f"{split.capitalize()} {metric_name(metric).rstrip(' ↑↓')}"
+    return ReportMeasure(key, label, "score", better, ".".join(path), lambda run: run.number(path), is_quality=True)
 
 
 def check_numbers(run: RunRecord) -> None:
@@ -184,18 +170,11 @@ def cost(price: float) -> ReportMeasure:
 
 
 def amount(measure: ReportMeasure, runs: Sequence[RunRecord]) -> Amount:
-    """Return a measure over runs.
-
-    Args:
-        measure: The figure.
-        runs: Of one configuration; of a score, those whose scores count.
-    """
+    """Return a measure over runs of one configuration; of a score, over the runs whose scores count."""
     values = {run.name: value for run in runs if (value := measure.read(run)) is not None}
-    if not values:
-        return Amount(measure, {}, None, len(runs))
-    if measure.form == "rate":
+    if measure.form == "rate" and values:
         return Amount(measure, values, _pooled([run for run in runs if run.name in values], values), len(runs))
-    return Amount(measure, values, statistics.fmean(values.values()), len(runs))
+    return Amount(measure, values, statistics.fmean(values.values()) if values else None, len(runs))
 
 
 def _pooled(runs: Sequence[RunRecord], rates: Mapping[str, float]) -> float | None:
