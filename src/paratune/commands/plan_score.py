@@ -26,7 +26,7 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
     from paratune.planning.score import COLUMNS, Score, row_texts, score_run
     from paratune.reports.rows.speed import step_ms
     from paratune.reports.runs.read import read_runs
-    from paratune.reports.tables.table import table_of_texts
+    from paratune.reports.tables.table import make_table
     from paratune.reports.tables.terminal import rich_table
 
     runs = []
@@ -37,7 +37,7 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
     if as_json:
         print_json(score.as_dict())
         return EXIT_OK
-    table = table_of_texts("score", "", COLUMNS, map(row_texts, score.runs), 2)
+    table = make_table("score", "", COLUMNS, map(row_texts, score.runs), 2)
     for part in rich_table(table, Console().width):
         print_result(part)
     for line in score.lines():

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.base.units import NOT_AVAILABLE, counted, format_duration
+from paratune.base.units import counted, format_as, format_duration
 from paratune.reports.corpus.figures import corpus_figures
 from paratune.reports.corpus.tables import corpus_tables, reasons_table
 from paratune.reports.document import QuotedTexts, ReportDocument, ReportSection, document_markdown
 from paratune.reports.page.document import document_html, made_by, page, section_html
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, tag
 
 MAX_CHARACTERS = 700
@@ -162,13 +162,9 @@ def _funnel(lines: Sequence[StageLine]) -> list[dict[str, Any]]:
 
 
 def _stages(progress: CorpusProgress) -> Table:
-    columns = (
-        *(Column(name, is_text=True) for name in ("Stage", "State")),
-        *map(Column, ("Kept", "Dropped", "Rows/s")),
-    )
-    lines = []
+    rows: list[Row] = []
     for line in progress.lines:
         numbers = (line.num_kept, None if line.dropped is None else sum(line.dropped.values()), line.rows_per_s)
-        cells = (TableCell(NOT_AVAILABLE if number is None else f"{number:,.0f}", number) for number in numbers)
-        lines.append((TableCell(line.name), TableCell(line.state), *cells))
-    return Table("stages", "Stages", columns, tuple(lines))
+        cells = (TableCell(format_as(number, ",.0f"), number) for number in numbers)
+        rows.append([line.name, line.state, *cells])
+    return make_table("stages", "Stages", ("Stage", "State", "Kept", "Dropped", "Rows/s"), rows, 2)

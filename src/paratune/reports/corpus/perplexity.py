@@ -8,7 +8,7 @@ from paratune.base.units import format_number, format_share
 from paratune.reports.document import Notice, Part, ReportDocument, ReportSection
 from paratune.reports.figures.canvas import INK, MUTED, RUN_COLOURS, Drawing
 from paratune.reports.page.document import document_html, made_by
-from paratune.reports.tables.table import Column, Table, TableCell, table_of_texts
+from paratune.reports.tables.table import Table, TableCell, make_table
 
 _SCORERS = {"ngram": "an n-gram model", "mlm": "a masked language model (pseudo-perplexity)"}
 _TITLE = "Perplexity of the sentences"
@@ -47,20 +47,13 @@ def _sections(scores: Mapping[str, Any]) -> Iterator[ReportSection]:
 
 
 def _thresholds(thresholds: Sequence[Mapping[str, Any]]) -> Table:
-    columns = (
-        Column("Threshold", "perplexity"),
-        Column("Sentences above", "num_above"),
-        Column("Share above", "share_above"),
+    labels = {"perplexity": "Threshold", "num_above": "Sentences above", "share_above": "Share above"}
+    texts = {"perplexity": format_number, "num_above": "{:,}".format, "share_above": format_share}
+    rows = (
+        [TableCell(text(threshold[key]), threshold[key]) for key, text in texts.items()] for threshold in thresholds
     )
-    lines = tuple(
-        (
-            TableCell(format_number(threshold["perplexity"]), threshold["perplexity"]),
-            TableCell(f"{threshold['num_above']:,}", threshold["num_above"]),
-            TableCell(format_share(threshold["share_above"]), threshold["share_above"]),
-        )
-        for threshold in thresholds
-    )
-    return Table("thresholds", "Thresholds", columns, lines)
+    columns = ((label, key) for key, label in labels.items())
+    return make_table("thresholds", "Thresholds", columns, rows, 0)
 
 
 def _samples(threshold: Mapping[str, Any], number: int) -> Iterator[Part]:
@@ -69,7 +62,7 @@ def _samples(threshold: Mapping[str, Any], number: int) -> Iterator[Part]:
                         ("above", "Dropped sentences next to the threshold")):  # fmt: skip
         rows = [(format_number(row["perplexity"]), row["text"], row["url"]) for row in threshold[side]]
         header = ("Perplexity", "Sentence", "Source")
-        yield table_of_texts(f"threshold-{number}-{side}", title, header, rows, 3, () if rows else ("None.",))
+        yield make_table(f"threshold-{number}-{side}", title, header, rows, 3, () if rows else ("None.",))
 
 
 def _histogram(scores: Mapping[str, Any]) -> Drawing:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from paratune.base.units import NOT_AVAILABLE, format_number
+from paratune.base.units import NOT_AVAILABLE, format_as, format_number
 from paratune.records.published import (
     RATIO_CLAIMS,
     SYSTEM_MEASURES,
@@ -21,7 +21,7 @@ from paratune.reports.systems.building import memory_kinds
 from paratune.reports.systems.configurations import Configuration, label_of
 from paratune.reports.systems.measures import ReportMeasure
 from paratune.reports.systems.model import Systems
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.verdicts import Group, Margin, MeasureComparison
 from paratune.verdicts.estimate import ALPHA, LEVEL
 from paratune.verdicts.finding import UncorrectedComparison
@@ -57,37 +57,33 @@ def published_tables(report: SweepReport) -> Iterator[Table]:
 def figures_table(report: SweepReport, systems: Systems, figures: Sequence[PublishedFigure]) -> Table:
     """Return each published figure with the measured and the planned figure, in the unit of the publication."""
     axes = [axis for axis in report.record.axes if any(axis.label in entry.values for entry in figures)]
-    columns = [Column(axis.label, is_text=True) for axis in axes]
-    columns += [Column("Measure", "measure", is_text=True), Column("Unit", "unit", is_text=True)]
-    columns += [
-        Column("Published", "published"),
-        Column("Measured", "measured"),
-        Column("Planned", "planned"),
-        Column("Measured / published", "measured_over_published"),
-        Column("Planned / published", "planned_over_published"),
-        Column("Where", "where", is_text=True),
-    ]
-    lines = []
+    columns: list[Heading] = [
+        *(axis.label for axis in axes), ("Measure", "measure"), ("Unit", "unit"), ("Published", "published"),
+        ("Measured", "measured"), ("Planned", "planned"), ("Measured / published", "measured_over_published"),
+        ("Planned / published", "planned_over_published"), Column("Where", "where", is_text=True),
+    ]  # fmt: skip
+    rows: list[Row] = []
     notes: dict[str, None] = {}
     places, sources = _places(figures)
     for figure, place in zip(figures, places, strict=True):
         measured = _figure_of(report, systems, figure)
         notes |= dict.fromkeys(measured.notes)
-        names = [TableCell(axis.values[name] if (name := figure.values.get(axis.label)) else "") for axis in axes]
-        lines.append(
+        names = [axis.values[name] if (name := figure.values.get(axis.label)) else "" for axis in axes]
+        rows.append(
             (
                 *names,
-                TableCell(_words_of(figure.measure)),
-                TableCell(figure.unit),
+                _words_of(figure.measure),
+                figure.unit,
                 TableCell(format_number(figure.value), figure.value, source=figure.source),
-                TableCell(_text(measured.measured), measured.measured, measured.runs, measured.source),
-                TableCell(_text(measured.planned), measured.planned, source=measured.plan_source),
+                TableCell(format_number(measured.measured), measured.measured, measured.runs, measured.source),
+                TableCell(format_number(measured.planned), measured.planned, source=measured.plan_source),
                 _over(measured.measured, figure.value),
                 _over(measured.planned, figure.value),
-                TableCell(place),
+                place,
             )
         )
-    return Table("published", "Published and measured", tuple(columns), tuple(lines), (*notes, *sources))
+    notes |= dict.fromkeys(sources)
+    return make_table("published", "Published and measured", columns, rows, len(axes) + 2, notes)
 
 
 @dataclass(frozen=True)
@@ -186,38 +182,26 @@ def _words_of(measure: str) -> str:
     return SYSTEM_MEASURES[measure][0] if measure in SYSTEM_MEASURES else metric_label(measure)
 
 
-def _text(value: float | None) -> str:
-    return NOT_AVAILABLE if value is None else format_number(value)
-
-
 def _over(value: float | None, published: float) -> TableCell:
     ratio = None if value is None or not published else value / published
-    return TableCell(NOT_AVAILABLE if ratio is None else f"{ratio:.2f}", ratio)
+    return TableCell(format_as(ratio, ".2f"), ratio)
 
 
 def claims_table(systems: Systems, claims: Sequence[PublishedClaim]) -> Table:
     """Return each claim with its result and the intervals that decide it."""
-    names = ("claim", "result", "change", "where")
-    columns = tuple(Column(name.capitalize(), name, is_text=True) for name in names)
-    lines = []
+    rows = []
     places, sources = _places(claims)
     for claim, place in zip(claims, places, strict=True):
         result, changes, runs = judged_claim(systems, claim)
-        lines.append(
-            (
-                TableCell(claim.text),
-                TableCell(result, runs=runs, better=_GOOD.get(result)),
-                TableCell("; ".join(changes), runs=runs),
-                TableCell(place),
-            )
-        )
+        outcome = TableCell(result, runs=runs, better=_GOOD.get(result))
+        rows.append((claim.text, outcome, TableCell("; ".join(changes), runs=runs), place))
     note = (
         "A claim holds when the 95% interval of the change lies completely in the range that the claim states, "
-        "in each comparison. "
-        "It does not hold when one interval lies completely outside of that range, at 95% divided among the "
-        "comparisons."
+        "in each comparison. It does not hold when one interval lies completely outside of that range, at 95% divided "
+        "among the comparisons."
     )
-    return Table("claims", "Published claims", columns, tuple(lines), (note, *sources))
+    columns = ((name.capitalize(), name) for name in ("claim", "result", "change", "where"))
+    return make_table("claims", "Published claims", columns, rows, 4, (note, *sources))
 
 
 def _places(published: Sequence[PublishedFigure] | Sequence[PublishedClaim]) -> tuple[list[str], list[str]]:

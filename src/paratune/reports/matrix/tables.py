@@ -7,7 +7,7 @@ from paratune.base.units import NOT_AVAILABLE, counted
 from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
 from paratune.reports.rows.scores import metric_name
 from paratune.reports.systems.configurations import label_of
-from paratune.reports.tables.table import Table, TableCell, table_of_texts
+from paratune.reports.tables.table import Table, TableCell, make_table
 
 _OTHERS = "Others"
 """Heading of the values that are in no group of the matrix."""
@@ -19,7 +19,7 @@ def missing(report: SweepReport) -> Iterator[Table]:
     if outcomes:
         rows = [(outcome.cell.name, outcome.reason or "") for outcome in outcomes]
         title = f"Without results: {len(outcomes)} of {counted(len(report.outcomes), 'run')}"
-        yield table_of_texts("missing", title, ("run", "reason"), rows, 2)
+        yield make_table("missing", title, ("run", "reason"), rows, 2)
 
 
 def chosen(report: SweepReport) -> Table:
@@ -50,7 +50,7 @@ def chosen(report: SweepReport) -> Table:
     starts = tuple((at, text) for at, text in enumerate(listed) if text and (at == 0 or listed[at - 1] != text))
     title = "Chosen by validation" if _is_choice(report) else "Results"
     header = (*(down or ["matrix"]), *labels.values(), *columns.values())
-    table = table_of_texts("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_table_notes(report)))
+    table = make_table("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_table_notes(report)))
     return replace(table, groups=starts)
 
 
@@ -156,7 +156,7 @@ def candidates(report: SweepReport, group: CandidateGroup, number: int) -> Table
         ", ".join(f"{label}: {report.shown(label, name)}" for label, name in group.values.items()) or "All runs"
     )
     num_labels = len(tried) or 1
-    return table_of_texts(
+    return make_table(
         f"candidates-{number}", values_text, tuple(header), tuple(rows), num_labels, _remarks(group), tuple(marked)
     )
 
@@ -223,7 +223,7 @@ def runs(report: SweepReport) -> Table:
         ]
         for outcome in report.outcomes
     ]
-    return table_of_texts("runs", "All runs", header, rows, len(labels) + 2)
+    return make_table("runs", "All runs", header, rows, len(labels) + 2)
 
 
 def score_columns(outcomes: Sequence[Outcome], *, all_metrics: bool = False) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from paratune.base.units import NOT_AVAILABLE, format_number, format_share
 from paratune.reports.rows.row import numbers
 from paratune.reports.runs.read import RunRecord, number_in
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Table, TableCell, make_table
 
 _SOURCE = "summary.profile"
 
@@ -72,5 +72,5 @@ def _table(
             for text, values, (_, column, _) in zip(texts, per_step, columns, strict=True)
         )
         lines.append((TableCell(str(row.get("name")), runs=(run.name,), source=source), *cells))
-    heads = (Column(name[:-1].capitalize(), "name", is_text=True), *(Column(label, unit) for label, _, unit in columns))
-    return Table(key, f"{name.capitalize()} of {run.name} that take most time", heads, tuple(lines), notes)
+    heads = ((name[:-1].capitalize(), "name"), *((label, unit) for label, _, unit in columns))
+    return make_table(key, f"{name.capitalize()} of {run.name} that take most time", heads, lines, 1, notes)

@@ -20,7 +20,7 @@ from paratune.records.sweep import SweepRecord
 from paratune.reports.document import Listing, Part, Statement
 from paratune.reports.runs.machine import software_facts, value_text
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.tables.table import Table, table_of_texts
+from paratune.reports.tables.table import Table, make_table
 from paratune.reports.text import some_names
 
 HEADING = "Reproduce"
@@ -177,7 +177,7 @@ def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Table:
     for split in _SPLITS:
         texts = _distinct(_data(run, split) for run in runs if run.get(f"run.data.{split}") is not None)
         rows += [(f"Data: {split}", texts)] * bool(texts)
-    return table_of_texts("reproduce", "Origin of the runs", ("", "Recorded value"), rows, 2)
+    return make_table("reproduce", "Origin of the runs", ("", "Recorded value"), rows, 2)
 
 
 def _span(dates: Sequence[Any]) -> str:

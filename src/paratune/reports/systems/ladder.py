@@ -67,6 +67,10 @@ class LadderEntry:
         return f"{self.configuration.label}, {self.form}"
 
     @property
+    def cells(self) -> tuple[str, ...]:
+        return tuple(member.cell for member in self.members)
+
+    @property
     def runs(self) -> tuple[RunRecord, ...]:
         return tuple(member.record for member in self.members)
 

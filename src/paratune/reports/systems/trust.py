@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from paratune.records.certificate import COLUMNS
 from paratune.reports.runs.certificates import find_certificates
 from paratune.reports.systems.model import Systems
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Heading, Table, TableCell, make_table
 
 
 def certificate_table(systems: Systems) -> Iterator[Table]:
@@ -14,21 +14,19 @@ def certificate_table(systems: Systems) -> Iterator[Table]:
     certificates, notes = find_certificates(runs, ())
     if not certificates and not notes:
         return
-    columns = (*(Column(name.capitalize(), name, is_text=True) for name in COLUMNS), Column("Runs", is_text=True))
-    lines = tuple(
+    rows = [
         (
             *(TableCell(text, runs=member.runs, source=str(member.path)) for text in row),
             TableCell(member.run_names(len(runs)), runs=member.runs),
         )
         for member in certificates
         for row in member.rows
-    )
-    remarks = [f"{member.how}." for member in certificates] + [
-        reason for member in certificates for reason in member.reasons
     ]
-    yield Table(
-        "certificates", "Certificates: compared with one process", columns, lines, (*dict.fromkeys(remarks), *notes)
-    )
+    columns: list[Heading] = [*((name.capitalize(), name) for name in COLUMNS), "Runs"]
+    remarks = [f"{member.how}." for member in certificates]
+    remarks += [reason for member in certificates for reason in member.reasons]
+    title, notes = "Certificates: compared with one process", (*dict.fromkeys(remarks), *notes)
+    yield make_table("certificates", title, columns, rows, len(columns), notes)
 
 
 def unreadable(systems: Systems) -> Iterator[Table]:
@@ -37,7 +35,6 @@ def unreadable(systems: Systems) -> Iterator[Table]:
         cell_run for cell_run in systems.cell_runs if cell_run.cell.state == "finished" and cell_run.record is None
     ]
     if broken:
-        columns = (Column("run", is_text=True), Column("why", is_text=True))
-        lines = tuple((TableCell(cell_run.cell.name), TableCell(cell_run.reason or "")) for cell_run in broken)
+        rows = ((cell_run.cell.name, cell_run.reason or "") for cell_run in broken)
         title = f"Records that cannot be read: {len(broken)} of {len(systems.cell_runs)}"
-        yield Table("unreadable", title, columns, lines)
+        yield make_table("unreadable", title, ("run", "why"), rows, 2)

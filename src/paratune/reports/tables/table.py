@@ -1,6 +1,6 @@
 """`Table`: columns and lines of cells, each cell with its text, its value and the runs that it was computed from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -197,21 +197,52 @@ def _is_marked(table: Table, at: int) -> bool:
     return any(line[at].marks for line in table.lines)
 
 
-def table_of_texts(
-    key: str, title: str, header: Sequence[str], rows: Iterable[Sequence[str | TableCell]], num_labels: int,
-    notes: Iterable[str] = (), marked: Iterable[int] = (),
-) -> Table:  # fmt: skip
-    """Return a table whose cells are mostly plain texts.
+Heading = str | tuple[str, str] | Column
+"""A column: its label, or its label and key, or itself."""
+Row = Sequence[str | TableCell]
+"""The cells of a line, or their texts."""
+
+
+def facts_table(
+    key: str, title: str, facts: Mapping[str, Mapping[str, str]], runs: Mapping[str, tuple[str, ...]]
+) -> Table:
+    """Return a table with a line for each fact and a column for each entry of `facts`, all from run.json.
 
     Args:
         key: Key of the table.
         title: Title of the table.
-        header: Labels of the columns.
-        rows: Cells, or their texts.
-        num_labels: Number of leading columns that hold names.
-        notes: Notes below the table.
-        marked: Positions of highlighted lines.
+        facts: Facts of each column by their names, by label of the column.
+        runs: Names of the runs of each column.
     """
-    columns = tuple(Column(label, is_text=at < num_labels) for at, label in enumerate(header))
+    names = dict.fromkeys(fact for column in facts.values() for fact in column)
+    rows: list[Row] = [
+        [fact, *(TableCell(facts[label].get(fact, NOT_AVAILABLE), None, runs[label], "run.json") for label in facts)]
+        for fact in names
+    ]
+    return make_table(key, title, [("", "fact"), *facts], rows, 1 + len(facts))
+
+
+def make_table(
+    key: str, title: str, header: Iterable[Heading], rows: Iterable[Row], num_labels: int = 1,
+    notes: Iterable[str] = (), marked: Iterable[int] = (), *, groups: Iterable[tuple[int, str]] = (),
+    is_closed: bool = False,
+) -> Table:  # fmt: skip
+    """Return a table from short forms of its columns and cells.
+
+    Args:
+        key: As in `Table`; so are `title`, `notes`, `marked`, `groups` and `is_closed`.
+        title: See `key`.
+        header: Labels, labels with keys, or columns.
+        rows: Cells, or their texts.
+        num_labels: Number of leading columns that contain names.
+        notes: See `key`.
+        marked: See `key`.
+        groups: See `key`.
+        is_closed: See `key`.
+    """
+    columns: list[Column] = []
+    for at, heading in enumerate(header):
+        label, name = (heading, "") if isinstance(heading, str | Column) else heading
+        columns.append(label if isinstance(label, Column) else Column(label, name, is_text=at < num_labels))
     lines = tuple(tuple(TableCell(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
-    return Table(key, title, columns, lines, tuple(notes), tuple(marked))
+    return Table(key, title, tuple(columns), lines, tuple(notes), tuple(marked), tuple(groups), is_closed)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paratune.reports.tables.csv import csv_table
 from paratune.reports.tables.latex import latex_table
 from paratune.reports.tables.markdown import markdown_table
-from paratune.reports.tables.table import Column, Table, TableCell, table_of_texts, with_varying_columns
+from paratune.reports.tables.table import Column, Table, TableCell, make_table, with_varying_columns
 from paratune.reports.text import latex
 
 TABLE = Table(
@@ -107,14 +107,14 @@ zero\_3 & 12.3 & $-21.4$\% $\downarrow$\textsuperscript{a} \\
 def test_latex_has_only_the_columns_that_vary_and_a_wide_table_spans_both_columns():
     header = ("Configuration", "Global batch", "Time", "Runs", "Energy")
     rows = [[f"configuration {at}", "32", f"{at}.5", "3", "n/a"] for at in (1, 2)]
-    table = table_of_texts("t", "T", header, rows, 1)
+    table = make_table("t", "T", header, rows, 1)
     kept = with_varying_columns(table)
     assert [column.label for column in kept.columns] == ["Configuration", "Time"]
     # An unknown value is not a value of all lines.
     assert kept.notes == ("In all lines: Global batch: 32; Runs: 3.",)
     assert r"\begin{table}" in latex_table(table)
     assert with_varying_columns(replace(table, lines=table.lines[:1])).columns == table.columns
-    wide = table_of_texts(
+    wide = make_table(
         "t", "T", [f"c{at}" for at in range(9)], [[f"{at}.{row}000" for at in range(9)] for row in (1, 2)], 1
     )
     assert r"\begin{table*}" in latex_table(wide)
