@@ -25,8 +25,7 @@ from paratune.reports.document import (
     signed,
 )
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, drawing_files
-from paratune.reports.json_text import json_text
-from paratune.reports.output import MARKER, write_files
+from paratune.reports.output import MARKER, json_text, write_files
 from paratune.reports.page.document import document_html, made_by
 from paratune.reports.report_files import PAGE
 from paratune.reports.tables.table import Column, Table, TableCell

@@ -1,14 +1,16 @@
 """Writes the files of a report: all or none, and never over other files."""
 
 import contextlib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from paratune.base.atomic import delete_remains, sync, temporary_path
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
-from paratune.records import read_json
+from paratune.records import finite, read_json
 from paratune.reports.text import GENERATOR
 
 MARKER = "report.json"
@@ -123,3 +125,19 @@ def holds_report(folder: Path) -> bool:
     except (CheckpointError, OSError):
         return False
     return isinstance(value, dict) and value.get("generator") == GENERATOR
+
+
+def json_text(parts: Mapping[str, Any]) -> str:
+    """Return ASCII JSON text with a line for each item of a list; full indentation takes several times as long."""
+
+    def text(value: Any) -> str:
+        try:
+            return json.dumps(value, allow_nan=False, default=str)
+        except ValueError:  # NaN or infinity; searching all values first takes longer than writing them
+            return json.dumps(finite(value), allow_nan=False, default=str)
+
+    lines = []
+    for key, value in parts.items():
+        items = ",\n  ".join(map(text, value)) if isinstance(value, list) else ""
+        lines.append(f" {text(key)}: [\n  {items}\n ]" if items else f" {text(key)}: {text(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -25,7 +25,7 @@ from paratune.reports.matrix.published import published_tables
 from paratune.reports.matrix.summary import summary_statements
 from paratune.reports.matrix.tables import candidates, chosen, missing, runs
 from paratune.reports.matrix.trust import TITLE as TRUST_TITLE
-from paratune.reports.matrix.trust import trust_statements
+from paratune.reports.matrix.trust import certificate_table, trust_statements
 from paratune.reports.page.document import made_by
 from paratune.reports.runs import reproduce, slice_tables
 from paratune.reports.runs.reproduce import ReproducedRun, reproduction
@@ -43,9 +43,7 @@ from paratune.reports.systems.overview_figures import pareto, time_and_memory
 from paratune.reports.systems.phase_figures import phase_drawings
 from paratune.reports.systems.prediction_figures import prediction_drawings
 from paratune.reports.systems.scaling_figures import scaling_drawings
-from paratune.reports.systems.slices import sliced_configurations
 from paratune.reports.systems.time_to_quality import target_tables
-from paratune.reports.systems.trust import certificate_table, unreadable
 from paratune.verdicts.rates import reference_batch_of
 
 
@@ -160,13 +158,12 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         yield ReportSection("loss", "Loss curves", tuple(loss_drawings(systems)), is_short=False)
         predictions = tuple(prediction_drawings(systems))
         yield ReportSection("predictions", "Predicted against actual", predictions, is_short=False)
-        slices = tuple(sliced_configurations(systems))
+        slices = tuple(system_tables.sliced_configurations(systems))
         yield ReportSection(slice_tables.KIND, slice_tables.HEADING, slices, is_short=False)
         yield ReportSection("certificates", "Certificates", tuple(certificate_table(systems)))
         machines = tuple(machine_tables(systems))
         yield ReportSection("machine", "Systems, models and software", machines, is_short=False)
-    broken = unreadable(report.systems) if report.systems is not None else ()
-    yield ReportSection("missing", "Missing runs", (*missing(report), *broken))
+    yield ReportSection("missing", "Missing runs", tuple(missing(report)))
     yield ReportSection("runs", "All runs", (runs(report),), is_short=False)
     yield ReportSection("reproduce", reproduce.HEADING, _reproduction(report), is_short=False)
 

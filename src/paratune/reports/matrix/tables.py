@@ -14,12 +14,17 @@ _OTHERS = "Others"
 
 
 def missing(report: SweepReport) -> Iterator[Table]:
-    """Yield the table of runs without results, with the reasons; nothing when all runs have results."""
-    outcomes = [outcome for outcome in report.outcomes if not outcome.is_finished]
-    if outcomes:
-        rows = [(outcome.cell.name, outcome.reason or "") for outcome in outcomes]
-        title = f"Without results: {len(outcomes)} of {counted(len(report.outcomes), 'run')}"
+    """Yield the tables of runs without results and of records that cannot be read, with the reasons, if any."""
+    rows = [(outcome.cell.name, outcome.reason or "") for outcome in report.outcomes if not outcome.is_finished]
+    if rows:
+        title = f"Without results: {len(rows)} of {counted(len(report.outcomes), 'run')}"
         yield make_table("missing", title, ("run", "reason"), rows, 2)
+    cell_runs = report.systems.cell_runs if report.systems is not None else ()
+    broken = [item for item in cell_runs if item.cell.state == "finished" and item.record is None]
+    if broken:
+        title = f"Records that cannot be read: {len(broken)} of {len(cell_runs)}"
+        reasons = ((item.cell.name, item.reason or "") for item in broken)
+        yield make_table("unreadable", title, ("run", "why"), reasons, 2)
 
 
 def chosen(report: SweepReport) -> Table:

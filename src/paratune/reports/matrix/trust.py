@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from paratune.base.units import counted
+from paratune.records.certificate import COLUMNS
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.runs.certificates import find_certificates
 from paratune.reports.runs.machine import software_facts
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.model import Systems
+from paratune.reports.tables.table import Heading, Table, TableCell, make_table
 from paratune.reports.text import some_names
 from paratune.verdicts import Verdict
 from paratune.verdicts.order import OrderEffect, run_time
@@ -128,3 +130,24 @@ def _certificates(runs: Sequence[RunRecord]) -> Statement:
         return Statement(label, text, False, "certificates")
     held = list(dict.fromkeys(finding.strategy for finding in findings if finding.status == "holds"))
     return Statement(label, f"{some_names(held, 6)} trained the same as one process.", True, "certificates")
+
+
+def certificate_table(systems: Systems) -> Iterator[Table]:
+    """Yield the table of certificates next to the runs, with a line for each strategy."""
+    runs = [run for member in systems.measured for run in member.runs]
+    certificates, notes = find_certificates(runs, ())
+    if not certificates and not notes:
+        return
+    rows = [
+        (
+            *(TableCell(text, runs=member.runs, source=str(member.path)) for text in row),
+            TableCell(member.run_names(len(runs)), runs=member.runs),
+        )
+        for member in certificates
+        for row in member.rows
+    ]
+    columns: list[Heading] = [*((name.capitalize(), name) for name in COLUMNS), "Runs"]
+    remarks = [f"{member.how}." for member in certificates]
+    remarks += [reason for member in certificates for reason in member.reasons]
+    title, notes = "Certificates: compared with one process", (*dict.fromkeys(remarks), *notes)
+    yield make_table("certificates", title, columns, rows, len(columns), notes)

@@ -8,10 +8,9 @@ from paratune.base.units import NOT_AVAILABLE, format_as
 from paratune.config.targets import ScoreTarget
 from paratune.reports.rows.devices import device_rows
 from paratune.reports.rows.efficiency import efficiency_rows
-from paratune.reports.rows.predictions import prediction_rows
 from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, counts, formatted, in_form, percentages
 from paratune.reports.rows.scores import constant_rows, quality_rows
-from paratune.reports.rows.speed import memory_rows, phases_rows, time_rows
+from paratune.reports.rows.speed import memory_rows, phases_rows, prediction_rows, time_rows
 from paratune.reports.runs.certificates import Certificate, certified
 from paratune.reports.runs.execution import LABELS, NUM_THREADS, OTHER_LOAD, SOURCES, USABLE_CORES, usable_cores
 from paratune.reports.runs.read import RunRecord

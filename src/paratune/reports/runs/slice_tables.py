@@ -10,9 +10,8 @@ from paratune.config.metric_names import LABELS
 from paratune.records.slices import notes, score_text, shown_metrics, slice_score
 from paratune.reports.rows.scores import metric_name
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.systems.measures import ReportMeasure, amount
+from paratune.reports.systems.measures import ReportMeasure, amount, amount_text, column_scale
 from paratune.reports.systems.sameness import Notes
-from paratune.reports.systems.writing import amount_text, column_scale
 from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, shorten_all
 

@@ -8,10 +8,9 @@ from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_
 from paratune.reports.rows.row import count_text
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.measures import Amount, ReportMeasure
+from paratune.reports.systems.measures import Amount, ReportMeasure, amount_text, column_scale
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.sameness import Notes, comparison_notes
-from paratune.reports.systems.writing import amount_text, column_scale
 from paratune.reports.tables.table import Column, Table, TableCell
 from paratune.verdicts import Group, MeasureComparison
 from paratune.verdicts.ratios import ratio

@@ -1,4 +1,4 @@
-"""The measures of runs, and how they are aggregated over the runs of a configuration.
+"""The measures of runs, how they are aggregated over the runs of a configuration, and their format.
 
 Of each run a figure is what its record has: totals, or totals over totals. Over runs, rates are again totals over
 totals (all samples over all of their time); other figures are means. The spread is that of the runs' own figures.
@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import direction
 from paratune.records import ALL_PHASES
 from paratune.records.efficiency import NOISE_KINDS, noise_field
 from paratune.reports.rows.devices import device_hours
+from paratune.reports.rows.row import byte_unit, decimals
 from paratune.reports.rows.scores import metric_name
 from paratune.reports.rows.speed import EPOCH_SOURCE, EPOCH_SOURCES, PHASE_NAMES, epoch_s, step_ms, step_part_ms
 from paratune.reports.runs.read import RunRecord, number_in, steps_taken
 
+_SECONDS = ((36_000.0, "h", 3600.0), (1_200.0, "min", 60.0), (0.0, "s", 1.0))
+"""Smallest largest value, unit and its seconds, for each unit of time."""
 Form = Literal["seconds", "ms", "bytes", "rate", "share", "score", "joules", "hours", "price", "count"]
 """Kind of a measure, which decides its format."""
 
@@ -197,3 +201,53 @@ def measured_samples(run: RunRecord) -> float | None:
     """Return the samples of the measured steps of a run, up to a factor that is equal for runs of a configuration."""
     steps, size = run.number("summary.throughput.num_steps_measured"), run.number("run.batch.global_batch_size")
     return None if steps is None or size is None else steps * size
+
+
+@dataclass(frozen=True)
+class ColumnScale:
+    """Format of the values of a column."""
+
+    unit: str
+    """Unit in the label of the column; empty if there is none."""
+    size: float
+    """Size of the unit, in the unit of the values."""
+    places: int
+
+    def text(self, value: float | None) -> str:
+        """Return one value."""
+        return NOT_AVAILABLE if value is None else f"{value / self.size:,.{self.places}f}"
+
+    def label(self, name: str) -> str:
+        return f"{name} ({self.unit})" if self.unit else name
+
+
+def column_scale(measure: ReportMeasure, values: Sequence[float | None]) -> ColumnScale:
+    """Return the format of the values of a column, which are in the measure's own unit."""
+    known = [value for value in values if value is not None]
+    most = max((abs(value) for value in known), default=0.0)
+    match measure.form:
+        case "bytes":
+            unit, num_bytes = byte_unit(known)
+            return ColumnScale(unit, num_bytes, decimals([value / num_bytes for value in known]))
+        case "seconds":
+            unit, size = next((unit, size) for least, unit, size in _SECONDS if most >= least)
+            return ColumnScale(unit, size, decimals([value / size for value in known]))
+        case "ms" if most >= 10_000:
+            return ColumnScale("s", 1000.0, decimals([value / 1000 for value in known]))
+        case "share":
+            return ColumnScale("%", 0.01, 1)
+        case "score":
+            return ColumnScale("", 1.0, 4)
+        case "joules":
+            unit, size = ("kJ", 1000.0) if most >= 10_000 else ("J", 1.0)
+            return ColumnScale(unit, size, decimals([value / size for value in known]))
+    return ColumnScale({"ms": "ms", "hours": "h"}.get(measure.form, ""), 1.0, decimals(known))
+
+
+def amount_text(amount: Amount, scale: ColumnScale) -> str:
+    """Return the value with its spread over runs."""
+    if amount.center is None:
+        return NOT_AVAILABLE
+    spread = "" if amount.deviation is None else f" ± {scale.text(amount.deviation)}"
+    few = f" ({len(amount.values)} of {amount.num_runs})" if len(amount.values) < amount.num_runs else ""
+    return f"{scale.text(amount.center)}{spread}{few}"

@@ -6,11 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paratune.base.grouping import grouped
 from paratune.records.sweep import SweepRecord, cell_run_folder
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.systems.cell_runs import CellRun, read_cell_runs
-from paratune.reports.systems.configurations import MATRIX, Configuration, build_configurations
+from paratune.reports.systems.configurations import MATRIX, CellRun, Configuration, build_configurations, read_cell_runs
 from paratune.reports.systems.measures import Amount, ReportMeasure, amount
 from paratune.reports.systems.sameness import configuration_differs
 from paratune.verdicts import Differs, Verdict
@@ -44,13 +44,10 @@ class Systems:
         return tuple(dict.fromkeys([*keys, *(key for member in self.measured for key in member.settings)]))
 
     @cached_property
-    def machines(self) -> Mapping[Hashable, tuple[RunRecord, ...]]:
+    def machines(self) -> Mapping[Hashable, list[RunRecord]]:
         """The runs grouped by kind of machine, in the order of the runs."""
         runs = [run for member in self.measured for run in member.runs]
-        by_kind: dict[Hashable, list[RunRecord]] = {}
-        for run, kind in zip(runs, machine_kinds(runs), strict=True):
-            by_kind.setdefault(kind, []).append(run)
-        return {kind: tuple(members) for kind, members in by_kind.items()}
+        return grouped(zip(machine_kinds(runs), runs, strict=True))
 
     @property
     def num_machines(self) -> int:

@@ -12,9 +12,8 @@ from paratune.reports.rows.scores import metric_name
 from paratune.reports.systems import measures
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.labels import drawn_configurations, figure_labels, height_of_bars, join_sentences
-from paratune.reports.systems.measures import Amount
+from paratune.reports.systems.measures import Amount, amount_text, column_scale
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.writing import amount_text, column_scale
 from paratune.verdicts.estimate import mean_of
 
 _TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED

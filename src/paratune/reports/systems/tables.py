@@ -1,10 +1,12 @@
 """The tables of a matrix, selected by the subjects of its axes."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from paratune.records.efficiency import NoiseKind
 from paratune.reports.rows.efficiency import noise_words
+from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
 from paratune.reports.systems import measures, subjects
 from paratune.reports.systems.building import FigureColumn, LabelColumn, build, measure_column, memory_notes, names
 from paratune.reports.systems.configurations import Configuration
@@ -24,6 +26,8 @@ from paratune.reports.systems.model import Systems
 from paratune.reports.systems.subjects import Scaling, SubjectFamily
 from paratune.reports.tables.table import Table
 
+MAX_COLUMNS = 24
+"""Configurations in a table of slices: the baseline and the first ones."""
 SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line", lambda run: None)
 SCALING = ReportMeasure(
     "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line",
@@ -282,3 +286,13 @@ def _utilisation_kind(members: Sequence[Configuration]) -> list[str]:
     )
     words = {"nvml": "of the GPUs (NVML: the share of time in which a kernel runs)", "cpu": "of the CPU"}
     return [f"Utilisation {', '.join(words.get(kind, kind) for kind in kinds)}."] if kinds else []
+
+
+def sliced_configurations(systems: Systems) -> Iterator[Table]:
+    """Yield the tables of scores by slice, with a column for each configuration that is no probe."""
+    scored = [member for member in systems.measured if member.scored]
+    shown = sorted(scored, key=lambda member: member is not systems.baseline)[:MAX_COLUMNS]
+    members = [SlicedRuns(member.label, member.scored) for member in scored if member in shown]
+    remark = f"{len(members)} of {len(scored)} configurations; report.json has the slices of all runs."
+    for table in slice_tables(members):
+        yield replace(table, notes=(*table.notes, remark)) if len(members) < len(scored) else table

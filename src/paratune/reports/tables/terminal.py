@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -17,6 +18,17 @@ _GAP = 2
 _HEADING_WIDTH = 22
 """Longest word of a heading over numbers, such as the name of a run; at 80 columns two runs fit side by side."""
 _STYLES = {True: "green", False: "red", None: ""}
+
+
+@dataclass(frozen=True)
+class TerminalParts:
+    """Tables and texts that `rich.console.Console.print` prints; texts of records literally, never as markup."""
+
+    parts: Sequence[Table | Text | Padding]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in self.parts:
+            yield from rich_table(part, options.max_width) if isinstance(part, Table) else [part]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from make_run import make_run
 
-from paratune.reports.rows.predictions import prediction_rows
-from paratune.reports.rows.speed import step_ms
+from paratune.reports.rows.speed import prediction_rows, step_ms
 from paratune.reports.runs.read import read_runs
 
 

@@ -10,9 +10,8 @@ from rich.console import Console
 
 from paratune.reports.document import document_markdown
 from paratune.reports.page.document import document_html
-from paratune.reports.run.csv import runs_csv
 from paratune.reports.run.document import run_document
-from paratune.reports.run.make import make
+from paratune.reports.run.make import make, runs_csv
 from paratune.reports.run.terminal import terminal_table
 
 

@@ -7,9 +7,9 @@ from make_matrix import STRATEGY, Made, make_matrix
 from make_run import GIB, make_certificate
 
 from paratune.records.sweep import read_sweep
+from paratune.reports.matrix.trust import certificate_table
 from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.model import build_systems
-from paratune.reports.systems.trust import certificate_table
 
 
 def test_certificates_beside_runs_are_shown_with_the_runs_they_are_of(tmp_path: Path):
