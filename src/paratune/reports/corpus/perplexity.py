@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.base.units import format_number, format_share
 from paratune.reports.document import Notice, Part, ReportDocument, ReportSection
-from paratune.reports.figures.canvas import INK, MUTED, RUN_COLOURS, Drawing
+from paratune.reports.figures.canvas import INK, MUTED, RUN_COLOURS, Drawing, Hovers
 from paratune.reports.page.document import document_html, made_by
 from paratune.reports.tables.table import Table, TableCell, make_table
 
@@ -69,13 +69,15 @@ def _histogram(scores: Mapping[str, Any]) -> Drawing:
     """Draw the number of sentences over a logarithmic axis of perplexity, with a line at each threshold."""
     edges, counts = scores["histogram"]["edges"], scores["histogram"]["counts"]
 
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
+    def draw(axes: Any, hovers: Hovers) -> None:
         bins = list(pairwise(edges))
         widths = [right - left for left, right in bins]
         bars = axes.bar(edges[:-1], counts, width=widths, align="edge", color=RUN_COLOURS[0], edgecolor="white")
-        for number, (bar, (left, right), count) in enumerate(zip(bars, bins, counts, strict=True)):
-            bar.set_gid(f"hover-{number}")
-            hovers[f"hover-{number}"] = f"{format_number(left)} to {format_number(right)}: {count:,} sentences"
+        texts = (
+            f"{format_number(left)} to {format_number(right)}: {count:,} sentences"
+            for (left, right), count in zip(bins, counts, strict=True)
+        )
+        hovers.add_texts(bars, texts)
         for threshold in scores["thresholds"]:
             value = threshold["perplexity"]
             if edges[0] <= value <= edges[-1]:

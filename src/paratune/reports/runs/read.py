@@ -4,7 +4,7 @@ All problems of all folders are reported at once.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +30,8 @@ class Curve:
 
 
 _NO_CURVE = Curve((), (), ())
+MAX_DRAWN_BYTES = 40_000_000
+"""Largest size of the events of a figure; there is no figure of more."""
 
 
 @lru_cache(maxsize=4096)
@@ -346,6 +348,12 @@ def _read_curves(folder: Path) -> tuple[Curve, Curve, dict[int, dict[str, float 
 def objects_in(value: Any) -> list[Mapping[str, Any]]:
     """Return the JSON objects in a list; empty for anything else."""
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+
+
+def events_bytes(runs: Iterable[RunRecord]) -> int:
+    """Return the size of the events of rank 0 of all runs."""
+    paths = (run.folder / records.events_file(0) for run in runs)
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def number_in(value: Any) -> float | None:

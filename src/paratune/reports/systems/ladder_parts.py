@@ -242,6 +242,6 @@ def _point(axes: Any, hovers: Hovers, ladder: Ladder, entry: LadderEntry, x: flo
     owner = entry.configuration.label
     if interval is not None:
         axes.plot([x, x], interval, color=colour, linewidth=1.0, alpha=0.6, gid=hovers.part_of(owner))
-    gid = hovers.part_of(owner)
+    text = f"{entry.label}: {format_number(x, 3)}, {label_of(ladder.metric or '')} {score:.4f}"
+    gid = hovers.part_of(owner, text=text)
     axes.plot([x], [score], _MARKERS[entry.form], markersize=7, color=colour, gid=gid)
-    hovers[gid] = f"{entry.label}: {format_number(x, 3)}, {label_of(ladder.metric or '')} {score:.4f}"
