@@ -48,15 +48,15 @@ def check_folder(folder: Path, names: list[str]) -> None:
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, ...]:
     """Write all files or none: first under temporary names, then renamed, the marker first.
 
-    Files of an earlier report that this one does not have are removed; what no report wrote stays.
+    Files of an earlier report that this one does not have are removed; other files stay.
 
     Args:
         folder: Of the report.
-        files: Contents by name; a name may lie in a folder below.
+        files: Contents by name, which may contain folders.
 
     Raises:
-        CheckpointError: The folder cannot be made or written to, or holds files of these names that are not a
-            report's; what was there before is unchanged.
+        CheckpointError: The folder cannot be created or written to, or contains files of these names that are not a
+            report's; the earlier files are unchanged.
     """
     earlier = files_of_report(folder)
     foreign = sorted(name for name in files if name not in earlier and (folder / name).exists())

@@ -34,12 +34,9 @@ class FigureRow:
 
 
 def figure_rows(groups: Sequence[Group], baseline: str, verdicts: Sequence[Verdict]) -> list[FigureRow]:
-    """Return the rows in which at least one value is known.
+    """Return the rows of the configurations of a family in which at least one value is known.
 
-    Args:
-        groups: All configurations of a family.
-        baseline: Label of the configuration that the others are compared with.
-        verdicts: Of the others, in order.
+    `verdicts` are those on all configurations but the baseline, in order.
     """
     base = next(group for group in groups if group.label == baseline)
     refused = {verdict.label for verdict in verdicts if verdict.differs.refused}

@@ -14,11 +14,7 @@ _WIDTH = 40
 
 
 def corpus_figures(figures: Mapping[str, Any]) -> Iterator[Drawing]:
-    """Yield the figures that have data.
-
-    Args:
-        figures: As `paratune.corpus.store.figures.corpus_figures` has it.
-    """
+    """Yield the figures that have data, from the result of `paratune.corpus.store.figures.corpus_figures`."""
     steps = [entry for entry in figures["funnel"] if "sentences" not in entry["stage"] and not entry["is_stale"]]
     if any(entry["kept"] + sum(entry["dropped"].values()) for entry in steps):
         yield _funnel(steps)

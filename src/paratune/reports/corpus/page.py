@@ -37,13 +37,7 @@ class ShownTexts:
 
 
 def corpus_html(title: str, figures: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
-    """Return the page of a corpus.
-
-    Args:
-        title: Title of the page.
-        figures: Result of `paratune.corpus.store.figures.corpus_figures`.
-        samples: Texts in the order of the page.
-    """
+    """Return the page of a corpus from the result of `paratune.corpus.store.figures.corpus_figures`."""
     return document_html(_document(title, figures, samples))
 
 
@@ -130,13 +124,7 @@ class CorpusProgress:
 
 
 def progress_html(title: str, progress: CorpusProgress, *, every_s: int) -> str:
-    """Return the page of a running corpus; browsers reload it until the corpus is finished.
-
-    Args:
-        title: Title of the page.
-        progress: The progress.
-        every_s: Seconds between two reloads.
-    """
+    """Return the page of a running corpus; browsers reload it every `every_s` seconds until the corpus is finished."""
     task = []
     if progress.label and not progress.is_over:
         left = "" if progress.left_s is None else f"; about {format_duration(progress.left_s)} left"

@@ -15,11 +15,7 @@ _TITLE = "Perplexity of the sentences"
 
 
 def perplexity_page(scores: Mapping[str, Any]) -> str:
-    """Return a page that needs no other file.
-
-    Args:
-        scores: Contents of perplexity.json.
-    """
+    """Return a page that needs no other file from the contents of perplexity.json."""
     sections = tuple(_sections(scores))
     return document_html(ReportDocument(_TITLE, (_lead(scores),), sections, made_by("perplexity.json")))
 

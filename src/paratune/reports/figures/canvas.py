@@ -161,10 +161,7 @@ def can_draw() -> str | None:
 def page_figure(drawing: Drawing, *, prefix: str, owners: Mapping[str, str] | None = None) -> Html:
     """Return a figure for a page, without legend and caption.
 
-    Args:
-        drawing: The figure.
-        prefix: Makes its ids unique.
-        owners: Number in the page of each configuration or run that readers can select.
+    `prefix` makes its ids unique; `owners` has the number of each configuration or run that readers can select.
     """
     file = io.StringIO()
     with figure_style():
@@ -221,14 +218,9 @@ def drawing_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
 
 
 def label_rows(axes: Any, hovers: Hovers, texts: Sequence[str], owners: Sequence[Sequence[str]], **style: Any) -> None:
-    """Write the names of rows at the vertical places 0, 1, 2, ..., row 0 on top, as parts of their owners.
+    """Write the names of rows at the vertical places 0, 1, 2, ..., row 0 on top, as parts of the owners of each row.
 
-    Args:
-        axes: Axes of matplotlib.
-        hovers: Parts of the figure.
-        texts: The names.
-        owners: Owners of each row; none for a row that is never hidden.
-        style: Style of the texts.
+    A row without owners is never hidden; `style` is the style of the texts.
     """
     axes.set_yticks(range(len(texts)), texts, **style)
     axes.set_ylim(len(texts) - 0.4, -0.6)

@@ -65,12 +65,12 @@ class StepLine:
 def step_drawings(
     groups: Sequence[tuple[str, Sequence[RunRecord]]], reference_batch: float | None, selection: str = ""
 ) -> Iterator[Drawing]:
-    """Yield the figure, if any of its values is known.
+    """Yield the figure of the runs of each configuration under its name, if any of its values is known.
 
     Args:
-        groups: The runs of each configuration under its name; the first `MAX_LINES` are drawn.
+        groups: Of which the first `MAX_LINES` are drawn.
         reference_batch: Samples of a step at which the statistical efficiency is 1.
-        selection: Which configurations are drawn, where not all are.
+        selection: Sentence about the drawn configurations, where not all are drawn.
     """
     if events_bytes(run for _, runs in groups for run in runs) > MAX_DRAWN_BYTES:
         return

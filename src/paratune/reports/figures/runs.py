@@ -52,12 +52,9 @@ class LossBand:
 
 
 def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, name: str = "loss") -> Drawing:
-    """Draw the training loss (steps faint, running mean strong) and the validation loss (points) of runs.
+    """Draw the training loss (steps faint, running mean strong) and the validation loss (points) of runs of one task.
 
-    Args:
-        runs: Runs of one task.
-        styles: Position of each run's colour and dashes, by name; the same in all figures of a page.
-        name: Of its files and its place in the page.
+    `styles` has the position of each run's colour and dashes, the same in all figures of a page.
     """
     is_faint = len(runs) <= MAX_FAINT
     caption = loss_caption(runs)
@@ -71,10 +68,10 @@ def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, name: s
 
 
 def draw_losses(lines: Mapping[str, Sequence[RunRecord]], positions: Sequence[int], *, has_steps: bool = False) -> Draw:
-    """Return what draws the running mean of the training loss and, as points, the validation loss.
+    """Return a function that draws the running mean of the training loss and, as points, the validation loss.
 
     Args:
-        lines: Runs of each line by its label: one, or several whose mean is drawn with a band from the smallest to the
+        lines: Runs of each line by its label. Of several runs the mean is drawn, and a band from the smallest to the
             largest value.
         positions: Position of the colour and dashes of each line.
         has_steps: Whether the training loss of each step is drawn, too.
@@ -123,10 +120,7 @@ def draw_band(axes: Any, hovers: Hovers, x: Any, low: Any, high: Any, colour: st
 def loss_band(curves: Sequence[Curve], *, by_epoch: bool, window: int = 1) -> LossBand:
     """Return mean, smallest and largest loss over runs, at the steps or epochs that all of them have.
 
-    Args:
-        curves: Of each run.
-        by_epoch: Whether the places are epochs instead of steps.
-        window: Steps of the running mean of each run.
+    The losses of each run are running means over `window` steps.
     """
     points = [curve_points(curve, by_epoch) for curve in curves]
     if len(points) == 1:
@@ -166,14 +160,9 @@ def phase_bars(runs: Sequence[RunRecord]) -> Drawing:
 
 
 def stack_phases(axes: Any, hovers: Hovers, rows: Sequence[Sequence[float]], names: Sequence[str], unit: str) -> None:
-    """Draw a horizontal bar for each row, stacked from its phases.
+    """Draw a horizontal bar for each row, stacked from the times of its phases in the order of `ALL_PHASES`.
 
-    Args:
-        axes: Axes of matplotlib.
-        hovers: Tooltips by gid.
-        rows: Time of each phase, in the order of `ALL_PHASES`.
-        names: Names of the rows in tooltips; they own the rows.
-        unit: Unit of the times.
+    `names` are the owners of the rows, and their names in tooltips.
     """
     totals, left = [sum(row) for row in rows], [0.0] * len(rows)
     places = decimals([max(row) for row in rows])
@@ -227,15 +216,9 @@ def memory_bars(runs: Sequence[RunRecord]) -> Drawing:
 def predicted_against_actual(
     labels: Any, predictions: Any, run: str, split: str, *, limits: tuple[float, float], name: str = "predictions"
 ) -> Drawing:
-    """Draw predictions over labels, and a histogram of the errors.
+    """Draw predictions over labels, (N,) and finite, and a histogram of the errors.
 
-    Args:
-        labels: (N,), finite.
-        predictions: (N,), finite.
-        run: Name of the run, or of its configuration.
-        split: Of which they are.
-        limits: Lowest and highest value of both axes, the same for runs that are compared.
-        name: Of its files and its place in the page.
+    `limits` are the lowest and highest value of both axes, the same for runs that are compared.
     """
 
     def draw(figure: Any, hovers: Hovers) -> None:
@@ -281,12 +264,7 @@ def line_style(position: int) -> dict[str, Any]:
 
 
 def line_keys(labels: Sequence[str], owners: Sequence[tuple[str, ...]] = ()) -> tuple[Key, ...]:
-    """Return the legend of lines with the styles of their positions; empty for one line.
-
-    Args:
-        labels: A label for each line.
-        owners: Configurations or runs of each line, beside the label.
-    """
+    """Return the legend of lines in the styles of their positions, with the owners of each line; empty for one line."""
     of_lines = owners or [()] * len(labels)
     keys = tuple(Key(label, *run_style(at), owners=of_lines[at]) for at, label in enumerate(labels))
     return keys if len(keys) > 1 else ()

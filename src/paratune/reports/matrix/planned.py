@@ -63,11 +63,7 @@ def _number(value: Any) -> float | None:
 
 
 def read_plan(path: Path, matrix: str) -> dict[str, PlannedCell]:
-    """Return the planned figures of each cell, by its name.
-
-    Args:
-        path: The file that `paratune plan MATRIX --write` wrote.
-        matrix: Name of the matrix that is reported.
+    """Return the planned figures of each cell of a matrix by its name, from a file of `paratune plan MATRIX --write`.
 
     Raises:
         CheckpointError: The file is absent, damaged, of another kind, or of another matrix.

@@ -90,12 +90,7 @@ def made_by(source: str = "") -> str:
 
 
 def section_html(section: ReportSection, owners: Mapping[str, str] = {}) -> Html:
-    """Return a section of the page under its heading.
-
-    Args:
-        section: The section.
-        owners: Number in the page of each configuration or run that readers can select.
-    """
+    """Return a section of the page under its heading; `owners` as in `table_html`."""
     content = join(_parts(section.parts, owners, section.heading))
     if section.is_beside:
         content = tag("div", *(_section_of_group(parts, owners) for parts in _groups(section)), class_="beside")

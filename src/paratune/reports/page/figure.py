@@ -11,9 +11,7 @@ from paratune.reports.text import Html, tag
 def figure_html(drawing: Drawing, owners: Mapping[str, str] = {}) -> Html:
     """Return a figure in a region that scrolls on narrow windows; a message where it cannot be drawn.
 
-    Args:
-        drawing: The figure.
-        owners: Number in the page of each configuration or run that readers can select.
+    `owners` has the number in the page of each configuration or run that readers can select.
     """
     if drawing.note is not None:
         return tag("p", drawing.note, class_="notice")

@@ -73,13 +73,7 @@ def shown_notes(report: Report) -> list[str]:
 
 
 def _sections(report: Report, few: Report, predictions: Mapping[str, Predictions | str]) -> Iterator[ReportSection]:
-    """Yield all sections; those without contents have no parts.
-
-    Args:
-        report: All runs.
-        few: The runs that have figures and tables of their own.
-        predictions: Predictions of each regression by the run's name, or the reason why there are none.
-    """
+    """Yield all sections, empty ones without parts; `few` are the runs with figures and tables of their own."""
     several, is_whole = len(report.runs) > 1, few is report
     yield ReportSection("verdicts", "Verdicts", tuple(verdict_parts(report)))
     if is_whole:

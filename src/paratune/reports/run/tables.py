@@ -228,12 +228,7 @@ def memory(report: Report) -> Table:
 def errors(report: Report, run: RunRecord, split: str, labels: Any, predictions: Any) -> Table:
     """Return the errors of a regression for each actual value, or for ten equal parts of the range of values.
 
-    Args:
-        report: The report.
-        run: One of its runs.
-        split: Split of the predictions.
-        labels: (N,), finite.
-        predictions: (N,), finite.
+    `labels` and `predictions` are (N,) and finite.
     """
     values = np.unique(labels)
     if len(values) <= _MAX_VALUES:

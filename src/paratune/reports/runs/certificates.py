@@ -65,12 +65,7 @@ class Certificate:
 def find_certificates(
     runs: Sequence[RunRecord], given: Sequence[Path]
 ) -> tuple[tuple[Certificate, ...], tuple[str, ...]]:
-    """Return the certificates of runs, and notes on certificates of other runs.
-
-    Args:
-        runs: Of the report.
-        given: Folders of certificates that were named.
-    """
+    """Return the certificates next to runs or in given folders, and notes on certificates of other runs."""
     certificates, notes = [], []
     places = [*(place for run in runs for place in _places(run)), *(folder.resolve() for folder in given)]
     for folder in dict.fromkeys(places):

@@ -32,12 +32,7 @@ def profile_sentence(run: RunRecord) -> str:
 
 
 def profile_tables(run: RunRecord, key: str) -> Iterator[Table]:
-    """Yield the table of operators, and of kernels if there are any.
-
-    Args:
-        run: The run.
-        key: Of its table of operators; that of kernels is called after it.
-    """
+    """Yield the table of operators, and of kernels if there are any, whose key is that of operators with their name."""
     num_steps = run.number(f"{_SOURCE}.num_steps")
     if not num_steps or not has_profile(run):
         return

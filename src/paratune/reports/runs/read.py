@@ -58,8 +58,7 @@ class RunRecord:
     def get(self, source: str | tuple[str, ...]) -> Any:
         """Return a value of the record, such as "summary.time.train_s"; None when its path is absent.
 
-        Args:
-            source: Path with dots, or its parts where a key may hold a dot itself.
+        `source` is a path with dots, or its parts where a key may contain a dot.
         """
         file, *keys = _parts(source)
         value: Any = self.run if file == "run" else {"summary": self.summary}[file]
@@ -238,11 +237,7 @@ def _read_run(folder: Path) -> RunRecord | Unfinished:
 
 
 def read_record(folder: Path, name: str) -> RunRecord:
-    """Read the record of a finished run without its events; its curves are empty.
-
-    Args:
-        folder: Of the run.
-        name: How the report calls it.
+    """Read the record of a finished run without its events, under a name in the report; its curves are empty.
 
     Raises:
         CheckpointError: It is damaged, or of another schema version.

@@ -53,8 +53,8 @@ def reproduction(
     Args:
         shown: The configurations, the baseline first; each is listed by its difference from the first.
         runs: All runs; their commands and dates are shown.
-        sweeps: The matrices that they are of, if they are of any.
-        folders: Of the matrices, whose batch scripts are listed.
+        sweeps: Their matrices, if any.
+        folders: Folders of the matrices, whose batch scripts are listed.
     """
     shown = _with_configuration(shown)
     parts: list[Part] = [_facts(runs, sweeps)]

@@ -31,11 +31,7 @@ class SlicedRuns:
 
 
 def slice_tables(members: Sequence[SlicedRuns]) -> Iterator[Table]:
-    """Yield a table for each task, set and column with scores by slice.
-
-    Args:
-        members: The columns, each of one task and with a run.
-    """
+    """Yield a table for each task, set and column with scores by slice; members of one task are the columns."""
     by_task = grouped(
         ((member.runs[0].task, tuple(member.runs[0].labels)), member) for member in members if member.runs
     )

@@ -94,13 +94,7 @@ def check_known(targets: Sequence[ScoreTarget], evaluated: Sequence[TargetResult
 
 
 def reached(run: RunRecord, ranks: Sequence[Sequence[dict[str, Any]]], target: ScoreTarget) -> TargetResult:
-    """Return when a run first met a target.
-
-    Args:
-        run: For its start-up.
-        ranks: Events of each rank, the first one's first.
-        target: The score.
-    """
+    """Return when a run first met a target, from the events of its ranks; those of rank 0 come first."""
     scores = []
     for place, event in enumerate(ranks[0] if ranks else ()):
         score = _score(event, target.metric)

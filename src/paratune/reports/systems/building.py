@@ -62,7 +62,7 @@ def build(
         figures: The columns of numbers; unknown ones are left out and named below, unless they are always shown.
         notes: Notes below the table, before those of its marks.
         compares: Whether cells show their change against the baseline.
-        first_of: Configuration that each line is compared with, by name; the baseline when not given.
+        first_of: Configuration that each line is compared with, by name; the baseline when None.
     """
     amounts_by_column = [(figured, [figured.find(member) for member in members]) for figured in figures]
     shown = [

@@ -131,9 +131,7 @@ def setting_of(run: RunRecord, key: str) -> Any:
 def label_of(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
     """Return the values of the axes that vary: names alone, numbers after the name of their axis.
 
-    Args:
-        axes: Axes of the label.
-        values: The name of the value on each axis, by the axis' label.
+    `values` has the name of the value on each axis, by the label of the axis.
     """
     parts = []
     for axis in axes:

@@ -26,11 +26,7 @@ def axis_effects(systems: Systems, margins: Mapping[str, Margin] | None = None) 
     """Return the main effects of axes, where two or more of them vary.
 
     Configurations that trained something different, for another reason than an axis, are left out; so are probes next
-    to full runs. Matrices of more than `MAX_RUNS` runs have no effects here.
-
-    Args:
-        systems: The configurations.
-        margins: Differences that count as equal, by measure; `default_margin` for those that are absent.
+    to full runs. Matrices of more than `MAX_RUNS` runs have no effects here. `margins` as in `verdicts.judge`.
     """
     if systems.baseline is None or sum(len(member.runs) for member in systems.measured) > MAX_RUNS:
         return ()

@@ -62,13 +62,7 @@ def noise_kind_of(systems: Systems) -> NoiseKind:
 def configuration_noise(
     systems: Systems, configuration: Configuration, kind: NoiseKind | None = None
 ) -> ConfigurationNoise:
-    """Return the noise scale of a configuration: of its own runs together, never of other runs.
-
-    Args:
-        systems: All configurations.
-        configuration: One of them.
-        kind: None: that of `noise_kind_of`.
-    """
+    """Return the noise scale of a configuration from its own runs together; of `noise_kind_of` when `kind` is None."""
     kind = kind or noise_kind_of(systems)
     return systems.once(f"{kind} noise", configuration, lambda: _own_noise(configuration, kind))
 

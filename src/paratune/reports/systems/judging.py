@@ -28,10 +28,7 @@ def judged(
 ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     """Return the verdicts of a matrix, and notes on missing verdicts.
 
-    Args:
-        systems: The configurations.
-        margins: Differences that count as equal, by measure; `default_margin` for those that are absent.
-        all_of_them: Whether to judge more than `MAX_JUDGED` configurations and `MAX_RUNS` runs.
+    At most `MAX_JUDGED` configurations and `MAX_RUNS` runs are judged unless `all_of_them`; `margins` as in `judge`.
     """
     members, selection = list(systems.measured), ""
     if not all_of_them:

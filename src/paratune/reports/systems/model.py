@@ -104,13 +104,7 @@ class Systems:
         )
 
     def once(self, name: str, configuration: Configuration, find: Callable[[], _Found]) -> _Found:
-        """Return a cached value of a configuration, which tables and figures share.
-
-        Args:
-            name: Names it.
-            configuration: The configuration.
-            find: Finds it.
-        """
+        """Return a value of a configuration, which `find` computes once for all tables and figures."""
         place = (name, id(configuration))
         if place not in self._found:
             self._found[place] = find()
@@ -137,10 +131,7 @@ def _key(values: Mapping[str, str], is_probe: bool) -> str:
 def build_systems(folder: Path, record: SweepRecord, folders: Sequence[Path] | None = None) -> Systems:
     """Return the configurations of a matrix with the records of their runs.
 
-    Args:
-        folder: Of the matrix.
-        record: Its sweep.json.
-        folders: Of the run of each cell, where they are not those of the matrix.
+    `folders` are those of the run of each cell, where they are not below `folder`.
     """
     places = [cell_run_folder(folder, cell.name) for cell in record.cells] if folders is None else folders
     cell_runs = read_cell_runs(record.cells, places)

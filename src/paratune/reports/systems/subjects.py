@@ -67,11 +67,9 @@ class Scaling:
 
 
 def families(configurations: Sequence[Configuration], belongs: Callable[[str], bool]) -> tuple[SubjectFamily, ...]:
-    """Return the families in which a subject has at least two values.
+    """Return the families of measured configurations in which a subject has at least two values.
 
-    Args:
-        configurations: Of the matrix; those without a finished run are in none.
-        belongs: Says of a key whether it belongs to the subject.
+    `belongs` returns whether a key belongs to the subject.
     """
     found_families = []
     distinguishing = _distinguishing_keys(configurations, belongs)
@@ -159,13 +157,10 @@ def _scaling(rule: str, batch: float, common: str, group: Sequence[Configuration
 def _groups(
     configurations: Sequence[Configuration], belongs: Callable[[str], bool], single_device: Sequence[Configuration] = ()
 ) -> Iterator[list[Configuration]]:
-    """Yield the configurations that are equal in all settings except those of a subject.
+    """Yield the configurations that are equal in all settings except those of a subject (see `families`).
 
-    Args:
-        configurations: Of the matrix.
-        belongs: Says of a key whether it belongs to the subject.
-        single_device: Runs of the strategy `single`, which join each group that has no member with one device and whose
-            other settings, apart from strategy and nodes, are theirs.
+    Runs of `single_device`, with the strategy `single`, join each group that has no member with one device and whose
+    other settings, apart from strategy and nodes, are theirs.
     """
     groups: dict[str, list[Configuration]] = {}
     for candidate in configurations:

@@ -82,14 +82,7 @@ def all_configurations(systems: Systems) -> Table:
 
 
 def scaling_table(systems: Systems, scalings: Sequence[Scaling], key: str, title: str) -> Table:
-    """Return time and memory over the number of devices, under one rule for the batch.
-
-    Args:
-        systems: The matrix.
-        scalings: The families of devices under that rule.
-        key: Of the table.
-        title: Of the table.
-    """
+    """Return time and memory over the number of devices, for the families under one rule for the batch."""
     families = [scaling.family for scaling in scalings]
     members = [member for family in families for member in family.members]
     first_of = _first_of(families)
@@ -148,14 +141,7 @@ def _over_first(
 
 
 def family_table(systems: Systems, families: Sequence[SubjectFamily], key: str, title: str) -> Table:
-    """Return time, memory and quality for each value of a subject.
-
-    Args:
-        systems: The matrix.
-        families: Configurations that differ in the subject alone.
-        key: Of the table.
-        title: Of the table, which is the subject.
-    """
+    """Return time, memory and quality for each value of a subject; the title is the subject."""
     members = [member for family in families for member in family.members]
     values = [name for family in families for name in family.names]
     labels = [*_where(families), names(title, key, values), *_sizes(members)]

@@ -208,11 +208,7 @@ def facts_table(
 ) -> Table:
     """Return a table with a line for each fact and a column for each entry of `facts`, all from run.json.
 
-    Args:
-        key: Key of the table.
-        title: Title of the table.
-        facts: Facts of each column by their names, by label of the column.
-        runs: Names of the runs of each column.
+    `facts` has the facts of each column by their names, and `runs` the names of its runs, by label of the column.
     """
     names = dict.fromkeys(fact for column in facts.values() for fact in column)
     rows: list[Row] = [
@@ -227,19 +223,7 @@ def make_table(
     notes: Iterable[str] = (), marked: Iterable[int] = (), *, groups: Iterable[tuple[int, str]] = (),
     is_closed: bool = False,
 ) -> Table:  # fmt: skip
-    """Return a table from short forms of its columns and cells.
-
-    Args:
-        key: As in `Table`; so are `title`, `notes`, `marked`, `groups` and `is_closed`.
-        title: See `key`.
-        header: Labels, labels with keys, or columns.
-        rows: Cells, or their texts.
-        num_labels: Number of leading columns that contain names.
-        notes: See `key`.
-        marked: See `key`.
-        groups: See `key`.
-        is_closed: See `key`.
-    """
+    """Return a table from short forms of its columns and cells; the first `num_labels` columns contain names."""
     columns: list[Column] = []
     for at, heading in enumerate(header):
         label, name = (heading, "") if isinstance(heading, str | Column) else heading

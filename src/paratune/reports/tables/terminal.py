@@ -57,12 +57,7 @@ class _UnwrappedLines:
 
 
 def rich_table(table: Table, width: int) -> Iterator[RichTable | Text | _UnwrappedLines]:
-    """Yield title, columns and notes of a table; texts of records are printed literally, never as markup.
-
-    Args:
-        table: The table.
-        width: Width of the terminal in cells.
-    """
+    """Yield title, columns and notes of a table for a terminal of this width; texts of records appear literally."""
     table = _with_short_headings(table)
     if table.title:
         yield Text(plain(table.title), style="bold")
