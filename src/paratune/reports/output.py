@@ -27,7 +27,7 @@ def check_folder(folder: Path, names: list[str]) -> None:
     """Check, before any work is done, that files of these names may be written to `folder`.
 
     Raises:
-        CheckpointError: It is a file, or holds files of these names that are not a report's.
+        CheckpointError: It is a file, or contains files of these names that are not a report's.
     """
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(
@@ -37,12 +37,16 @@ def check_folder(folder: Path, names: list[str]) -> None:
         )
     present = [name for name in names if (folder / name).exists()]
     if present and not holds_report(folder):
-        raise CheckpointError(
-            f"{plain(folder)} holds {', '.join(present)} that no paratune report wrote; "
-            "give --out another folder, or move them away",
-            code="output.foreign",
-            folder=folder,
-        )
+        raise _foreign(folder, present)
+
+
+def _foreign(folder: Path, names: list[str]) -> CheckpointError:
+    listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return CheckpointError(
+        f"{plain(folder)} holds {listed} that no paratune report wrote; give --out another folder, or move them away",
+        code="output.foreign",
+        folder=folder,
+    )
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, ...]:
@@ -61,13 +65,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
     earlier = files_of_report(folder)
     foreign = sorted(name for name in files if name not in earlier and (folder / name).exists())
     if foreign:
-        names = ", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if len(foreign) > 5 else "")
-        raise CheckpointError(
-            f"{plain(folder)} holds {names} that no paratune report wrote; give --out another folder, or move "
-            "them away",
-            code="output.foreign",
-            folder=folder,
-        )
+        raise _foreign(folder, foreign)
     aside = {name: temporary_path(folder / name) for name in files}
     made = [path for path in {path.parent: None for path in aside.values()} if not path.exists()]
     try:

@@ -4,6 +4,7 @@ Each sentence is computed from the verdicts, the selection or the records, and n
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,7 +66,7 @@ def compared_options(report: SweepReport) -> dict[str, list[ComparedOption]]:
 
     The key is the subject of a sentence: an axis, or the name of a baseline.
     """
-    families: dict[str, list[ComparedOption]] = {}
+    families: defaultdict[str, list[ComparedOption]] = defaultdict(list)
     for family in report.effects:
         for axis in dict.fromkeys(effect.axis for effect in family.effects):
             subject = f"{axis} ({family.title})" if family.title else axis
@@ -75,13 +76,13 @@ def compared_options(report: SweepReport) -> dict[str, list[ComparedOption]]:
                 speed = next(comparison for comparison in comparisons if comparison.is_ratio)
                 quality = tuple(comparison for comparison in comparisons if not comparison.is_ratio)
                 option = ComparedOption(f"{axis} {level}", f"{axis} {effects[0].baseline}", speed, quality, family.task)
-                families.setdefault(subject, []).append(option)
+                families[subject].append(option)
     if families:
         return families
     for verdict in report.verdicts:
         if not verdict.differs.refused:
             option = ComparedOption(verdict.label, verdict.baseline, verdict.speed, verdict.quality, verdict.task)
-            families.setdefault(f"against {verdict.baseline}", []).append(option)
+            families[f"against {verdict.baseline}"].append(option)
     return families
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.reports.comparison.arrange import by_configuration
 from paratune.reports.document import (
     Notice,
@@ -191,9 +192,7 @@ def _notices(report: Report) -> Iterator[Notice]:
 
 def _by_value(values: Mapping[str, Any]) -> str:
     """Return "16 (a, b) against 32 (c)"; of many values or runs only the first."""
-    runs: dict[str, list[str]] = {}
-    for run, value in values.items():
-        runs.setdefault(_brief(value), []).append(run)
+    runs = grouped((_brief(value), run) for run, value in values.items())
     groups = [f"{text} ({some_names(names, 8)})" for text, names in runs.items()]
     more = [f"{len(groups) - 8} more values"] if len(groups) > 8 else []
     return " against ".join([*groups[:8], *more])

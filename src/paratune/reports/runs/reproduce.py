@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.secrets import hide_in_words, hide_secrets
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.differences import differences
@@ -276,9 +277,7 @@ def _scripts(folders: Sequence[Path], runs: Sequence[RunRecord]) -> Iterator[Lis
 
 
 def _versions(runs: Sequence[RunRecord]) -> Iterator[str]:
-    names_by_versions: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for run in runs:
-        names_by_versions.setdefault(tuple(software_facts(run).items()), []).append(run.name)
+    names_by_versions = grouped((tuple(software_facts(run).items()), run.name) for run in runs)
     for facts, names in names_by_versions.items():
         if len(names_by_versions) > 1:
             yield f"# {some_names(names, 8)}"

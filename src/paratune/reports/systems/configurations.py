@@ -10,11 +10,11 @@ from typing import Any
 from paratune import records
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
-from paratune.config.differences import flatten
 from paratune.errors import CheckpointError
 from paratune.records.sweep import Axis, CellRecord, SweepRecord
 from paratune.reports.runs.machine import run_nodes
 from paratune.reports.runs.read import RunRecord, read_record
+from paratune.reports.runs.sameness import flat_settings
 from paratune.reports.systems.measures import check_numbers
 
 NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
@@ -174,7 +174,7 @@ def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]
     """
     axes = [axis for axis in record.axes if not axis.is_seed]
     runs = [item.record for item in cell_runs if item.record is not None]
-    flat = [_flat(run) for run in runs]
+    flat = [flat_settings(run.get("run.config")) for run in runs]
     sizes = {item.cell.num_processes for item in cell_runs}
     known = all(axis.keys for axis in axes)
     axis_keys = [key for axis in axes for key in axis.keys]
@@ -188,8 +188,3 @@ def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]
         if (of_axis or not known) and len({json.dumps(options.get(option), default=str) for options in flat}) > 1:
             keys.append(option)
     return keys
-
-
-def _flat(run: RunRecord) -> dict[str, Any]:
-    config = run.get("run.config")
-    return flatten(config) if isinstance(config, Mapping) else {}

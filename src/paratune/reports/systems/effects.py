@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paratune.base.grouping import grouped
 from paratune.errors import CheckpointError
 from paratune.reports.systems.configurations import MATRIX, Configuration
 from paratune.reports.systems.judging import MAX_RUNS, group_of
@@ -30,9 +31,8 @@ def axis_effects(systems: Systems, margins: Mapping[str, Margin] | None = None) 
     """
     if systems.baseline is None or sum(len(member.runs) for member in systems.measured) > MAX_RUNS:
         return ()
-    families: dict[tuple[str, ...], list[Configuration]] = {}
-    for member in systems.measured:
-        families.setdefault(tuple(member.values[label] for label in systems.record.select_per), []).append(member)
+    per = systems.record.select_per
+    families = grouped((tuple(member.values[label] for label in per), member) for member in systems.measured)
     family_effects = (_effects(systems, members, margins) for members in families.values())
     return tuple(effects for effects in family_effects if effects is not None)
 
