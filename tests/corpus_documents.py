@@ -1,4 +1,4 @@
-"""Documents as the extraction leaves them, for tests of the stages after it."""
+"""Documents as the extraction writes them, for tests of the later stages."""
 
 import hashlib
 from pathlib import Path
@@ -24,26 +24,26 @@ def held(*arguments):
 
 stage._make_shards = held
 """
-"""Start of a script in which each stage stops after two shards, so that it can be killed before the stage ends."""
+"""Start of a script in which each stage stops after two shards, so that a test can kill it before the stage ends."""
 
 
 def document(text, number=0, **more):
-    """Return a row with this text; the id is `d` and the number."""
+    """Return a row with this text; its id is `d` followed by the number."""
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     row = dict.fromkeys(DOCUMENT_SCHEMA.names) | {"url": f"http://a.pt/{number}", "timestamp": "20140103030321"}
     return row | {"id": f"d{number}", "text": text, "sha256": sha256} | more
 
 
 def extracted(work, *shards):
-    """Write a finished stage of these texts (or rows), a list for each shard; return its folder."""
+    """Write a finished stage of these texts or rows, one list per shard; return its folder."""
     folder = Path(work) / EXTRACTED
     stage = Stage("extract", folder, DOCUMENT_SCHEMA, list, {}, [])
     begin(stage)
     number = 0
     for position, shard in enumerate(shards):
         rows = []
-        for each in shard:
-            rows.append(document(each, number) if isinstance(each, str) else each)
+        for item in shard:
+            rows.append(document(item, number) if isinstance(item, str) else item)
             number += 1
         write_shard(folder, position, DOCUMENT_SCHEMA, rows)
     finish(stage, len(shards))
@@ -51,15 +51,15 @@ def extracted(work, *shards):
 
 
 def kept(folder):
-    """Return the rows that a finished stage kept, a list for each shard."""
+    """Return the rows that a finished stage kept, one list per shard."""
     return [pq.read_table(path).to_pylist() for path in stage_tables(Path(folder))]
 
 
 def dropped(folder):
-    """Return what a stage dropped, in its order."""
+    """Return the rows that a stage dropped, in its order."""
     return [row for path in sorted(Path(folder).glob("dropped-*")) for row in pq.read_table(path).to_pylist()]
 
 
 def content(folder):
-    """Return all files below a folder, by their path."""
+    """Return the content of all files below a folder, by path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -53,7 +53,7 @@ class RowModel(nn.Module):
 
 
 def row_batch(rows: Sequence[int], denominator: float, *, num_outputs: int = 3, filler: bool = False) -> Batch:
-    """Return samples `rows` as a batch: row r has 3 + r % 5 tokens, which follow from r; so has its label."""
+    """Return samples `rows` as a batch: row r has 3 + r % 5 tokens; tokens and label are computed from r."""
     rows = [0] if filler else list(rows)
     lengths = [3 + row % 5 for row in rows]
     ids = np.zeros((len(rows), max(lengths)), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Samples of several sequences on two ranks: losses, gradients and outputs are those of one process, in float64.
+"""Samples of several sequences on two ranks: losses, gradients and outputs equal those of one process, in float64.
 
 Samples have 2 to 4 sequences, so that ranks have different numbers of them. Tolerance as in `test_contract.py`.
 """
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 RTOL = 1e-9
 ALONE = Job("alone", task="multiple_choice", num_steps=4, num_evaluated=11)
 WINDOWS = replace(ALONE, name="windows alone", task="text_windows")
-# Pairs of texts with the negatives of their group: 8 samples a step are 4 groups; the fourth step has 3 samples.
+# Pairs of texts with the negatives of their group: 8 samples per step are 4 groups; the fourth step has 3 samples.
 PAIRS = replace(ALONE, name="pairs alone", task="embedding")
 TOGETHER = {
     "ddp": replace(ALONE, name="ddp", strategy="ddp", accumulation=2, packed=True),

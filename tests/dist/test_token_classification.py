@@ -1,6 +1,6 @@
-"""Tags of words on two ranks are those of one process, in float64: losses, gradients and predicted tags, packed too.
+"""Tags of words on two ranks equal those of one process, in float64: losses, gradients and tags, also packed.
 
-Sentences have 1 to 20 tokens with a label, so that ranks have another number of them. Tolerance as in
+Sentences have 1 to 20 tokens with a label, so that their number differs between ranks. Tolerance as in
 `test_contract.py`.
 """
 
@@ -39,7 +39,7 @@ def test_two_ranks_train_and_evaluate_as_one(folder: Path, strategy: str):
         assert outcome["norms"] == pytest.approx(alone["norms"], rel=RTOL)
         assert outcome["evaluation"]["loss"] == pytest.approx(alone["evaluation"]["loss"], rel=RTOL)
         outputs, expected = np.asarray(outcome["evaluation"]["outputs"]), np.asarray(alone["evaluation"]["outputs"])
-        # Filler places of packed batches may add the tag of a token that is no first token.
+        # Filler positions of packed batches may add the tag of a token that is not a first token.
         assert (outputs == expected)[expected >= 0].all()
         assert (expected >= 0).any(axis=1).all()
     for name, tensor in first.items():

@@ -1,6 +1,6 @@
-"""Ranks that fail or differ, under --nproc and under torchrun with two agents: all end soon, and the cause is named.
+"""Ranks that fail or differ, under --nproc and under torchrun with two agents: all exit soon, and the cause is named.
 
-Each case starts new interpreters, which is what takes the time.
+Each case starts new interpreters, which takes most of the time.
 """
 
 import os
@@ -31,7 +31,7 @@ LONG = ("--set", "train.epochs=4000")
 
 @dataclass
 class Begun:
-    """A process that goes on, and what it says."""
+    """A running process and its output."""
 
     process: subprocess.Popen[bytes]
     errors: Path
@@ -48,11 +48,11 @@ Begin = Callable[..., Begun]
 
 @pytest.fixture
 def begin(world: Path) -> Iterator[Begin]:
-    """Starts python with arguments in the folder; what is left at the end is killed."""
-    begun: list[Begun] = []
+    """Start python with arguments in the folder; remaining processes are killed at the end."""
+    started: list[Begun] = []
 
     def start(*arguments: object, environment: Mapping[str, str] | None = None) -> Begun:
-        errors = world / f"stderr{len(begun)}.txt"
+        errors = world / f"stderr{len(started)}.txt"
         with errors.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, *map(str, arguments)],
@@ -61,11 +61,11 @@ def begin(world: Path) -> Iterator[Begin]:
                 stdout=subprocess.DEVNULL,
                 stderr=file,
             )
-        begun.append(Begun(process, errors))
-        return begun[-1]
+        started.append(Begun(process, errors))
+        return started[-1]
 
     yield start
-    for entry in begun:
+    for entry in started:
         if entry.process.poll() is None:
             for child in psutil.Process(entry.process.pid).children(recursive=True):
                 child.kill()
@@ -83,11 +83,11 @@ def has_reached(world: Path, step: int, *processes: Begun) -> None:
 
 
 STORES: list[dist.TCPStore] = []
-"""Where agents meet, kept here so that no port is named before it is taken."""
+"""Stores for the rendezvous of agents, opened here so that no other process can take their ports."""
 
 
 def agents(begin: Begin, *options: str) -> list[Begun]:
-    """Start torchrun twice, as on two nodes, with one process each; they meet over loopback."""
+    """Start torchrun twice, as on two nodes, with one process each; they connect over loopback."""
     STORES.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
     arguments = (
         *("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--local-addr", "127.0.0.1"),
@@ -132,7 +132,7 @@ def test_two_torchrun_agents_give_the_result_of_two_processes(begin: Begin, worl
     nodes = agents(begin, "--set", "strategy=ddp")
 
     assert [node.wait() for node in nodes] == [EXIT_OK, EXIT_OK], nodes[0].stderr()
-    # To the last bit: losses, norms, weights.
+    # Bitwise equal: losses, norms, weights.
     assert outcome(world / "runs" / "c") == outcome(world / "runs" / "two")
 
 
@@ -185,5 +185,5 @@ def test_the_strategy_of_the_documentation_trains(begin: Begin, world: Path):
     run = world / "runs" / "c"
     assert read_json(run / "run.json")["strategy"]["kind"] == KIND
     assert read_json(run / "summary.json")["status"] == "finished"
-    # Two words of each sentence decide its label.
+    # Two words of each sentence determine its label.
     assert read_json(run / "summary.json")["scores"]["validation"]["accuracy"] > 0.9

@@ -115,9 +115,6 @@ def make_plan(
     """Return the plan of a loaded configuration.
 
     Args:
-        loaded: The configuration, with its overrides.
-        options: Checked by `check_options`.
-        figures: Measured figures, to which the machine is fitted.
         reload: Loads the configuration with the settings of a measured figure; needed with `figures`.
 
     Raises:

@@ -20,7 +20,6 @@ def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int
     """Return the job of a configuration.
 
     Args:
-        loaded: The configuration.
         max_length: Number of tokens of every row, instead of the data.
         rows: With `max_length`: number of rows of the training split; None if unknown.
 

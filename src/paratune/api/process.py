@@ -42,7 +42,6 @@ def run_command(arguments: Sequence[str], *, results: Collection[int] = (EXIT_OK
     A KeyboardInterrupt is passed on as SIGINT, on which a training saves a checkpoint.
 
     Args:
-        arguments: The words after `paratune`.
         results: Exit codes with which the command prints a result.
 
     Raises:

@@ -37,10 +37,6 @@ def evaluated_slices(
     """Return the scores of an evaluation by slice, in the format of records.
 
     Args:
-        trained: The model.
-        split: The evaluated split.
-        outputs: Outputs of the model.
-        by: Columns, `label` or `length`.
         values: Result of `paratune.data.slices.slice_values` for `by`.
 
     Raises:

@@ -30,11 +30,6 @@ class FileRows:
 def rows_by_file(folder: Path, run: Mapping[str, Any], split: str) -> Iterator[FileRows]:
     """Yield the rows of a split with saved predictions, for each of its files.
 
-    Args:
-        folder: The run.
-        run: Its record.
-        split: A split with saved predictions.
-
     Raises:
         CheckpointError: The predictions are damaged, or a file has fewer rows than at the time of the run.
         DataError: A file cannot be read.
@@ -67,12 +62,7 @@ def rows_by_file(folder: Path, run: Mapping[str, Any], split: str) -> Iterator[F
 
 
 def files_of(data: Mapping[str, Any], split: str) -> list[str]:
-    """Return the files of a split: its own, or those of the training data, from which it was cut.
-
-    Args:
-        data: The section of the configuration of a run.
-        split: Its name.
-    """
+    """Return the files of a split: its own, or those of the training data, from which it was cut."""
     named = next((data[key][split] for key in ("extra", "predict") if split in (data.get(key) or {})), None)
     option = named or data.get(split) or data["train"]
     return [option] if isinstance(option, str) else list(option)
@@ -121,13 +111,7 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
 
 
 def rows_without_splits(folder: Path, file: str, table: "pa.Table") -> "pa.Table":
-    """Return the rows of a training file that are in no other split of the run.
-
-    Args:
-        folder: The run.
-        file: The file of `data.train`.
-        table: Its content.
-    """
+    """Return the rows of a training file that are in no other split of the run."""
     run = read_run(folder)
     is_kept = np.ones(table.num_rows, dtype=np.bool_)
     for name in ("validation", "test"):

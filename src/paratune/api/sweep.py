@@ -157,7 +157,6 @@ def prepare(request: SweepRequest, *, here: bool) -> PreparedSweep:
     """Read a matrix, select its runs, and compare them with the content of its folder; write nothing.
 
     Args:
-        request: The arguments.
         here: Whether the runs are to run on this machine.
 
     Raises:
@@ -215,11 +214,7 @@ class TrainedSweep:
 
 
 def train_matrix(request: SweepRequest, prepared: PreparedSweep) -> TrainedSweep:
-    """Train the selected runs that are not finished.
-
-    Args:
-        request: The arguments.
-        prepared: Of the request, without an error.
+    """Train the selected runs that are not finished, of a preparation without an error.
 
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
@@ -249,8 +244,6 @@ def steps_to_list(request: SweepRequest, prepared: PreparedSweep, *, writes: boo
     """Return the runs that other programs can start now.
 
     Args:
-        request: The arguments.
-        prepared: Of the request, without an error.
         writes: Whether to write the configurations of the runs and the record of the matrix.
 
     Raises:

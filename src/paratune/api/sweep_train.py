@@ -37,10 +37,7 @@ def train_steps(
     """Train the runs of these names that are not finished, and make smaller forms of the finished ones.
 
     Args:
-        plan: The states of all runs; its record is written at the start.
-        names: Of the selected runs.
         searching: Decides which runs follow; it has the matrix, whose folder this process has locked.
-        retry_failed: Whether failed runs are trained again.
 
     Returns:
         The record, the names of the selected runs with those of new trials, the signal that stopped the sweep, and the

@@ -95,9 +95,6 @@ def check_start(loaded: LoadedConfig, mode: Mode, *, num_ranks: int, num_nodes: 
     """Check what can be checked before torch is imported and processes start.
 
     Args:
-        loaded: The configuration of the run.
-        mode: What happens to an existing run folder.
-        num_ranks: Number of processes of the run.
         num_nodes: Number of machines; None if unknown here.
 
     Returns:
@@ -136,10 +133,7 @@ def train_here(loaded: LoadedConfig, mode: Mode, *, began: float, rank: int = 0)
     """Train in this process, which is one of the processes of the run, and return the summary.
 
     Args:
-        loaded: The configuration, checked by `check_start`.
-        mode: What happens to an existing run folder.
         began: `time.perf_counter()` at the start of the command.
-        rank: Of this process.
     """
     set_up_logging(speaks=rank == 0, rank=rank)
     respect_quota()

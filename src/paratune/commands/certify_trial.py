@@ -168,8 +168,6 @@ class _Trial:
         """Run one strategy in the precision of training.
 
         Args:
-            strategy: The strategy.
-            folder: Name of its folder.
             refuses: Whether to raise errors of the configuration or the device.
 
         Raises:
@@ -249,10 +247,6 @@ def _run(
     """Start the processes of a strategy, wait for them, and return their result.
 
     Args:
-        loaded: The user's configuration.
-        strategy: The strategy.
-        num_steps: Optimizer steps.
-        folder: New folder for the output of the processes.
         reference: Folder of the reference; None in the reference itself.
         precision: Precision of training; None for the exact one.
 

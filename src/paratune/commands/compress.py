@@ -18,9 +18,9 @@ from paratune.base.imports import collector_off_for_imports
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_number
-from paratune.commands.options import Json, require_at_least
+from paratune.commands.options import Json
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, CheckpointError, LaunchError, option_error
+from paratune.errors import EXIT_OK, CheckpointError, LaunchError, option_error, require_at_least
 from paratune.records import MODEL_FOLDER, RUN_FILE, file_sha256, is_finished, predictions_file, read_json, read_run
 from paratune.records.compressed import (
     FORMS,

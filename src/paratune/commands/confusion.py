@@ -20,7 +20,6 @@ def confusion_view(names: Sequence[str], counts: Sequence[Sequence[int]], width:
     """Return the matrix with class names on its columns, or with numbers, or only the most frequent confusions.
 
     Args:
-        names: Names of the classes, in the order of their ids.
         counts: Rows of each true class by predicted class.
         width: Width of the terminal in characters.
     """

@@ -10,9 +10,8 @@ from paratune.cluster import slurm
 from paratune.cluster.script import setup_lines
 from paratune.cluster.shell import quoted
 from paratune.cluster.site import Site, read_site
-from paratune.commands.options import require_at_least
 from paratune.corpus.executors import ShardExecutor, StartTasks, start_local, start_ray, start_slurm
-from paratune.errors import EXIT_LAUNCH, ConfigError, did_you_mean, option_error, require_installed
+from paratune.errors import EXIT_LAUNCH, ConfigError, did_you_mean, option_error, require_at_least, require_installed
 
 EXECUTORS = ("local", "slurm", "ray")
 LOCAL_STAGES = ("index", "fetch")
@@ -29,11 +28,8 @@ def executor_spread(
     """Return the executor.
 
     Args:
-        work: The folder of all stages.
-        executor: local, slurm or ray.
         tasks: Maximum number of tasks of a stage.
         workers: Number of tasks at the same time on this machine, for local.
-        site: File that describes the cluster, for slurm.
         memory_gib: Memory of a task; 2 when None.
 
     Raises:

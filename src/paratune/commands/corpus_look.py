@@ -9,9 +9,9 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from paratune.base.text import plain, plain_lines
-from paratune.commands.options import Json, require_at_least
+from paratune.commands.options import Json
 from paratune.console import print_json, print_result
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError
+from paratune.errors import EXIT_OK, CheckpointError, ConfigError, require_at_least
 
 _MAX_CHARACTERS = 1000
 """Characters of one text in a terminal."""

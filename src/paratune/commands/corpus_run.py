@@ -15,7 +15,6 @@ from paratune.commands import corpus_sentences
 from paratune.commands.corpus_executor import LOCAL_STAGES, executor_spread
 from paratune.commands.corpus_progress import ProgressPage
 from paratune.commands.corpus_report import write_report
-from paratune.commands.options import require_at_least
 from paratune.console import Display, outlive_readers, print_json, print_result, set_up_logging
 from paratune.corpus.clean import run as clean
 from paratune.corpus.executors import ShardExecutor
@@ -28,7 +27,7 @@ from paratune.corpus.sentences import run as sentences
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.stage import STAGE_FILE, shards_made_by
 from paratune.corpus.store import run as store
-from paratune.errors import EXIT_OK, CheckpointError, coded, did_you_mean, option_error
+from paratune.errors import EXIT_OK, CheckpointError, coded, did_you_mean, option_error, require_at_least
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +62,7 @@ def build_corpus(
     """Run the unfinished stages, and return the exit code.
 
     Args:
-        path: Configuration of the corpus.
         only: The only stage to run, again from its start.
-        workers: Number of processes, instead of that of the configuration.
-        as_json: Whether the result is printed as JSON.
         executor: For stages that send no requests to an archive.
 
     Raises:

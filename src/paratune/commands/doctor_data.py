@@ -22,7 +22,7 @@ from paratune.config.task_sections import (
     Task,
     class_names,
 )
-from paratune.data.columns import Samples, select
+from paratune.data.columns import Samples, TableReader, select
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import class_counts
 from paratune.data.load import SPLITS, load_samples, samples_fingerprint
@@ -48,7 +48,6 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     """Return the facts about the data of a configuration.
 
     Args:
-        config: A valid configuration.
         tokenizer: Of the model; None if it cannot be loaded, which leaves lengths unknown.
         model_limit: Maximum number of tokens of the model; None without a limit.
     """
@@ -208,13 +207,13 @@ def _selector(config: Config) -> Selector:
     """Return the function that selects samples from a table, and counts rows with missing values."""
     if not isinstance(config.task, QuestionAnsweringTask):
         return default_selector(_tolerant(config.data), config.task)
-    return partial(
-        select_questions,
-        columns=config.data.columns,
-        missing="drop",
-        too_long=lambda questions: [False] * len(questions),
-        may_lack_answers=config.task.unanswerable is not False,
-    )
+    may_lack_answers = config.task.unanswerable is not False
+
+    def selected(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
+        reader = TableReader(table, config.data.columns, "drop", source, group_by)
+        return select_questions(reader, too_long=lambda texts: [False] * len(texts), may_lack_answers=may_lack_answers)
+
+    return selected
 
 
 def _value_errors(table: pa.Table, config: Config, source: str, *, labelled: bool) -> list[SourceError]:
@@ -222,7 +221,7 @@ def _value_errors(table: pa.Table, config: Config, source: str, *, labelled: boo
     is_class = isinstance(task, ClassTask | RegressionTask)
     try:
         if is_class:
-            select(table, columns, task, "drop", source=source, require_labels=False)
+            select(TableReader(table, columns, "drop", source, require_labels=False), task)
         if labelled:
             _selector(config)(table, source=source, group_by=None)
     except DataError as error:

@@ -27,7 +27,6 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
     """Return the facts about the model of a configuration.
 
     Args:
-        config: A valid configuration.
         environ: Environment of the run, which may set the cache of the hub.
 
     Returns:

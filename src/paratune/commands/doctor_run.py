@@ -37,10 +37,7 @@ def examine_run(
     """Collect the facts about a run, and return the findings.
 
     Args:
-        path: Path of the configuration.
         loaded: The configuration; None if it is invalid.
-        problems: Problems of its options.
-        machine: This machine.
         num_processes: Number of processes of the run; that of the environment when None.
         probes: Facts from tools and the system; collected when None.
         start: Start of the run on a site; that of this machine when None.

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from paratune import hardware
 from paratune.cluster.site import Site, processes_per_node
-from paratune.commands.options import require_at_least
 from paratune.doctor.setup import Start
-from paratune.errors import ConfigError, did_you_mean
+from paratune.errors import ConfigError, did_you_mean, require_at_least
 
 
 def check_size(site: Path | None, nodes: int | None, gpus_per_node: int | None, num_processes: int | None) -> None:

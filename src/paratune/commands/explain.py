@@ -12,18 +12,9 @@ from paratune.api.apply import check_model
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.options import (
-    BatchSize,
-    Device,
-    Json,
-    LabelColumn,
-    PairColumn,
-    TextColumn,
-    require_at_least,
-    require_some,
-)
+from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn, require_some
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, DataError, option_error
+from paratune.errors import EXIT_OK, DataError, option_error, require_at_least
 
 _ROWS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _MAX_LISTED = 6

@@ -10,9 +10,9 @@ from paratune.api.apply import check_model
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.options import BatchSize, Device, Json, require_at_least
+from paratune.commands.options import BatchSize, Device, Json
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, ParatuneError, coded, option_error
+from paratune.errors import EXIT_OK, ConfigError, ParatuneError, coded, option_error, require_at_least
 
 log = logging.getLogger(__name__)
 _MAX_LISTED = 20

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from paratune.api.apply import check_model
+from paratune.api.apply import load_model
 from paratune.api.threads import respect_quota
-from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import Device, Json, require_some
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
@@ -24,13 +23,10 @@ def fill_mask(model: str, *texts: str, top_k: int = 5, device: Device = "auto", 
     require_some(texts, "texts")
     set_up_logging(speaks=True)
     respect_quota()
-    check_model(model)
     with stdout_for_results():
-        with collector_off_for_imports():
-            from paratune.infer.masks import fill_masks
-            from paratune.infer.trained import NamedColumns, load_trained
+        trained = load_model(model, device, text="text")
+        from paratune.infer.masks import fill_masks
 
-        trained = load_trained(model, NamedColumns(text="text"), device)
         guesses = fill_masks(trained, texts, top_k)
     filled = list(zip(texts, guesses, strict=True))
     if json:

@@ -8,7 +8,7 @@ from typing import Any
 
 from paratune.api.threads import respect_quota
 from paratune.base.text import plain
-from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn, require_at_least
+from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn
 from paratune.console import print_json, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, option_error, os_error_as
 from paratune.records import write_json
@@ -50,7 +50,6 @@ def evaluate(
 
     named = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
     size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
-    require_at_least("--batch-size", size)
     by = list(dict.fromkeys(by))
     if data is None:
         if not by:
@@ -119,7 +118,6 @@ def predict(
     from paratune.api.predict import predict_rows
     from paratune.records.predictions import SUFFIXES, write_table
 
-    require_at_least("--batch-size", batch_size)
     check_output(output, overwrite, document=True)
     is_document = output.suffix == DOCUMENT_SUFFIX
 

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from paratune.cluster.slurm import check_job_id
-from paratune.commands.options import Json, Overrides, require_at_least
+from paratune.commands.options import Json, Overrides
 from paratune.console import print_json
-from paratune.errors import EXIT_OK, ConfigError
+from paratune.errors import EXIT_OK, ConfigError, require_at_least
 
 
 def launch(

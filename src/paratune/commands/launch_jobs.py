@@ -55,9 +55,6 @@ def run_jobs(
     """Return the job of a configuration; none when its run is finished.
 
     Args:
-        path: The configuration.
-        overrides: Values that replace those of the file.
-        site: The cluster.
         after: Jobs that must end before this one starts.
         launch_lock: Receives a lock on the run, so that a second launch fails; None to write nothing.
     """
@@ -239,10 +236,7 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
     """Return the site with the nodes and processes of a run of a matrix.
 
     Args:
-        site: With the nodes of the command line, if given.
-        num_processes: Processes of the run.
         num_nodes: Nodes in the matrix. 0: those of the site if more than 1, otherwise as few as possible.
-        name: Name of the run.
 
     Raises:
         ConfigError: The nodes cannot have the same number of processes, or a node has too few.

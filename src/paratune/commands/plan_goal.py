@@ -43,9 +43,6 @@ def check_goal(
     """Return the goal; None without --goal.
 
     Args:
-        wanted: The options.
-        runs: Those of --measured.
-        task_kind: Kind of the task, which decides on the metrics.
         price_of: Returns the price of a device-hour from --price or the file of the machine.
 
     Raises:

@@ -49,12 +49,7 @@ def plan_matrix(
     """Print the plan of each cell; return the exit code, 1 if no cell can be planned.
 
     Args:
-        path: The matrix.
-        overrides: Settings of all cells.
-        wanted: The options of the command.
         shared: The options of all plans, from `wanted`.
-        write: File for the plans.
-        as_json: Print them as JSON.
 
     Raises:
         ParatuneError: The matrix, a cell, an option, a model or the data is invalid.

@@ -61,7 +61,6 @@ def calibrate_command(*, as_json: bool, speaks: bool, write: Path | None = None)
     nothing and return None.
 
     Args:
-        as_json: Print nothing on stdout.
         speaks: Whether this is all that the command prints.
         write: Device file to write, besides the file in the cache.
 

@@ -10,9 +10,9 @@ from paratune import records
 from paratune.api.threads import respect_quota
 from paratune.base.text import plain
 from paratune.base.units import format_number
-from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn, require_at_least
+from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, coded
+from paratune.errors import EXIT_OK, ConfigError, DataError, coded, require_at_least
 
 if TYPE_CHECKING:
     import pyarrow as pa

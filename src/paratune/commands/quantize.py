@@ -11,9 +11,9 @@ from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_share
-from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, TextColumn, require_at_least
+from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, TextColumn
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, coded, option_error
+from paratune.errors import EXIT_OK, ConfigError, coded, option_error, require_at_least
 
 log = logging.getLogger(__name__)
 MIN_AGREEMENT = 0.95
@@ -81,14 +81,8 @@ def make_form(
     """Write a smaller form of a model, with a progress bar and a warning where its decisions differ; return its record.
 
     Args:
-        model: Run, model folder or hub name.
-        form: The form.
-        out: Folder that does not exist, or is empty.
         data: File on whose rows outputs are compared; None: that of the run.
         calibration: File that gives `int8-static` the ranges of activations; None: the training file of the run.
-        num_rows: Rows of each file that are used.
-        named: `NamedColumns` from the command line, if any.
-        batch_size: Samples of a forward pass.
     """
     from paratune.compress.quantize import QuantizeJob, quantize_model, require_quantizable
     from paratune.infer.trained import NamedColumns, load_trained

@@ -11,9 +11,9 @@ from cyclopts import App, Parameter
 from paratune.api.threads import respect_quota
 from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
-from paratune.commands.options import Json, require_at_least, require_some
+from paratune.commands.options import Json, require_some
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, os_error_as
+from paratune.errors import EXIT_OK, ConfigError, DataError, os_error_as, require_at_least
 from paratune.tokenizer.train import RECORD_FILE, TokenizerRecipe, save_tokenizer, train_tokenizer
 
 if TYPE_CHECKING:

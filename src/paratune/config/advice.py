@@ -75,10 +75,6 @@ class JobSizes:
 def advice(traits: Traits, job: JobSizes) -> list[str]:
     """Return one line for each option that does not help, or that costs much.
 
-    Args:
-        traits: Of the strategy, under its options.
-        job: Sizes.
-
     Source: bytes of model states and of communication: Rajbhandari et al., ZeRO, SC 2020, sections 3 and 7.
     """
     return [*_sharding(traits, job), *_slow_links(traits, job), *_pipeline(traits, job), *_loader(job)]
@@ -138,10 +134,6 @@ def moved_bytes(traits: Traits, job: JobSizes) -> float:
 
     N ranks in groups of S that shard the states, m micro-steps: (S - 1)/S of the weights in each gathering and of the
     gradients in each reduction; then, between the N/S groups, 2 (N/S - 1)/(N/S) of the gradients' shards, once.
-
-    Args:
-        traits: Of the strategy, under its options.
-        job: Sizes.
 
     Source: of a collective: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms, 2009. Of ZeRO: Rajbhandari et
         al., ZeRO, SC 2020, section 7. Of hybrid sharding: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2.2.

@@ -32,7 +32,6 @@ def refuse_baseline(baseline: TfidfOptions | None, use: str) -> None:
     """Refuse a baseline where steps are needed.
 
     Args:
-        baseline: Of the configuration.
         use: Use of the steps for the message, such as "paratune plan predicts".
 
     Raises:

@@ -52,9 +52,7 @@ def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> t
     """Return the configuration that all strategies train, and a list of the changes in words.
 
     Args:
-        loaded: The user's configuration.
         num_processes: Of each strategy except single; with `batch.per_device`, the global batch is that of them all.
-        num_steps: Optimizer steps.
     """
     values: dict[str, Any] = json.loads(json.dumps(loaded.values))
     batch, train = values["batch"], values["train"]

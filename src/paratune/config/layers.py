@@ -76,10 +76,8 @@ def layers_within(
 
     Args:
         values: Sections, or single settings by dotted key (`train.learning_rate: 1e-4`), and perhaps `extends`.
-        places: Of all keys of the file.
         at: Dotted key of the mapping in the file.
         path: The file; paths of `extends` are relative to it.
-        called: Name of the key `extends` in messages.
 
     Returns:
         The layer of the extended files, and the layer of the settings.
@@ -110,7 +108,6 @@ def layers_of_mapping(values: Mapping[str, Any], overrides: Sequence[str], path:
 
     Args:
         values: Sections, or single settings by dotted key, and perhaps `extends`.
-        overrides: A list of `section.key=value`; later ones win.
         path: Stands for the file of the mapping.
     """
     place = SourceLocation(label(path, path.parent))

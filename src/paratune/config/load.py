@@ -46,7 +46,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     Modules beside the file can be imported afterwards if the configuration names code outside paratune.
 
     Args:
-        path: A YAML file.
         overrides: A list of `section.key=value`; later ones win.
 
     Raises:
@@ -65,7 +64,6 @@ def load_values(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Loa
 
     Args:
         values: Sections, or single settings by dotted key, and perhaps `extends`, relative to the working directory.
-        overrides: A list of `section.key=value`; later ones win.
 
     Raises:
         ConfigError: The configuration has problems, or no `run.name`.

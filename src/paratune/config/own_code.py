@@ -94,11 +94,7 @@ def add_to_path(folder: Path) -> None:
 
 
 def import_callable(name: str, key: str) -> Any:
-    """Return the object that an option names. The current folder is searched last.
-
-    Args:
-        name: package.module:attribute.
-        key: The option, for messages.
+    """Return the object that an option names as package.module:attribute. The current folder is searched last.
 
     Raises:
         ConfigError: The module is missing or cannot be imported, has no such attribute, or it cannot be called.
@@ -137,11 +133,6 @@ def import_callable(name: str, key: str) -> Any:
 def call_own_code(code: "OwnCode", key: str, *arguments: Any) -> Any:
     """Return what an own function returns, called with the arguments and its options.
 
-    Args:
-        code: The option.
-        key: Its name with `.function`, for messages.
-        arguments: Positional arguments.
-
     Raises:
         ConfigError: The function cannot be imported, or raises an error.
     """
@@ -155,8 +146,6 @@ def own_code_errors(name: str, key: str, *, method: str | None = None, call: str
     """Replace an error of own code that is called inside by a `ConfigError` with the line of that code.
 
     Args:
-        name: package.module:attribute.
-        key: The option, for messages.
         method: The method that is called, if the option names a class.
         call: The arguments, for messages.
 
@@ -200,10 +189,6 @@ def wrong_result(function: str, key: str, returned: str, wanted: str) -> ConfigE
 
 def source_hash(name: str, key: str) -> str | None:
     """Return the SHA-256 of the file that defines the object of an option; None where it has no Python source.
-
-    Args:
-        name: package.module:attribute.
-        key: The option, for messages.
 
     Raises:
         ConfigError: As `import_callable`.
@@ -266,10 +251,6 @@ def _metric_hash(metric: "OwnMetric") -> str | None:
 
 def metric_script(name: str, key: str) -> Path:
     """Return the script of a metric of the library `evaluate`: FOLDER/FOLDER.py, or the file itself.
-
-    Args:
-        name: A folder or a file.
-        key: The option, for messages.
 
     Raises:
         ConfigError: There is no such file on this machine; nothing is downloaded.

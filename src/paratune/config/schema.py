@@ -167,7 +167,6 @@ def init_text(task: str, values: Mapping[str, Any] | None = None) -> str:
     """Return a first configuration file, with all options, their help and their defaults.
 
     Args:
-        task: The kind of the task, such as classification.
         values: Values of the file by dotted key; None for those of an example.
 
     Raises:

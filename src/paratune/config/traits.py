@@ -246,12 +246,7 @@ _OFFLOADED = {  # phases with states on the host
 
 
 def strategy_traits(kind: str, options: Mapping[str, Any]) -> Traits | None:
-    """Return the traits of a strategy with its options; None for the user's own strategy, whose class has them.
-
-    Args:
-        kind: As in the configuration.
-        options: The other fields of its section.
-    """
+    """Return the traits of a strategy with its options; None for the user's own strategy, whose class has them."""
     traits = TRAITS.get(kind)
     if kind == "pipeline" and traits:
         stages, is_interleaved = options["stages"], options.get("schedule") == "interleaved"

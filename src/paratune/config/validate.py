@@ -95,8 +95,6 @@ def validate_as(root: type[Section], values: Mapping[Any, Any], called: str) -> 
     """Check the values of another kind of file, as `validate` does.
 
     Args:
-        root: Its class.
-        values: Its content.
         called: Name of such a file in messages, with its article: "a site".
     """
     findings = Findings(root=root)

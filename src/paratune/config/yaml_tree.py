@@ -72,10 +72,6 @@ class Tree:
 def read_tree(text: str, file: str) -> Tree:
     """Read one YAML document.
 
-    Args:
-        text: The document.
-        file: Its name in places and messages.
-
     Returns:
         The tree. `value` is None for an empty document, and for invalid YAML, which has a problem.
     """

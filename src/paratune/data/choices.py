@@ -9,89 +9,56 @@ from string import ascii_uppercase
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.sections import Columns
 from paratune.config.task_sections import MultipleChoiceTask
-from paratune.data.columns import (
-    Missing,
-    Samples,
-    column_texts,
-    complete_rows,
-    joined_texts,
-    lists_of_texts,
-    require_columns,
-    unlabelled_samples,
-)
+from paratune.data.columns import IntArray, Samples, TableReader
 from paratune.data.labels import first_rows, is_missing
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions, tokenize
 from paratune.errors import DataError
 
-IntArray = npt.NDArray[np.int64]
 LabelFormat = Literal["index", "number", "letter", "name", "text"]
 Choices = Sequence[str]
 MIN_CHOICES: Final = 2
 
 
-def select_choices(
-    table: pa.Table,
-    columns: Columns,
-    task: MultipleChoiceTask,
-    missing: Missing,
-    *,
-    source: str,
-    group_by: str | None = None,
-    require_labels: bool = True,
-) -> tuple[Samples, LabelFormat | None]:
+def select_choices(reader: TableReader, task: MultipleChoiceTask) -> tuple[Samples, LabelFormat | None]:
     """Return the questions of a table with their choices, and the place of the right choice as label; and its format.
 
-    `text_pairs` have the texts in front of the choices, with the separator at their end.
-
-    The last columns of choices may be empty, so that a row has fewer choices. A row with fewer than two choices, or
-    with an empty choice before another one, lacks choices.
+    `text_pairs` have the texts in front of the choices, with the separator at their end. The last columns of choices
+    may be empty, so that a row has fewer choices. A row with fewer than two choices, or with an empty choice before
+    another one, lacks choices.
 
     Args:
-        table: From `read_table`.
-        columns: Names of the columns; `choices` are several columns, or one column with lists.
+        reader: The table; `columns.choices` are several columns, or one column with lists.
         task: Gives the format of labels; None finds it, see `label_format`.
-        missing: Whether rows with missing values are an error, or are dropped and counted.
-        source: Name of the table in messages.
-        group_by: Column of groups.
-        require_labels: False, for prediction, does not read labels.
 
     Raises:
-        DataError: A column is absent or of the wrong type, a value is missing (`refuse`), a label is none of the
-            choices of its row, or no row is left.
+        DataError: A column is of the wrong type, a value is missing (`refuse`), a label is none of the choices of its
+            row, or no row is left.
     """
-    assert columns.text is not None
-    assert columns.choices is not None
-    require_columns(table, columns, source, group_by, require_labels)
-    texts = joined_texts(table, columns.text, columns.separator, source, "text", refuse_numbers=require_labels)
-    pairs = None
-    if columns.text_pair is not None:
-        pairs = joined_texts(table, columns.text_pair, columns.separator, source, "text_pair", refuse_numbers=False)
-    choices = _read_choices(table, columns.choices, source)
-    raw_labels = table.column(columns.label).to_pylist() if require_labels and columns.label is not None else None
+    texts, pairs = reader.texts("text"), reader.texts("text_pair", refuse_numbers=False)
+    assert texts is not None
+    choices, raw_labels = _read_choices(reader), reader.labels()
     lacks = {"text": [text is None for text in texts]}
     if pairs is not None:
         lacks["text_pair"] = [pair is None for pair in pairs]
-    lacks["choices"] = [found is None for found in choices]
+    lacks["choices"] = [row_choices is None for row_choices in choices]
     if raw_labels is not None:
         lacks["label"] = [is_missing(label, nan_is_missing=True) for label in raw_labels]
-    rows, num_dropped = complete_rows(lacks, columns, missing, source)
-    samples = unlabelled_samples(table, columns, texts, pairs, rows, num_dropped, source=source, group_by=group_by)
+    rows, num_dropped = reader.complete_rows(lacks)
+    samples = reader.samples(texts, pairs, rows, num_dropped)
     if samples.text_pairs is not None:
-        samples = replace(samples, text_pairs=[text + columns.separator for text in samples.text_pairs])
-    kept = [found for found in (choices[row] for row in rows) if found is not None]
+        samples = replace(samples, text_pairs=[text + reader.columns.separator for text in samples.text_pairs])
+    kept = [row_choices for row_choices in (choices[row] for row in rows) if row_choices is not None]
     samples = replace(samples, choices=kept)
     if raw_labels is None:
         return samples, task.label_format
-    labels, names, where = [raw_labels[row] for row in rows], choice_names(columns), f"{source}, column {columns.label}"
-    how = task.label_format or label_format(labels, kept, names, rows, where)
-    return replace(samples, labels=_label_places(labels, kept, names, how, rows, where)), how
+    labels, names = [raw_labels[row] for row in rows], choice_names(reader.columns)
+    how = task.label_format or label_format(labels, kept, names, rows, reader.label_place)
+    return replace(samples, labels=_label_places(labels, kept, names, how, rows, reader.label_place)), how
 
 
 def choice_names(columns: Columns) -> list[str] | None:
@@ -99,27 +66,19 @@ def choice_names(columns: Columns) -> list[str] | None:
     return columns.choices if isinstance(columns.choices, list) else None
 
 
-def _read_choices(table: pa.Table, names: str | list[str], source: str) -> list[tuple[str, ...] | None]:
+def _read_choices(reader: TableReader) -> list[tuple[str, ...] | None]:
     """Return the choices of each row; None where a row lacks choices."""
+    names = reader.columns.choices
+    assert names is not None
     if isinstance(names, str):
-        return [_known_choices(row) for row in _lists(table, names, source)]
-    parts = [column_texts(table, name, source, "choices", refuse_numbers=False) for name in names]
-    return [_known_choices(row) for row in zip(*parts, strict=True)]
-
-
-def _lists(table: pa.Table, name: str, source: str) -> list[list[str | None]]:
-    """Return a column of lists of texts; an empty list for null."""
-    lists = lists_of_texts(table, name)
-    if lists is None:
-        raise DataError(
-            f"{source}, column {name} (data.columns.choices) contains {table.column(name).type}; name several columns "
-            "with a choice each ([a, b, c, d]), or one column with lists of texts, as in JSON lines "
-            '{"choices": ["yes", "no"]}',
-            code="data.not_choices",
-            source=source,
-            name=name,
+        advice = (
+            "name several columns with a choice each ([a, b, c, d]), or one column with lists of texts, as in JSON "
+            'lines {"choices": ["yes", "no"]}'
         )
-    return lists
+        rows = reader.lists(names, "choices", advice=advice)
+        return [_known_choices(row) for row in rows]
+    parts = [reader.column_texts(name, "choices", refuse_numbers=False) for name in names]
+    return [_known_choices(row) for row in zip(*parts, strict=True)]
 
 
 def _known_choices(values: Sequence[str | None]) -> tuple[str, ...] | None:

@@ -129,12 +129,7 @@ class HostMeter:
 
 
 def make_meter(device: torch.device, num_local_processes: int) -> Meter:
-    """Return the meter of `device`.
-
-    Args:
-        device: The device of the model.
-        num_local_processes: Processes of the run on this machine.
-    """
+    """Return the meter of `device`, of a machine with this number of processes of the run."""
     return GpuMeter(device) if device.type == "cuda" else HostMeter(num_local_processes)
 
 
@@ -301,9 +296,7 @@ class Prober:
 def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> FittingSize | None:
     """Return the largest size that fits on every rank, the same on all ranks; None if no size fits. Collective.
 
-    Args:
-        prober: A prober that is not warmed up yet.
-        candidates: Ascending sizes.
+    `candidates` are ascending.
 
     Raises:
         RanOutInCollective: This rank ran out of memory in a pass with collectives.

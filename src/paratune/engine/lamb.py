@@ -47,12 +47,8 @@ class Lamb(Optimizer):
         """Create the optimizer for parameters that are whole or sharded.
 
         Args:
-            params: Parameters, or groups of them, which may have their own values of the other arguments.
             lr: Learning rate, relative to the norm of each matrix.
             betas: Decay rates of both moments, at least 0 and below 1.
-            eps: Added to the root of the second moment.
-            weight_decay: The paper's lambda.
-            adapts: Whether steps are multiplied by the trust ratio.
         """
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapts": adapts}
         super().__init__(params, defaults)
@@ -135,7 +131,7 @@ def whole_norms(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _in_parts(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Yield the parameters in lists with at most PART_NUMBERS numbers; a larger parameter has a list of its own."""
+    """Yield the parameters in lists with at most PART_NUMBERS numbers; a larger parameter is alone in its list."""
     part: list[nn.Parameter] = []
     num_values = 0
     for parameter in parameters:

@@ -84,14 +84,12 @@ OPTIMIZERS: Final[dict[str, Callable[[list[Group], Train], Optimizer]]] = {
 
 
 class OptimizerFactory:
-    """Makes the optimizer for whatever parameters a strategy holds, and sets the learning rate of all that it made."""
+    """Makes the optimizer of the parameters of a strategy, and sets the learning rate of all that it made."""
 
     def __init__(self, train: Train, num_steps: int, rate_factors: Mapping[str, float] | None = None) -> None:
         """Store the settings.
 
         Args:
-            train: The section of the configuration.
-            num_steps: Steps of the whole run.
             rate_factors: Factor of the learning rate by the name of a parameter; 1 where it is not given.
         """
         self._train = train

@@ -7,9 +7,8 @@ distinguishes restarts from the first start.
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from paratune.base.units import parse_count
 from paratune.errors import CheckpointError, LaunchError, Stopped
@@ -35,9 +34,6 @@ class TorchrunStart:
     @property
     def has_id(self) -> bool:
         return self.run_id not in ("", NO_ID)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def read_torchrun(environ: Mapping[str, str] = os.environ) -> TorchrunStart | None:

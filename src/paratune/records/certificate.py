@@ -260,13 +260,7 @@ def _too_large_norms(gradients: Mapping[str, Any], tolerance: TrainedTolerance) 
 
 
 def compare_trained(reference: Part, part: Part, precision: str) -> TrainedDifference:
-    """Return the differences between the precision that trains and the reference.
-
-    Args:
-        reference: Of one process, in the most exact precision.
-        part: Of a strategy, or one process, in the precision that trains.
-        precision: Key of `TRAINED_TOLERANCES`.
-    """
+    """Return the differences between the precision that trains (`part`) and one process in the most exact precision."""
     tolerance, gradients = TRAINED_TOLERANCES[precision], part.gradients
     all_of_them, length, tensor = (_number(gradients[key]) for key in ("difference", "length", "worst_tensor"))
     loss = largest_difference(part.losses, reference.losses)

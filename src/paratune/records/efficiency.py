@@ -89,9 +89,6 @@ def noise_summary(
 
     Args:
         events: Measured steps of one rank; sampled steps have `noise_scale`.
-        global_batch_size: Samples of an optimizer step.
-        reason: Why no step was sampled, if that is known.
-        why_not_preconditioned: Code and reason, if no sampled step has the preconditioned estimate.
     """
     samples = [event["noise_scale"] for event in events if event.get("noise_scale") is not None]
     known = [sample["preconditioned"] for sample in samples if sample.get("preconditioned") is not None]

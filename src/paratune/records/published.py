@@ -82,7 +82,7 @@ class PublishedClaim:
     by: float
     """The share for less and not_less; the margin for the others, in the unit of the metric."""
     pairs: tuple[ComparedPair, ...]
-    """The claim holds if it holds for all pairs."""
+    """The claim is true if it is true for all pairs."""
     source: str
     where: str
 

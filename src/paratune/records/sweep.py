@@ -339,14 +339,7 @@ def run_fingerprint(
     environment: Mapping[str, str | None],
     num_nodes: int | None = None,
 ) -> str:
-    """Return the SHA-256 of all settings that make a cell a different run when they change.
-
-    Args:
-        values: Its resolved configuration.
-        num_processes: World size.
-        environment: Variables that the matrix sets.
-        num_nodes: Nodes that the matrix sets, if it does.
-    """
+    """Return the SHA-256 of all settings that make a cell a different run when they change."""
     parts: list[Any] = [num_processes, dict(sorted(compared_settings(values).items()))]
     parts += [dict(sorted(environment.items()))] if environment else []
     parts += [{"nodes": num_nodes}] if num_nodes is not None else []

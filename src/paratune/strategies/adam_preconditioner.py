@@ -44,9 +44,6 @@ class AdamPreconditioner:
         """Create the preconditioner of parameters that this rank has as a whole.
 
         Args:
-            optimizer: Their optimizer.
-            model: The module that has them.
-            parameters: Parameters of the model.
             scale: The factor by which `grad` is multiplied before the optimizer's step.
             num_copies: Ranks that have the same parameters.
         """

@@ -44,10 +44,7 @@ def make_cpu_adam(optimizer: Optimizer, *, local_rank: int) -> Optimizer:
 def prebuild(load: Callable[[], Any], *, local_rank: int, name: str = CPU_ADAM) -> None:
     """Compile an extension in the first process of each machine, then load it in all processes. Collective.
 
-    Args:
-        load: Compiles the extension if necessary, and loads it.
-        local_rank: The process with 0 compiles.
-        name: The name of the extension.
+    `load` compiles the extension if necessary, and loads it.
 
     Raises:
         LaunchError: On every rank, if one rank fails.

@@ -73,7 +73,7 @@ class FSDPStrategy:
         self._mesh_shape: tuple[int, ...] = (world_size,)
         if kind.has_groups:
             shard_size = shard_size or parse_count(os.environ.get("LOCAL_WORLD_SIZE")) or world_size
-            # Only the processes know whether machines have unequal numbers of processes.
+            # Machines may have unequal numbers of processes, which only the environment of the processes shows.
             traits = strategy_traits(kind.traits.kind, {"shard_size": shard_size})
             assert traits is not None
             refuse(world_size_reasons(traits, Ranks(world_size, None)))

@@ -82,11 +82,6 @@ def forward_backward_one(
 
     Args:
         runner: The module to call: the model or its wrapper.
-        model: Computes the loss.
-        batch: The micro-batch.
-        phases: Measures the two phases.
-        precision: Autocast of the forward pass.
-        device: The device of the model.
         gradient_scale: A factor of the gradients, but not of the returned loss.
         scaler: Its scale is a further factor of the gradients, until `clip_and_step`.
         working: Copies of the weights in the dtype of autocast; without them autocast casts the weights.
@@ -122,8 +117,6 @@ def clip_and_step(
     """Clip gradients to `max_grad_norm`, update the weights, clear the gradients; return the norm before clipping.
 
     Args:
-        optimizer: The optimizer of these parameters.
-        parameters: The parameters of this rank, whole or as shards.
         max_grad_norm: None leaves gradients as they are.
         scaler: The gradients are multiplied by its scale; the returned norm is not. If the norm is not finite, no rank
             changes its weights, as the norm is the same on every rank. A fused optimizer decides this on the device;

@@ -58,8 +58,6 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
     """Return the cells that `--only` selects.
 
     Args:
-        matrix: The file.
-        cells: All of them.
         wanted: All must hold: AXIS=VALUE[,VALUE...], or a pattern of names (`*_linear_*`).
 
     Raises:

@@ -54,8 +54,6 @@ def read_axes(file: MatrixFile, content: Any, base: Layer) -> tuple[AxisOfValues
     """Return the axes of a file.
 
     Args:
-        file: Collects the problems.
-        content: The value of `axes`.
         base: The settings of the matrix for all runs.
     """
     if not isinstance(content, dict) or not content:

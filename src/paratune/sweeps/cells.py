@@ -40,8 +40,6 @@ def cells_of(
     """Return every combination that is not excluded, the last axis varying fastest, and each of its repeats behind it.
 
     Args:
-        matrix: The file.
-        overrides: `section.key=value` for all cells, on top of what the file says.
         here: Whether the cells are to run on this machine; without it, what any machine could run is possible.
         need_files: Whether a data file that is absent is a problem.
 

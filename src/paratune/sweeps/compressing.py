@@ -53,12 +53,7 @@ class Compress:
 
 
 def is_compressed(folder: Path, cell: CellRecord) -> bool:
-    """Return whether smaller forms of a run are made: it is finished, its scores count, and it has a model.
-
-    Args:
-        folder: Of the run.
-        cell: Its record.
-    """
+    """Return whether smaller forms of a run are made: it is finished, its scores count, and it has a model."""
     return cell.state == "finished" and cell.counts and cell.task != "mlm" and (folder / MODEL_FOLDER).is_dir()
 
 

@@ -19,13 +19,7 @@ def variable_of(key: str) -> str | None:
 
 
 def read_environment(file: MatrixFile, content: Any, at: str) -> Environment:
-    """Return the variables of `env`.
-
-    Args:
-        file: Collects the problems.
-        content: A mapping of names to values, or None.
-        at: Its dotted key.
-    """
+    """Return the variables of `env`."""
     if content is None:
         return {}
     if not isinstance(content, dict) or not content:

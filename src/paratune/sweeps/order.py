@@ -38,10 +38,7 @@ def in_order(cells: Sequence[Cell], matrix: str, order: Order, axes: Sequence[Ax
     and a new value of an axis leaves the order of the others unchanged.
 
     Args:
-        cells: In the order of the file.
-        matrix: Its name.
         order: `given` keeps the order of the file within each repeat.
-        axes: Of the matrix.
     """
     if order == "given":
         return tuple(sorted(cells, key=lambda cell: cell.repeat))

@@ -78,8 +78,6 @@ def why_not_here(
     """Return why a run is not possible on this machine: GPUs, arithmetic, packages. None when it is.
 
     Args:
-        config: The whole configuration.
-        num_processes: Number of processes of the run.
         environment: Variables of the run; CUDA_VISIBLE_DEVICES hides GPUs.
         machine: In place of this machine.
     """

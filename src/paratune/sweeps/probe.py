@@ -34,9 +34,7 @@ def read_probe(file: MatrixFile, content: Any, at: str) -> ProbeLength | None:
     """Return the length of a probe from `probe`; None for a full run.
 
     Args:
-        file: Collects the problems.
         content: A mapping; true for the defaults, false or null for a full run.
-        at: Its dotted key.
     """
     if content is None or content is False:
         return None
@@ -70,8 +68,6 @@ def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = Fals
     the peak, as in the run.
 
     Args:
-        loaded: The run.
-        probe: Its length.
         reads_all: Whether the sets that a probe does not need are read too, so that their tokens are cached.
     """
     values = deepcopy(loaded.values)

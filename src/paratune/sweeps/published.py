@@ -35,9 +35,7 @@ def read_published(path: Path, matrix: str, axes: Sequence[AxisOfValues]) -> tup
     """Read what a file says of a matrix.
 
     Args:
-        path: The file.
         matrix: Name of the matrix: the file may be about several.
-        axes: Of the matrix.
 
     Returns:
         What it says; and the file, whose `problems` are what is wrong with it.

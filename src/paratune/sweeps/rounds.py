@@ -27,9 +27,6 @@ def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, 
     """Return the rounds that a command line requests; None without `--until`.
 
     Args:
-        matrix: The file.
-        cells: Its cells.
-        until: One of `UNTIL`.
         budget: A duration such as 8h, 90min or 1h30m, of all runs together.
 
     Raises:
@@ -88,7 +85,6 @@ def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[
     is not decided.
 
     Args:
-        record: Of the matrix.
         todo: Runs that were not tried in this call, in order.
         undecided: Configurations whose verdict needs more runs, baselines included.
     """
@@ -125,13 +121,7 @@ def is_over_budget(record: SweepRecord, step: Step) -> bool:
 
 
 def end_rounds(record: SweepRecord, not_needed: Sequence[Step], ended: str) -> SweepRecord:
-    """Return the record at the end of the rounds, with what the runs that were not needed would have taken.
-
-    Args:
-        record: Of the matrix.
-        not_needed: Runs of configurations that are decided.
-        ended: Why; see `Rounds`.
-    """
+    """Return the record at the end of the rounds, with what the runs that were not needed would have taken."""
     assert record.rounds is not None
     saved_s = sum(expected_s(record, step.record) for step in not_needed)
     rounds = replace(record.rounds, ended=ended, num_saved=len(not_needed), saved_s=saved_s)

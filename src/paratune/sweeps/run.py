@@ -44,13 +44,9 @@ def locked(folder: Path) -> AbstractContextManager[None]:
 def run_step(
     folder: Path, record: SweepRecord, step: Step, start: Start, *, stopped: Callable[[], bool]
 ) -> SweepRecord:
-    """Train one cell, from the start or from its checkpoint, and return the record with how it ended.
+    """Train one cell of a matrix, whose folder is locked, from its start or its checkpoint; return the record.
 
     Args:
-        folder: Of the matrix, locked by this process.
-        record: Of the matrix; written before and after.
-        step: The cell.
-        start: Runs the command.
         stopped: Returns whether a signal came; an unusual end is no failure then.
 
     Raises:

@@ -241,11 +241,6 @@ def sampled(search: Search, num_trials: int, known: Sequence[Mapping[str, Any]] 
     """Return random settings that differ from each other and from known ones; more of them start with the same.
 
     There are fewer where the space has no more of them.
-
-    Args:
-        search: The space and the seed.
-        num_trials: How many.
-        known: Settings of other trials.
     """
     generator = random.Random(f"{search.seed}/{len(known)}")
     seen = {one_line(dict(settings)) for settings in known}
@@ -269,7 +264,6 @@ def known_trials(search: Search, folder: Path) -> dict[str, dict[str, Any]]:
     """Return the settings of the trials by name: the random ones, and those that were suggested in earlier calls.
 
     Args:
-        search: Of the file.
         folder: Of the matrix. Suggestions of a search with another space or seed are not used.
 
     Raises:

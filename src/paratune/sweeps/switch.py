@@ -14,12 +14,7 @@ _OTHER_RULE = {"global": ("per_device", "grad_accum_steps"), "per_device": ("glo
 
 
 def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
-    """Return a layer without the settings that `part`, which is merged on top, supersedes.
-
-    Args:
-        base: Settings of the base of a matrix; not changed.
-        part: Settings of a value of an axis.
-    """
+    """Return a layer without the settings that `part`, which is merged on top, supersedes."""
     return _without_strategy(_without_rule(base, part), part)
 
 

@@ -29,10 +29,7 @@ def resolve_teachers(
     """Return the settings with the folders of the teachers, the names of the teachers' runs, and problems.
 
     Args:
-        matrix: The file.
         values: The name of the student's value on each axis, by label.
-        layer: The student's settings.
-        name_of: Returns the name of the run with these values.
     """
     distil = layer.values.get("distil")
     wanted = distil.get("teacher") if isinstance(distil, dict) else None

@@ -37,9 +37,6 @@ def halving_needs(folder: Path, record: SweepRecord, search: Search, todo: Colle
     """Return the runs of the first round that has runs to train, and the ones that no round needs.
 
     Args:
-        folder: Of the matrix.
-        record: Its record.
-        search: With `steps`.
         todo: Names of the runs that are not tried yet.
     """
     trials = list(record.search.trials if record.search else ())
@@ -76,7 +73,6 @@ def trial_scores(folder: Path, cells: Sequence[CellRecord]) -> dict[str, float]:
     Trials with a failed run or a score that is not finite are left out.
 
     Args:
-        folder: Of the matrix.
         cells: Its cells, with at most one number of steps.
     """
     values: dict[str, list[float]] = {}
@@ -105,8 +101,6 @@ def next_trials(search: Search, record: SweepRecord, scores: Mapping[str, float]
     The suggestion follows from the seed, the settings and the scores alone.
 
     Args:
-        search: With method `bayesian`.
-        record: With the known trials.
         scores: Of the trials that are finished, by name.
 
     Raises:

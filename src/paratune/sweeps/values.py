@@ -66,11 +66,7 @@ def read_listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> V
     """Return a value of the option or variable that the axis `key` sets.
 
     Args:
-        file: Collects the problems.
-        key: Key of the axis.
         name: Name of the axis in names of runs.
-        value: As in the file.
-        at: Its dotted key.
     """
     if key == NPROC:
         count = file.count(value, at)

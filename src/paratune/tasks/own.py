@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -20,18 +19,14 @@ from paratune.batch import Batch
 from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import RECIPE_KEY, call_own_code, own_code_errors, wrong_result
 from paratune.config.section import OwnCode
-from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import OwnTask
 from paratune.data.columns import Samples
 from paratune.data.load import Split
 from paratune.data.loader import Collate, CollateOptions, Collator, IntArray
 from paratune.data.token_store import TokenStore
 from paratune.errors import ConfigError
-from paratune.models.load import Head, load_model
+from paratune.models.load import Head
 from paratune.models.objectives import Objective
-from paratune.models.task_model import TaskModel
-from paratune.precision import Precision
-from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 
@@ -42,14 +37,11 @@ class OwnRecipe(TaskRecipe):
     `data.columns.label`, float32, or (N, 0) without such a column; override `select` for others.
     """
 
+    _task: OwnTask
+
     def __init__(self, task: OwnTask) -> None:
         """Store the task. A subclass may have keyword arguments, which are `task.options`."""
-        self._task = task
-        self.names: list[str] = []
-
-    @property
-    def task(self) -> OwnTask:
-        return self._task
+        super().__init__(task)
 
     def select(self, table: pa.Table, *, require_labels: bool = True, **options: Any) -> Samples:
         """Return the samples of a table; see `paratune.data.columns.select`.
@@ -105,18 +97,11 @@ class OwnRecipe(TaskRecipe):
         wanted = "a Batch with the same samples (dataclasses.replace of the given one)"
         raise wrong_result(f"{self._task.recipe}.change_batch", RECIPE_KEY, returned, wanted)
 
-    def load_model(
-        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
-    ) -> TaskModel:
-        head = Head("AutoModelForSequenceClassification", num_outputs=self._task.num_outputs)
-        objective = Objective(partial(_row_losses, self), row_outputs=partial(_outputs, self))
-        return load_model(
-            model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist,
-            objective=objective,
-        )  # fmt: skip
+    def make_head(self) -> Head:
+        return Head("AutoModelForSequenceClassification", num_outputs=self._task.num_outputs)
 
-    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        return []
+    def make_objective(self) -> Objective:
+        return Objective(partial(_row_losses, self), row_outputs=partial(_outputs, self))
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         """Return `compute_scores` with the names own_NAME.
@@ -154,13 +139,9 @@ class OwnRecipe(TaskRecipe):
             wanted = f"a name for each of the {num_outputs} outputs of a sample, or override prediction_columns"
             raise wrong_result(f"{self._task.recipe}.prediction_names", RECIPE_KEY, f"{names}", wanted)
 
-    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
-        samples = split.samples
+    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         known = {"label": split.labels} if split.labels is not None and split.labels.ndim == 1 else {}
-        write_predictions(
-            folder, split.name, rows=samples.rows, ids=samples.ids, sources=samples.sources, clusters=samples.clusters,
-            columns={**known, **self.prediction_columns(split, outputs, tokenizer)},
-        )  # fmt: skip
+        return {**known, **self.prediction_columns(split, outputs, tokenizer)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,4 +220,4 @@ def _errors(recipe: TaskRecipe, method: str) -> AbstractContextManager[None]:
 
 def _wrong_shape(recipe: OwnRecipe, method: str, value: Any, wanted: str) -> ConfigError:
     returned = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor | np.ndarray) else type(value).__name__
-    return wrong_result(f"{recipe.task.recipe}.{method}", RECIPE_KEY, returned, f"a floating-point tensor {wanted}")
+    return wrong_result(f"{recipe._task.recipe}.{method}", RECIPE_KEY, returned, f"a floating-point tensor {wanted}")

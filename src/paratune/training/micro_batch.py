@@ -53,12 +53,7 @@ def choose_micro_batch(
     """Return the sizes of the first step, the same on every rank. Collective.
 
     Args:
-        prepared: The prepared run.
-        strategy: The strategy, not prepared yet.
         sizes: The configured sizes; with auto, the largest ones to try.
-        resumed: Folder of the run to resume, if any.
-        rank_progress: The progress of this process, for the hang watchdog.
-        display: Shows progress.
 
     Raises:
         OutOfMemory: One sample does not fit; or this rank ran out of memory in a collective.

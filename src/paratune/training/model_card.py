@@ -82,10 +82,7 @@ class BaseModel:
 def write_card(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
     """Write the model card of a run atomically; an existing one is replaced.
 
-    Args:
-        folder: Run folder with a `model/` and prediction files.
-        run: Content of run.json.
-        summary: Content of summary.json.
+    `run` is the content of run.json, `summary` that of summary.json.
 
     Raises:
         CheckpointError: The card cannot be written.
@@ -227,7 +224,7 @@ def _usage(run: Mapping[str, Any], base: BaseModel, *, is_adapter: bool) -> list
     lines += ["```", "paratune predict . --input rows.csv --output predictions.csv", "```", ""]
     if own:
         name = own["function"] if isinstance(own, Mapping) else own
-        lines.append(f"The model has Python code of its own, `{plain(name)}`, which Python must find.")
+        lines.append(f"The model uses your Python code `{plain(name)}`, which Python must be able to import.")
     lines.append(f"`paratune predict` also applies the settings in `paratune.json`; it reads {', '.join(texts)}.")
     if kind == "ordinal":
         lines.append("The outputs are the scores of the thresholds between classes, which `paratune predict` decodes.")

@@ -46,12 +46,8 @@ def resume(strategy: Strategy, folder: Path, *, is_writer: bool) -> Progress:
 def note_resume(folder: Path, progress: Progress, *, world_size: int) -> None:
     """Write the event `resume` into the logs of all earlier ranks, also of ranks that no longer exist.
 
-    The time of writing the checkpoint, which the checkpoint itself cannot contain, is added to the times.
-
-    Args:
-        folder: The run folder.
-        progress: The progress of the checkpoint.
-        world_size: The number of ranks of the new session.
+    The time of writing the checkpoint, which the checkpoint itself cannot contain, is added to the times. `world_size`
+    is that of the new session.
     """
     checkpoints = folder / records.CHECKPOINTS_FOLDER
     resumed = checkpoint.step_folder(checkpoints, progress.step)

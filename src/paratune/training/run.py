@@ -41,7 +41,6 @@ from paratune.errors import CheckpointError, LaunchError, Stopped, coded
 from paratune.hangs.diagnosis import MEETING, PREPARING
 from paratune.hangs.progress import RankProgress, working
 from paratune.hangs.watchdog import watching
-from paratune.metrics.scores import is_better
 from paratune.models.load import log_new_weights
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
@@ -79,8 +78,7 @@ from paratune.training.record import (
 )
 from paratune.training.rendezvous import check_same, process_group
 from paratune.training.resume import resume
-from paratune.training.steps import check_steps, is_due, num_steps
-from paratune.training.trainer_state import first_step
+from paratune.training.steps import check_steps, first_step, is_due, num_steps
 from paratune.training.values import PlacedRun, Session, SizedRun, TrainedRun
 
 log = logging.getLogger(__name__)
@@ -208,7 +206,7 @@ def _place_model(sized: SizedRun, activity: Activity) -> PlacedRun:
         }
     )
     optimizer = optimizer_factory(prepared, model, sized.num_steps)
-    # Before `prepare`: afterwards a rank may hold only shards, of which no work can be counted.
+    # Before `prepare`: afterwards a rank may have only shards, whose FLOPs cannot be counted.
     work = WorkCount(model) if session.is_writer else None
     with reports_out_of_memory(MemoryGuard(prepared, sized.batch, activity, model=model)):
         strategy.prepare(model, find_blocks(model), optimizer)
@@ -371,7 +369,6 @@ def _make_keeper(run: PlacedRun, recorder: Recorder, activity: Activity) -> RunK
         checkpoints=session.folder / records.CHECKPOINTS_FOLDER,
         split_batches=run.evaluations.batches,
         score=run.evaluations.score,
-        is_better=is_better,
         recorder=recorder,
         stop=session.stop,
         display=session.display,

@@ -23,8 +23,6 @@ def adjust_for_order(
     runs without time stamps, is returned unchanged.
 
     Args:
-        base: Runs of the baseline.
-        others: Runs of the other configurations.
         rates: Of each other configuration: the baseline's rates, and its own.
         measured: Of each other configuration.
     """

@@ -1,4 +1,4 @@
-"""Whether two models give the same words the same weight: rank correlation of effects."""
+"""Compares how much each word matters to two models: rank correlation of effects."""
 
 from collections.abc import Sequence
 

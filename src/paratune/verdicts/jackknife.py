@@ -56,7 +56,7 @@ def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore
     sums = values.sum(axis=0)
     with np.errstate(all="ignore"):
         without = np.asarray(score(sums - values), dtype=np.float64)
-        return _scored(float(score(sums)), without, len(values))
+        return scored_without(float(score(sums)), without, len(values))
 
 
 def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | None]) -> JackknifeScore | None:
@@ -64,7 +64,6 @@ def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | Non
 
     Args:
         kinds: (N,), kinds from 0.
-        score: From the number of samples of each kind to a score; None where it is undefined.
     """
     counts = np.bincount(kinds).astype(np.float64)
     without = np.full(len(counts), np.nan)
@@ -72,7 +71,7 @@ def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | Non
         fewer = counts.copy()
         fewer[kind] -= 1
         without[kind] = _number(score(fewer) if fewer.any() else None)
-    return _scored(_number(score(counts)), without[kinds], len(kinds))
+    return scored_without(_number(score(counts)), without[kinds], len(kinds))
 
 
 def of_blocks(
@@ -83,9 +82,8 @@ def of_blocks(
     """Return any score, with pseudovalues of `NUM_BLOCKS` blocks of samples.
 
     Args:
-        num_samples: N.
         score: From the samples that are left, in order, to a score; None where it is undefined.
-        clusters: (N,), numbers from 0: samples with the same one are in one block; None where each is by itself.
+        clusters: (N,), numbers from 0: samples with the same one are in one block; None: independent samples.
     """
     clusters = np.arange(num_samples) if clusters is None else clusters
     num_clusters = int(clusters.max()) + 1 if num_samples else 0
@@ -96,12 +94,7 @@ def of_blocks(
     without = [
         _number(score(everything[block_of != block]) if num_samples > 1 else None) for block in range(num_blocks)
     ]
-    return _scored(_number(score(everything)), np.asarray(without), num_samples)
-
-
-def of_scores_without(score: float, without: Floats) -> JackknifeScore | None:
-    """Return a score whose values without each sample, (N,), are known; None where it is undefined."""
-    return _scored(score, without, len(without))
+    return scored_without(_number(score(everything)), np.asarray(without), num_samples)
 
 
 def by_cluster(scored: JackknifeScore, clusters: npt.NDArray[np.int64]) -> JackknifeScore:
@@ -123,7 +116,8 @@ def by_cluster(scored: JackknifeScore, clusters: npt.NDArray[np.int64]) -> Jackk
     return JackknifeScore(scored.score, values, scored.num_samples, num_clusters)
 
 
-def _scored(score: float, without: Floats, num_samples: int) -> JackknifeScore | None:
+def scored_without(score: float, without: Floats, num_samples: int) -> JackknifeScore | None:
+    """Return a score whose values without each sample, or block, are known, (G,); None where it is undefined."""
     pseudovalues = len(without) * score - (len(without) - 1) * without
     return JackknifeScore(score, pseudovalues, num_samples) if np.isfinite(score) else None
 

@@ -1,4 +1,4 @@
-"""The order of runs in time, and what a drift of the machine does to the comparison of their speeds.
+"""The order of runs in time, and the effect of a drift of the machine on the comparison of their speeds.
 
 A machine that becomes slower while runs are made changes the speed of the later ones. The runs of each configuration
 show how much: their rates are regressed on covariates (the place in time, or the session; the load by other programs).
@@ -31,7 +31,7 @@ MOST_SHARE = 0.25
 
 @dataclass(frozen=True)
 class RunTime:
-    """When a run was made, and beside which load."""
+    """The time of a run, and the load by other programs."""
 
     began: float
     """Unix seconds."""
@@ -42,7 +42,7 @@ class RunTime:
 
 @dataclass(frozen=True)
 class OrderEffect:
-    """What the order of runs explains of the speed; changes are ratios less 1."""
+    """The part of the speed that the order of runs explains; changes are ratios less 1."""
 
     covariates: tuple[str, ...]
     """`order`, `session` or `load`."""
@@ -68,7 +68,7 @@ class OrderEffect:
 
 
 def run_time(run: ComparedRun) -> RunTime | None:
-    """Return when a run was made; None where its record does not say."""
+    """Return when a run was made; None where its record does not have the times."""
     try:
         began, ended = (
             datetime.fromisoformat(str(run.get(source))).timestamp() for source in ("run.created", "summary.finished")
@@ -143,12 +143,11 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
 
     Args:
         logs: Of each configuration, the baseline first: logarithms of the rates of its runs, at least 2 each.
-        times: Of the same runs.
     """
     num_free = sum(len(side) - 1 for side in logs)
     candidates = [column for column in (_in_time(times), _loads(times)) if column is not None]
     while candidates:
-        names = tuple(name for name, _ in candidates for _ in range(_width(candidates, name)))
+        names = tuple(name for name, column in candidates for _ in range(column.shape[1]))
         table = np.concatenate([column for _, column in candidates], axis=1)
         fits = table.shape[1] == 1 or table.shape[1] <= MOST_SHARE * num_free
         if fits and num_free > table.shape[1]:
@@ -157,10 +156,6 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
                 return model
         candidates.pop()
     return None
-
-
-def _width(candidates: Sequence[tuple[str, Floats]], name: str) -> int:
-    return int(next(column.shape[1] for known, column in candidates if known == name))
 
 
 def _fit(logs: Sequence[Sequence[float]], table: Floats, names: tuple[str, ...]) -> OrderModel | None:
@@ -242,7 +237,7 @@ def is_confounded(first: Sequence[RunTime], second: Sequence[RunTime]) -> bool:
 def order_effect(
     model: OrderModel, place: int, times: Sequence[Sequence[RunTime]], *, is_adjusted: bool
 ) -> OrderEffect:
-    """Return what a model says of the comparison of the first configuration with the one at `place`."""
+    """Return the effect of the order on the comparison of the first configuration with the one at `place`."""
     from scipy import special
 
     half = float(special.stdtrit(model.freedom, 0.975)) * model.total_error

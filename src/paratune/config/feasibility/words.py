@@ -46,8 +46,6 @@ def error(reasons: Sequence[Reason], surface: Surface = TRAIN, *, source: object
     """Return the error that lists all reasons. The first reason decides its class, and so the exit code.
 
     Args:
-        reasons: At least one.
-        surface: Words of the command.
         source: File of the configuration; in the message where there are several reasons.
     """
     first, *others = reasons

@@ -28,8 +28,6 @@ def convert(settings_read: Mapping[str, Any], source: str, options: Mapping[str,
     """Convert settings to a configuration.
 
     Args:
-        settings_read: As read from the file.
-        source: The file, for messages.
         options: From the command line by dotted key (`model.name`, `data.train`, `task`, ...); they override the file.
 
     Raises:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from paratune.base.units import NOT_AVAILABLE, format_as
+from paratune.base.units import NOT_AVAILABLE, counted, format_as
 from paratune.reports.comparison.figures import MEMORY, FigureRow
 from paratune.reports.comparison.make import Compared
 from paratune.reports.rows.row import byte_unit, numbers
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.verdicts import MeasureComparison, Verdict
-from paratune.verdicts.words import change_words, count_words, is_in_points, label_of, signed_interval_words
+from paratune.verdicts.words import change_words, is_in_points, label_of, signed_interval_words
 
 
 def figures_table(compared: Compared) -> Table:
@@ -46,7 +46,7 @@ def overview_table(compared: Compared) -> Table:
 
 def _count(num_runs: int, by_seed: object) -> str:
     num_seeds = len(by_seed) if isinstance(by_seed, dict) else 0
-    return str(num_runs) if num_seeds == num_runs else f"{num_runs} ({count_words(num_seeds, 'seed')})"
+    return str(num_runs) if num_seeds == num_runs else f"{num_runs} ({counted(num_seeds, 'seed')})"
 
 
 def _texts(row: FigureRow, verdicts: Sequence[Verdict]) -> list[str]:
