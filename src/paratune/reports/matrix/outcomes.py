@@ -29,7 +29,10 @@ from paratune.reports.systems.effects import AxisEffects
 from paratune.reports.systems.ladder import Ladder
 from paratune.reports.systems.model import Systems
 from paratune.verdicts import Verdict
-from paratune.verdicts.estimate import ALPHA, holm, paired, unpaired
+from paratune.verdicts.estimate import ALPHA, Estimate, holm, paired, unpaired
+
+SeedScores = dict[tuple[str, ...], float | None]
+"""Scores by seed."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class CandidateRuns:
         """The runs of each seed."""
         return grouped((tuple(item.cell.values[label] for label in self.seeds), item) for item in self.outcomes)
 
-    def scores(self, split: str, metric: str) -> dict[tuple[str, ...], float | None]:
+    def scores(self, split: str, metric: str) -> SeedScores:
         """Return the score of each seed, the mean over its runs; None when no run has it."""
         scores = {}
         for seed, outcomes in self.by_seed.items():
@@ -362,18 +365,28 @@ def tied_candidates(
     best = chosen.scores("validation", metric)
     for candidate in candidates:
         scores = candidate.scores("validation", metric)
-        shared = [(a, b) for seed, a in best.items() if a is not None and (b := scores.get(seed)) is not None]
         known = [[score for score in by_seed.values() if score is not None] for by_seed in (best, scores)]
         if candidate is chosen or not all(known) or not candidate.figure("validation", metric).is_whole:
             continue
         others.append(candidate)
-        if len(shared) >= 2:
-            p_values.append(paired(*map(list, zip(*shared, strict=True)), scope="seeds").p_different())
-        elif min(map(len, known)) >= 2:
-            p_values.append(unpaired(known[0], known[1], scope="seeds").p_different())
+        estimate = difference_over_seeds(best, scores)
+        if estimate is not None:
+            p_values.append(estimate.p_different())
         else:
             p_values.append(float(statistics.fmean(known[0]) == statistics.fmean(known[1])))
     return tuple(other for other, p_value in zip(others, holm(p_values), strict=True) if p_value > ALPHA)
+
+
+def difference_over_seeds(first: SeedScores, second: SeedScores) -> Estimate | None:
+    """Return the difference of two candidates in a score: paired when they share at least two seeds, else unpaired.
+
+    None when one has fewer than two seeds.
+    """
+    shared = [(a, b) for seed, a in first.items() if a is not None and (b := second.get(seed)) is not None]
+    if len(shared) >= 2:
+        return paired([a for a, _ in shared], [b for _, b in shared], scope="seeds")
+    known = [[score for score in scores.values() if score is not None] for scores in (first, second)]
+    return unpaired(known[0], known[1], scope="seeds") if min(map(len, known)) >= 2 else None
 
 
 def _choice_remarks(group: CandidateGroup) -> Iterator[str]:

@@ -102,10 +102,8 @@ def _figure_of(report: SweepReport, systems: Systems, figure: PublishedFigure) -
     matching = _matching(report, systems, figure.values)
     if len(matching) != 1:
         values_text = ", ".join(report.shown(label, name) for label, name in figure.values.items()) or "the matrix"
-        count = "no configuration" if not matching else f"{len(matching)} configurations"
-        return _OwnFigure(
-            notes=(f"{count} of the matrix {'has' if not matching else 'have'} the values {values_text}.",)
-        )
+        count, have = (f"{len(matching)} configurations", "have") if matching else ("no configuration", "has")
+        return _OwnFigure(notes=(f"{count} of the matrix {have} the values {values_text}.",))
     (configuration,) = matching
     size = measure_units(figure.measure)[figure.unit]
     plan = _planned(report, configuration, figure.measure)
@@ -119,7 +117,8 @@ def _figure_of(report: SweepReport, systems: Systems, figure: PublishedFigure) -
     if measure is None:
         split = "test" if any(run.get("summary.scores.test") for run in configuration.scored) else "validation"
         measure = measures.score(split, figure.measure)
-        size = 1.0 if _task(configuration) == "qa" else size  # its scores are per cent already
+        # The scores of question answering are per cent already.
+        size = 1.0 if configuration.cell_runs[0].cell.task == "qa" else size
         notes.append(f"Measured scores are those on {split}.")
     if not configuration.runs:
         return _OwnFigure(planned=planned, plan_source=plan_source)
@@ -133,33 +132,25 @@ def _figure_of(report: SweepReport, systems: Systems, figure: PublishedFigure) -
 
 def _matching(report: SweepReport, systems: Systems, values: Mapping[str, str]) -> list[Configuration]:
     """Return the configurations with these values; the chosen one when they name all axes in `select_per`."""
-    matching = [
-        configuration for configuration in systems.configurations if values.items() <= configuration.values.items()
-    ]
+    matching = _with_values(systems.configurations, values)
     if len(matching) < 2:
         return matching
     chosen = [
-        {**group.values, **group.chosen.values}
+        _with_values(matching, {**group.values, **group.chosen.values})
         for group in report.groups
         if group.chosen is not None and group.values and group.values.items() <= values.items()
     ]
-    return [
-        configuration
-        for configuration in matching
-        if any(values.items() <= configuration.values.items() for values in chosen)
-    ] or matching
+    return [configuration for configurations in chosen for configuration in configurations] or matching
 
 
-def _task(configuration: Configuration) -> str:
-    return configuration.cell_runs[0].cell.task
+def _with_values(configurations: Sequence[Configuration], values: Mapping[str, str]) -> list[Configuration]:
+    return [configuration for configuration in configurations if values.items() <= configuration.values.items()]
 
 
 def _planned(report: SweepReport, configuration: Configuration, measure: str) -> tuple[float, str] | None:
     """Return the planned figure and its source: the given plan, or else the predictions in the run records."""
-    cells = [
-        report.plan[cell_run.cell.name] for cell_run in configuration.cell_runs if cell_run.cell.name in report.plan
-    ]
-    source = "plan of the matrix"
+    names = (cell_run.cell.name for cell_run in configuration.cell_runs)
+    cells, source = [report.plan[name] for name in names if name in report.plan], "plan of the matrix"
     if not cells:
         source = "summary.prediction"
         cells = [cell for run in configuration.runs if (cell := _predicted(run)) is not None]
@@ -220,18 +211,14 @@ def judged_claim(systems: Systems, claim: PublishedClaim) -> tuple[str, list[str
     changes: list[str] = []
     runs: dict[str, None] = {}
     for pair in claim.pairs:
-        sides = [_side(systems, values) for values in (pair.than, pair.of)]
-        label = _label(systems, pair)
-        reason = next((side for side in sides if isinstance(side, str)), None)
-        base, other = (side for side in sides)
-        if reason is not None or isinstance(base, str) or isinstance(other, str):
-            outcomes.append(UNTOLD)
-            changes.append(f"{label}: {reason}")
-            continue
-        runs |= dict.fromkeys(run.name for run in (*base.runs, *other.runs))
-        outcome, words = _judged_pair(systems, claim, base, other)
+        base, other = (_side(systems, values) for values in (pair.than, pair.of))
+        if isinstance(base, str) or isinstance(other, str):
+            outcome, words = UNTOLD, base if isinstance(base, str) else str(other)
+        else:
+            runs |= dict.fromkeys(run.name for run in (*base.runs, *other.runs))
+            outcome, words = _judged_pair(systems, claim, base, other)
         outcomes.append(outcome)
-        changes.append(f"{label}: {words}")
+        changes.append(f"{_label(systems, pair)}: {words}")
     if FAILS in outcomes:
         return FAILS, changes, tuple(runs)
     return (HOLDS if outcomes and set(outcomes) == {HOLDS} else UNTOLD), changes, tuple(runs)
@@ -239,13 +226,11 @@ def judged_claim(systems: Systems, claim: PublishedClaim) -> tuple[str, list[str
 
 def _side(systems: Systems, values: Mapping[str, str]) -> Configuration | str:
     """Return the configuration with these values; a message when there is none."""
-    matching = [
-        configuration for configuration in systems.configurations if values.items() <= configuration.values.items()
-    ]
-    if len(matching) != 1:
-        return (
-            "no configuration has these values" if not matching else f"{len(matching)} configurations have these values"
-        )
+    matching = _with_values(systems.configurations, values)
+    if not matching:
+        return "no configuration has these values"
+    if len(matching) > 1:
+        return f"{len(matching)} configurations have these values"
     return matching[0] if matching[0].runs else "no finished run"
 
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from paratune.base.units import counted, format_duration
 from paratune.config.metric_names import direction
 from paratune.reports.document import Statement
-from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, SweepReport
+from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, SweepReport, difference_over_seeds
 from paratune.reports.rows.devices import device_hours
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.ladder_parts import ladder_statements
 from paratune.reports.systems.measures import ENERGY_J
 from paratune.reports.text import some_names
 from paratune.verdicts import Group, MeasureComparison
-from paratune.verdicts.estimate import Estimate, mean_of, paired, unpaired
+from paratune.verdicts.estimate import Estimate, mean_of
 from paratune.verdicts.ratios import ratio
 from paratune.verdicts.words import change_words, label_of, quality_words, signed_interval_words, speed_words
 
@@ -113,29 +113,22 @@ def _fastest(subject: str, options: Sequence[ComparedOption]) -> Statement:
     best, base = fastest_option(options), options[0].baseline
     if best is not None:
         low = best.speed.low or 0.0
-        near = [
-            option.label
-            for option in options
-            if option is not best and option.is_open and (option.speed.high or -math.inf) >= low
-        ]
+        others = (option for option in options if option is not best and option.is_open)
+        near = [option.label for option in others if (option.speed.high or -math.inf) >= low]
         peers = f" By their intervals, {some_names(near, 3)} may be as fast." if near else ""
         text = f"{best.label} against {base}: {speed_words(best.speed)}; {_quality_text(best)}.{peers}"
         return Statement(label, text, True, _SECTIONS["speed"])
     first = max(options, key=lambda option: (option.is_open, option.speed.change or -math.inf))
-    detail = (
-        "" if first.speed.change is None else f" Closest: {first.label}, {_speed_text(first)}; {_quality_text(first)}."
-    )
+    detail, speed = "", first.speed
+    if speed.change is not None:
+        change = f"{change_words(speed)} {speed.measure} {signed_interval_words(speed)}"
+        detail = f" Closest: {first.label}, {change}; {_quality_text(first)}."
     if not first.is_open:
-        return Statement(
-            label, f"{base}. Nothing else is faster without being worse.{detail}", True, _SECTIONS["speed"]
-        )
+        text = f"{base}. Nothing else is faster without being worse.{detail}"
+        return Statement(label, text, True, _SECTIONS["speed"])
     num_open = sum(option.is_open for option in options)
     text = f"cannot tell for {num_open} of {len(options)} against {base}.{detail}"
     return Statement(label, text, None, _SECTIONS["speed"])
-
-
-def _speed_text(option: ComparedOption) -> str:
-    return f"{change_words(option.speed)} {option.speed.measure} {signed_interval_words(option.speed)}"
 
 
 def _quality_text(option: ComparedOption) -> str:
@@ -146,9 +139,8 @@ def _quality_text(option: ComparedOption) -> str:
             parts.append(quality_words((score,), option.task))
             continue
         interval = f"{change_words(score, option.task)} {signed_interval_words(score, option.task)}"
-        outcome = {"equal": "equal", "different": "better" if score.is_better else "worse"}.get(
-            score.outcome, "cannot tell"
-        )
+        outcomes = {"equal": "equal", "different": "better" if score.is_better else "worse"}
+        outcome = outcomes.get(score.outcome, "cannot tell")
         parts.append(f"{label_of(score.measure)} {outcome} ({interval})")
     return ", ".join(parts)
 
@@ -169,7 +161,7 @@ def _best(report: SweepReport, group: CandidateGroup) -> Statement:
     """Return the sentence on the selected candidate, and whether it is distinguished from the next one."""
     chosen = group.chosen
     assert chosen is not None
-    name, where = _candidate_name(report, chosen), _values(report, group.values)
+    name, where = _values(report, chosen.values), _values(report, group.values)
     label = f"Best in quality{f', {where}' if where else ''}"
     score = _mean_text(group, chosen)
     if group.is_below_constant:
@@ -186,16 +178,13 @@ def _best(report: SweepReport, group: CandidateGroup) -> Statement:
     gap, second = min(gaps, key=lambda pair: pair[0].value)
     low, high = gap.interval()
     interval = f"{gap.value:.4f} [{low:.4f}, {high:.4f}]".replace("-", "\u2212")
-    ahead = f"{interval} {_side(group)} than {_candidate_name(report, second)}"
+    side = "higher" if direction(group.metric) == "max" else "lower"
+    ahead = f"{interval} {side} than {_values(report, second.values)}"
     if group.tied:
-        tied = some_names([_candidate_name(report, candidate) for candidate in group.tied], 3)
+        tied = some_names([_values(report, candidate.values) for candidate in group.tied], 3)
         text = f"{name} by {score}, but it cannot be distinguished from {tied}; {ahead}."
         return Statement(label, text, None, _SECTIONS["quality"])
     return Statement(label, f"{name}: {score}; {ahead}.", True, _SECTIONS["quality"])
-
-
-def _side(group: CandidateGroup) -> str:
-    return "higher" if direction(group.metric) == "max" else "lower"
 
 
 def _lead(group: CandidateGroup, chosen: CandidateRuns, other: CandidateRuns) -> Estimate | None:
@@ -203,11 +192,7 @@ def _lead(group: CandidateGroup, chosen: CandidateRuns, other: CandidateRuns) ->
     first, second = (candidate.scores("validation", group.metric) for candidate in (other, chosen))
     if direction(group.metric) == "min":
         first, second = second, first
-    shared = [(a, b) for seed, a in first.items() if a is not None and (b := second.get(seed)) is not None]
-    if len(shared) >= 2:
-        return paired([a for a, _ in shared], [b for _, b in shared], scope="seeds")
-    known = [[score for score in scores.values() if score is not None] for scores in (first, second)]
-    return unpaired(known[0], known[1], scope="seeds") if min(map(len, known)) >= 2 else None
+    return difference_over_seeds(first, second)
 
 
 def _mean_text(group: CandidateGroup, candidate: CandidateRuns) -> str:
@@ -221,10 +206,6 @@ def _mean_text(group: CandidateGroup, candidate: CandidateRuns) -> str:
     mean = mean_of(known, scope="seeds")
     low, high = mean.interval()
     return f"{name} {mean.value:.4f} [{low:.4f}, {high:.4f}] over {counted(len(known), candidate.repeats)}"
-
-
-def _candidate_name(report: SweepReport, candidate: CandidateRuns) -> str:
-    return _values(report, candidate.values)
 
 
 def _values(report: SweepReport, values: Mapping[str, str]) -> str:

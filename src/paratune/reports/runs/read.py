@@ -178,8 +178,7 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
         raise CheckpointError(
             "no run is given; name one or more run folders, such as runs/first runs/second", code="report.no_run"
         )
-    runs: list[RunRecord] = []
-    unfinished: list[Unfinished] = []
+    records_found: list[RunRecord | Unfinished] = []
     notes: list[str] = []
     problems: list[Fault] = []
     certificates: list[Path] = []
@@ -194,27 +193,22 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
             certificates.append(folder)
             continue
         try:
-            record = _read_run(folder)
+            records_found.append(_read_run(folder))
         except CheckpointError as error:
             problems += error.faults
-            continue
-        if isinstance(record, RunRecord):
-            runs.append(record)
-        else:
-            unfinished.append(record)
+    runs = [record for record in records_found if isinstance(record, RunRecord)]
+    unfinished = [record for record in records_found if isinstance(record, Unfinished)]
     if problems:
         heading = f"{len(problems)} of {len(folders)} folders cannot be reported:"
         raise CheckpointError(heading, code=problems[0].code, faults=problems)
     if not runs and not unfinished:
         listed = ", ".join(plain(folder) for folder in certificates)
-        raise CheckpointError(
-            f"{listed}: a certificate and not a run; give the runs that it is of as well", code="report.no_run"
-        )
+        text = f"{listed}: a certificate and not a run; give the runs of the certificate, too"
+        raise CheckpointError(text, code="report.no_run")
     if not runs:
         listed = "\n".join(f"  {plain(run.folder)}: {plain(run.reason)}" for run in unfinished)
-        raise CheckpointError(
-            f"none of the runs is finished, so there is nothing to report:\n{listed}", code="report.no_run"
-        )
+        text = f"no run is finished, so there is nothing to report:\n{listed}"
+        raise CheckpointError(text, code="report.no_run")
     notes.extend(_copies(runs))
     notes.extend(_short_logs(runs))
     return FoundRuns(_with_unique_names(runs), tuple(unfinished), tuple(notes), tuple(certificates))
@@ -224,12 +218,8 @@ def _read_run(folder: Path) -> RunRecord | Unfinished:
     run = read_whole(folder, records.RUN_FILE)
     name = run.get("run_id")
     if not isinstance(name, str) or not name:
-        raise CheckpointError(
-            f"{plain(folder)}/run.json is damaged: run_id is {plain(repr(name)[:80])}, a name is needed",
-            code="run.damaged",
-            folder=folder,
-            name=name,
-        )
+        text = f"{plain(folder)}/run.json is damaged: run_id is {plain(repr(name)[:80])}, a name is needed"
+        raise CheckpointError(text, code="run.damaged", folder=folder, name=name)
     if not records.is_finished(folder):
         return Unfinished(name, folder, _progress_text(folder, run))
     summary = read_whole(folder, records.SUMMARY_FILE)
@@ -267,11 +257,8 @@ def read_whole(folder: Path, file: str) -> Mapping[str, Any]:
         raise CheckpointError(_not_a_run_text(folder, file), code="run.not_a_run")
     value = records.read_json(path)
     if not isinstance(value, dict):
-        raise CheckpointError(
-            f"{plain(path)} is damaged: it holds a {type(value).__name__}, an object is needed",
-            code="run.damaged",
-            path=path,
-        )
+        text = f"{plain(path)} is damaged: it contains a {type(value).__name__}, an object is needed"
+        raise CheckpointError(text, code="run.damaged", path=path)
     version = value.get("schema_version")
     if version != records.SCHEMA_VERSION:
         raise CheckpointError(
@@ -286,15 +273,14 @@ def read_whole(folder: Path, file: str) -> Mapping[str, Any]:
 
 def _not_a_run_text(folder: Path, file: str) -> str:
     """Return an error message for a folder without a record, with the runs that it contains."""
-    if not folder.exists():
-        return f"{plain(folder)} does not exist; give the folder of a run, such as runs/<name>"
     if not folder.is_dir():
-        return f"{plain(folder)} is a file; give the folder of a run, such as runs/<name>"
+        what = "is a file" if folder.exists() else "does not exist"
+        return f"{plain(folder)} {what}; give the folder of a run, such as runs/<name>"
     inside = sorted(path.parent.name for path in folder.glob(f"*/{file}"))
     if not inside:
         return f"{plain(folder)} is not a run: it has no {file}"
     names = ", ".join(plain(name) for name in inside[:3]) + (", ..." if len(inside) > 3 else "")
-    return f"{plain(folder)} is not a run but holds {len(inside)} ({names}); give them: {plain(folder)}/*"
+    return f"{plain(folder)} is not a run but contains {len(inside)} ({names}); give them: {plain(folder)}/*"
 
 
 def _progress_text(folder: Path, run: Mapping[str, Any]) -> str:
@@ -372,10 +358,9 @@ def _copies(runs: Sequence[RunRecord]) -> list[str]:
     """Return notes on runs with equal records in different folders, which are copies."""
     notes = []
     for position, run in enumerate(runs):
-        for other in runs[:position]:
-            if run.run == other.run and run.summary == other.summary:
-                notes.append(f"{run.folder} holds the same record as {other.folder}: one run, shown twice.")
-                break
+        earlier = (other for other in runs[:position] if run.run == other.run and run.summary == other.summary)
+        if (other := next(earlier, None)) is not None:
+            notes.append(f"{run.folder} has the same record as {other.folder}: one run, shown twice.")
     return notes
 
 
