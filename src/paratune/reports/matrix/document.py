@@ -89,7 +89,7 @@ def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
 
 def _summary(report: SweepReport, sections: Sequence[ReportSection]) -> ReportSection:
     """Return the conclusions, whether they can be trusted, and how the runs are reproduced."""
-    runs = [run for member in report.systems.measured for run in member.runs] if report.systems is not None else []
+    runs = report.systems.runs if report.systems is not None else []
     boxes = (
         StatementBox(summary_statements(report)),
         StatementBox(trust_statements(report), TRUST_TITLE),
@@ -169,11 +169,10 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
 
 
 def _reproduction(report: SweepReport) -> tuple[Part, ...]:
-    measured = report.systems.measured if report.systems is not None else ()
-    members = [run for configuration in measured for run in configuration.runs]
+    runs = report.systems.runs if report.systems is not None else []
     # The folder of a run is two levels below the folder of its matrix.
     folders = list(dict.fromkeys(outcome.folder.parent.parent for outcome in report.outcomes))
-    return reproduction(reproduced_runs(report), members, report.matrices, folders)
+    return reproduction(reproduced_runs(report), runs, report.matrices, folders)
 
 
 def _system_sections(systems: Systems) -> Iterator[ReportSection]:
@@ -182,7 +181,8 @@ def _system_sections(systems: Systems) -> Iterator[ReportSection]:
     scaling: list[Part] = [*system_tables.scaling_tables(systems), *scaling_drawings(systems)]
     yield ReportSection("scaling", "Scaling over devices and batch", tuple(scaling))
     yield ReportSection("subjects", "Effect of each axis", tuple(system_tables.subject_tables(systems)))
-    yield ReportSection("efficiency", "Efficiency and goodput", tuple(system_tables.efficiency_tables(systems)))
+    changes = (system_tables.efficiency_table(systems),) if len(systems.measured) > 1 else ()
+    yield ReportSection("efficiency", "Efficiency and goodput", changes)
     phases: list[Part] = [system_tables.phases_table(systems), *phase_drawings(systems)]
     yield ReportSection("phases", "Time by phase", tuple(phases), is_short=False)
     yield ReportSection("over_steps", over_steps.HEADING, tuple(_over_steps(systems)), is_short=False)

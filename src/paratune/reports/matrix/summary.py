@@ -216,7 +216,7 @@ def _cost(report: SweepReport) -> Iterator[Statement]:
     """Yield the device-hours and the energy of all runs, and the change by the fastest option."""
     if report.systems is None:
         return
-    runs = [run for member in report.systems.measured for run in member.runs]
+    runs = report.systems.runs
     hours = [value for run in runs if (value := device_hours(run)) is not None]
     if not hours:
         return

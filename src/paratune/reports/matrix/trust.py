@@ -31,7 +31,7 @@ def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
     systems = report.systems
     if systems is None or not systems.measured:
         return ()
-    runs = [run for member in systems.measured for run in member.runs]
+    runs = systems.runs
     compared = [verdict for verdict in report.verdicts if not verdict.differs.refused]
     effects = [effect for verdict in compared if (effect := verdict.speed.order) is not None]
     statements = [*_seeds(systems), _experiment(report.verdicts, runs), _certificates(runs)]
@@ -133,7 +133,7 @@ def _certificates(runs: Sequence[RunRecord]) -> Statement:
 
 def certificate_table(systems: Systems) -> Iterator[Table]:
     """Yield the table of certificates next to the runs, with a line for each strategy."""
-    runs = [run for member in systems.measured for run in member.runs]
+    runs = systems.runs
     certificates, notes = find_certificates(runs, ())
     if not certificates and not notes:
         return

@@ -19,10 +19,11 @@ _NAMES = {
     "communication": "communication", "stragglers": "slowest rank",
 }  # fmt: skip
 _KINDS: dict[str, NoiseKind] = {"noise_scale": "plain", "noise_scale.preconditioned": "preconditioned"}
-_ROWS: dict[NoiseKind, tuple[str, str]] = {
+NOISE_ROWS: dict[NoiseKind, tuple[str, str]] = {
     "plain": ("noise_scale", "Noise scale (samples)"),
     "preconditioned": ("noise_scale_preconditioned", "Noise scale under AdamW (samples)"),
 }
+"""Key and label of the noise scale by its kind."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class RunNoise:
 def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator[ReportRow]:
     """Yield noise scale, statistical efficiency against the reference batch of a run, goodput and waiting."""
     builder = RowBuilder(runs, GROUP)
-    for kind in _ROWS:
+    for kind in NOISE_ROWS:
         yield _noise_row(runs, kind)
     kind = noise_kind(runs)
     batch, base = "run.batch.global_batch_size", reference_batch_of(reference)
@@ -111,7 +112,7 @@ def _noise_row(runs: Sequence[RunRecord], kind: NoiseKind) -> ReportRow:
         count = "" if noise.num_samples is None else f" (n = {noise.num_samples:,.0f})"
         texts.append(f"{format_as(noise.value, form)}{error}{count}")
     is_known = any(value is not None for value in values)
-    key, label = _ROWS[kind]
+    key, label = NOISE_ROWS[kind]
     return RowBuilder(runs, GROUP).row(key, label, noise_field(kind, "value"), values, texts, shown=is_known)
 
 

@@ -55,10 +55,10 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as in report.json."""
-        strategies = [{"strategy": finding.strategy, "world_size": finding.world_size, "status": finding.status,
-                       "reason": finding.reason, "gradient_difference": finding.gradient_difference,
-                       "loss_difference": finding.loss_difference, "trained": finding.trained}
-                      for finding in self.findings]  # fmt: skip
+        keys = (
+            "strategy", "world_size", "status", "reason", "gradient_difference", "loss_difference", "trained",
+        )  # fmt: skip
+        strategies = [{key: getattr(finding, key) for key in keys} for finding in self.findings]
         return {"path": str(self.path), "verdict": self.verdict, "runs": list(self.runs), "strategies": strategies}
 
 

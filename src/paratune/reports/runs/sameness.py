@@ -142,12 +142,6 @@ def affects_training(key: str) -> bool:
     return key not in _EXECUTION_ONLY
 
 
-def experiment_key(run: RunRecord) -> str | None:
-    """Return a text that is equal for runs of the same experiment; None when that is unknown."""
-    values = [_baseline_value(key, run) or read(run) for key, _, read in _EXPERIMENT_FIELDS]
-    return None if any(value is _UNKNOWN for value in values) else canonical(values)
-
-
 def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     """Return the settings of the resolved configurations that differ between runs, by key."""
     flat = {run.name: _settings_of_sessions(run) for run in runs}

@@ -62,9 +62,7 @@ def _speed_up(systems: Systems, configuration: Configuration) -> Amount:
     return Amount(SPEED_UP, runs if value is not None else {}, value, len(configuration.runs), is_of_all=True)
 
 
-SPEED_UP = ReportMeasure(
-    "speed_up", "Speed-up", "count", 1, "training time of the baseline over its own", lambda run: None
-)
+SPEED_UP = ReportMeasure("speed_up", "Speed-up", "count", 1, "training time of the baseline over its own")
 _TIME = LayoutFigure("Time (mm:ss)", measures.TRAIN_S, "clock")
 _PHASES = tuple(
     LayoutFigure(label, measure, "seconds")

@@ -47,7 +47,7 @@ class Kind:
 
 def machine_tables(systems: Systems) -> Iterator[Table]:
     """Yield the tables of hardware, of model and batch, and of software."""
-    runs = [run for member in systems.measured for run in member.runs]
+    runs = systems.runs
     if not runs:
         return
     machines = [Kind(group, _hardware(group)) for group in systems.machines.values()]

@@ -39,7 +39,8 @@ class ReportMeasure:
     """1 if more is better, -1 if less is better, 0 if neither."""
     source: str
     """Fields of the record, and the computation."""
-    read: Callable[[RunRecord], float | None]
+    read: Callable[[RunRecord], float | None] = lambda run: None
+    """Reads the measure of a run; None for measures of configurations."""
     is_quality: bool = False
     """Whether it measures quality: unknown for probes, and repeats count once."""
 

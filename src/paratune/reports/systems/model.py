@@ -38,6 +38,11 @@ class Systems:
         return tuple(member for member in self.configurations if member.runs)
 
     @cached_property
+    def runs(self) -> list[RunRecord]:
+        """The finished and readable runs, in the order of the configurations."""
+        return [run for member in self.measured for run in member.runs]
+
+    @cached_property
     def axis_keys(self) -> tuple[str, ...]:
         """The dotted keys that the axes set."""
         keys = [key for axis in self.record.axes for key in (axis.keys or (axis.key,))]
@@ -46,8 +51,7 @@ class Systems:
     @cached_property
     def machines(self) -> Mapping[Hashable, list[RunRecord]]:
         """The runs grouped by kind of machine, in the order of the runs."""
-        runs = [run for member in self.measured for run in member.runs]
-        return grouped(zip(machine_kinds(runs), runs, strict=True))
+        return grouped(zip(machine_kinds(self.runs), self.runs, strict=True))
 
     @property
     def num_machines(self) -> int:
@@ -57,10 +61,7 @@ class Systems:
     @cached_property
     def differing(self) -> Mapping[str, Differs]:
         """Differences between each configuration and its baseline, by label."""
-        differences = {}
-        for member in self.measured:
-            differences[member.label] = self.differs(member, self.baseline_of(member))
-        return differences
+        return {member.label: self.differs(member, self.baseline_of(member)) for member in self.measured}
 
     def differs(self, configuration: Configuration, base: Configuration) -> Differs:
         """Return the differences between the experiments of two configurations."""

@@ -28,17 +28,19 @@ from paratune.reports.tables.table import Table
 
 MAX_COLUMNS = 24
 """Configurations in a table of slices: the baseline and the first ones."""
-SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line", lambda run: None)
+SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
 SCALING = ReportMeasure(
-    "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line",
-    lambda run: None,
-)  # fmt: skip
-_TIMES = (measures.TRAIN_S, measures.EPOCH_S)
-_OF_SUBJECTS = (
-    ("precision", "Precision", subjects.is_precision),
-    ("workers", "Loader workers", subjects.is_workers),
-    ("environment", "Environment variables", subjects.is_environment),
+    "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line"
 )
+_TIMES = (measures.TRAIN_S, measures.EPOCH_S)
+_SUBJECTS = (
+    ("strategy", "Strategy", subjects.strategy_families),
+    ("precision", "Precision", partial(subjects.families, belongs=subjects.is_precision)),
+    ("workers", "Loader workers", partial(subjects.families, belongs=subjects.is_workers)),
+    ("environment", "Environment variables", partial(subjects.families, belongs=subjects.is_environment)),
+    ("offload", "Offload", subjects.offload_families),
+)
+"""Tables of a subject: key, title, and how its families are found."""
 
 
 def scaling_tables(systems: Systems) -> Iterator[Table]:
@@ -54,22 +56,9 @@ def scaling_tables(systems: Systems) -> Iterator[Table]:
 
 def subject_tables(systems: Systems) -> Iterator[Table]:
     """Yield the tables of strategies, precisions, loader workers, environment variables and offload that vary."""
-    strategies = subjects.strategy_families(systems.measured)
-    if strategies:
-        yield family_table(systems, strategies, "strategy", "Strategy")
-    for key, title, belongs in _OF_SUBJECTS:
-        found_families = subjects.families(systems.measured, belongs)
-        if found_families:
-            yield family_table(systems, found_families, key, title)
-    found_families = subjects.offload_families(systems.measured)
-    if found_families:
-        yield family_table(systems, found_families, "offload", "Offload")
-
-
-def efficiency_tables(systems: Systems) -> Iterator[Table]:
-    """Yield the table of changes against the baseline, if there are several configurations."""
-    if len(systems.measured) > 1:
-        yield efficiency_table(systems)
+    for key, title, families_of in _SUBJECTS:
+        if families := families_of(systems.measured):
+            yield family_table(systems, families, key, title)
 
 
 def all_configurations(systems: Systems) -> Table:
