@@ -14,7 +14,7 @@ from paratune.records import finite, read_json
 from paratune.reports.text import GENERATOR
 
 MARKER = "report.json"
-"""A folder whose report.json has our name holds a report that may be replaced."""
+"""A folder whose report.json has our name contains a report that may be replaced."""
 
 _OURS = re.compile(
     r"index\.html|report\.(md|csv|json|pdf)|tables/[\w.-]+\.(md|tex|csv)|figures/[\w.-]+\.(svg|png)"
@@ -117,7 +117,7 @@ def files_of_report(folder: Path) -> set[str]:
 
 
 def holds_report(folder: Path) -> bool:
-    """Return whether a folder holds a report that may be replaced."""
+    """Return whether a folder contains a report that may be replaced."""
     try:
         value = read_json(folder / MARKER)
     except (CheckpointError, OSError):

@@ -90,7 +90,7 @@ def make_comparison(
         baseline: Configuration that the others are compared with; the first when None.
         by: Axes of a matrix whose values are compared.
         margins: As `judge` takes them.
-        allowed: Names of `paratune.reports.runs.differing.ALLOW`: what may differ because it is what is compared.
+        allowed: Names of `paratune.reports.runs.differing.ALLOW`: differences that are the subject of the comparison.
         looks: How many times these runs were compared while runs were added, this time included; 1 when None. The
             record of a matrix has its own.
 

@@ -359,6 +359,6 @@ def _file_names(columns: Sequence[str]) -> dict[str, str]:
     for column in columns:
         plain = "".join(letter if letter.isalnum() else "_" for letter in column)[:60]
         numbered = (plain if number == 1 else f"{plain}_{number}" for number in itertools.count(1))
-        taken = {name.lower() for name in file_names.values()}  # some disks know no case
+        taken = {name.lower() for name in file_names.values()}  # some file systems ignore case
         file_names[column] = next(name for name in numbered if name.lower() not in taken)
     return file_names

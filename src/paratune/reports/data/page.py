@@ -19,7 +19,7 @@ def check_figures_folder(folder: Path) -> None:
     """Check, before any work is done, that figures may be written to a folder.
 
     Raises:
-        CheckpointError: It is a file, or holds something that is no earlier set of such pictures.
+        CheckpointError: It is a file, or contains files that are not the figures of an earlier call.
     """
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(

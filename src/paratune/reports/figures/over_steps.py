@@ -48,7 +48,7 @@ class StepLine:
     owners: tuple[str, ...] = ()
     """Names of the configuration and of its runs."""
 
-    def knows(self, panel: str) -> bool:
+    def has_values(self, panel: str) -> bool:
         return any(value is not None for run in self.values[panel] for value in run)
 
     def band(self, panel: str) -> tuple[Any, Any, Any, Any]:
@@ -76,7 +76,7 @@ def step_drawings(
         return
     kind = noise_kind(run for _, runs in groups for run in runs)
     lines = [_line(label, runs, reference_batch, kind) for label, runs in groups[:MAX_LINES]]
-    panels = [panel for panel in PANELS if any(line.knows(panel) for line in lines)]
+    panels = [panel for panel in PANELS if any(line.has_values(panel) for line in lines)]
     if not selection and len(groups) > MAX_LINES:
         selection = f"The first {MAX_LINES} of {len(groups)} configurations."
     if panels:

@@ -1,8 +1,8 @@
 """The results of a matrix: scores of every run, mean and spread over seeds, and the chosen candidates.
 
-Chosen is by the mean over seeds of one metric on validation; test scores are read, and never looked at for that. A
-candidate of which a seed is missing is shown with what there is, and not chosen; so is one of which a seed is left out
-that another candidate has. Probes, repeats and runs that cannot run here are left out.
+The choice is by the mean over seeds of one metric on validation, never by test scores. A candidate without all of its
+seeds is shown with the scores that exist, and not chosen; so is one without a seed that another candidate has.
+Probes, repeats and runs that cannot run here are left out.
 
 Candidates differ in axes that may change the quality. Runs that differ only in other axes (devices, strategy, loader
 workers) are one candidate: a choice among them would be random.
@@ -75,7 +75,7 @@ class Figure:
 
     @property
     def mean(self) -> float | None:
-        """Mean over the existing runs; `is_whole` tells whether these are all runs."""
+        """Mean over the existing runs; `is_whole` is whether these are all runs."""
         return statistics.fmean(self.known) if self.known else None
 
     @property

@@ -94,7 +94,7 @@ def fastest_option(options: Sequence[ComparedOption]) -> ComparedOption | None:
 
 def _speed(report: SweepReport) -> Iterator[Statement]:
     families = compared_options(report)
-    # An axis that does not change the speed has nothing to say here.
+    # Axes that do not change the speed have no statement.
     telling = {
         subject: options
         for subject, options in families.items()

@@ -121,7 +121,7 @@ def _efficiency(run: RunRecord, noise: RunNoise, reference: RunRecord) -> float 
     if not size or not of_reference:
         return None
     if size == of_reference:
-        return 1.0  # whatever the noise scale is
+        return 1.0  # for any noise scale
     if noise.value is None:
         return None
     return statistical_efficiency(noise.value, size, of_reference)

@@ -21,11 +21,11 @@ class ReportRow:
     group: str
     label: str
     cells: tuple[TableCell, ...]
-    """One cell for each run; `runs` of a cell holds the name of the run."""
+    """One cell for each run; `runs` of a cell is the name of the run."""
     shown: bool
     """Whether the tables show it; CSV and JSON have all rows."""
     metric: str | None = None
-    """Name of the metric, if the row holds scores."""
+    """Name of the metric, if the row has scores."""
     footnote: str = ""
     """Note for the mark in the label."""
 

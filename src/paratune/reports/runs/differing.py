@@ -64,7 +64,7 @@ def allowed_by_axes(keys: Iterable[str]) -> frozenset[str]:
 def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: Collection[str]) -> Differs:
     """Return the differences between the experiments of a group and of the baseline; `allowed` are names of `ALLOW`.
 
-    Runs of one seed are compared; initial weights of different seeds differ without a meaning.
+    Runs of one seed are compared; initial weights of different seeds always differ.
     """
     keys = {key for name in allowed for key in ALLOW[name]}
     refused: dict[str, str] = {}

@@ -71,7 +71,7 @@ class RunRecord:
         """Return a number of the record, None when unknown.
 
         Raises:
-            CheckpointError: The record holds something else there.
+            CheckpointError: The record contains something else there.
         """
         value = self.get(source)
         if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)):
@@ -99,7 +99,7 @@ class RunRecord:
         """The scores by set, column and slice (see `paratune.records.slices`); empty when there are none.
 
         Raises:
-            CheckpointError: The record holds something else.
+            CheckpointError: The record contains something else.
         """
         slices = self.get("summary.slices")
         if slices is None or are_slices(slices):

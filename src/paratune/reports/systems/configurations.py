@@ -170,7 +170,7 @@ def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, An
 def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]:
     """Return the keys that distinguish configurations: keys of the axes, down to single options.
 
-    A record of an earlier version does not say what its axes set: then all options in which its runs differ.
+    A record of an earlier version does not have the keys of its axes: then all options in which its runs differ.
     """
     axes = [axis for axis in record.axes if not axis.is_seed]
     runs = [item.record for item in cell_runs if item.record is not None]

@@ -168,7 +168,7 @@ def hover_text(row: EffectRow, comparison: MeasureComparison, style: OutcomeStyl
 def _interval(
     axes: Any, at: int, comparison: MeasureComparison, factor: float, limit: float, style: OutcomeStyle
 ) -> list[Any]:
-    """Draw the interval, with an arrow where it is longer than the axis; return what was drawn."""
+    """Draw the interval, with an arrow where it is longer than the axis; return the artists."""
     if comparison.low is None or comparison.high is None:
         return []
     low, high = factor * comparison.low, factor * comparison.high

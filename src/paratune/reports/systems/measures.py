@@ -153,7 +153,7 @@ def check_numbers(run: RunRecord) -> None:
     """Check that every measured field is a number or unknown, and that the slices are complete.
 
     Raises:
-        CheckpointError: The record holds something else.
+        CheckpointError: The record contains something else.
     """
     for source in _SOURCES:
         run.number(source)

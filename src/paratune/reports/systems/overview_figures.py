@@ -212,7 +212,7 @@ def _pareto(systems: Systems, points: Sequence[Point], task: str, key: str) -> D
 
 
 def _cross(axes: Any, point: Point, panel: int, time_size: float, size: float, colour: str) -> list[Any]:
-    """Draw the intervals of a point; return what was drawn."""
+    """Draw the intervals of a point; return the artists."""
     drawn: list[Any] = []
     time, memory, quality = point.intervals
     x, y = point.time / time_size, _height(point, panel, size)

@@ -20,11 +20,11 @@ class Column:
     key: str = ""
     """Name in CSV and JSON, with the unit last; the label when empty."""
     is_text: bool = False
-    """Whether the column holds names instead of numbers."""
+    """Whether the column contains names instead of numbers."""
     is_repeated: bool = False
     """Whether each block of a divided table repeats the column, as it repeats the names of the lines."""
     line_style: tuple[str, tuple[float, ...]] | None = None
-    """Colour and dashes of the line that stands for the column in the figures."""
+    """Colour and dashes of the line that represents the column in the figures."""
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class TableCell:
 
     text: str
     value: Any = None
-    """Unrounded value in the unit of the column's key; None when it is unknown or the cell holds only text."""
+    """Unrounded value in the unit of the column's key; None when it is unknown or the cell has only text."""
     runs: tuple[str, ...] = ()
     """Names of the runs that the value was computed from."""
     source: str = ""
@@ -98,7 +98,7 @@ class Table:
 
     @property
     def is_text(self) -> bool:
-        """Whether no column holds numbers."""
+        """Whether no column contains numbers."""
         return self.num_labels == len(self.columns)
 
     @property
@@ -117,7 +117,7 @@ class Table:
 
     @property
     def num_labels(self) -> int:
-        """Number of leading columns that hold names."""
+        """Number of leading columns that contain names."""
         numeric = [index for index, column in enumerate(self.columns) if not column.is_text]
         return numeric[0] if numeric else len(self.columns)
 

@@ -90,13 +90,13 @@ def _blocks(table: Table, width: int) -> list[list[int]]:
         return [list(range(len(table.columns)))]
     repeated = list(table.repeated)
     widths = [_least_width(table, at) for at in range(len(table.columns))]
-    room = width + _GAP - sum(widths[at] + _GAP for at in repeated)
+    space = width + _GAP - sum(widths[at] + _GAP for at in repeated)
     blocks: list[list[int]] = []
     left = 0
     for at in (at for at in range(len(table.columns)) if at not in repeated):
         if not blocks or widths[at] + _GAP > left:
             blocks.append([*repeated])
-            left = room
+            left = space
         blocks[-1].append(at)
         left -= widths[at] + _GAP
     return blocks or [repeated]
@@ -123,8 +123,8 @@ def _block(table: Table, columns: list[int], width: int) -> Iterator[RichTable |
     # Rich narrows the widest columns first when space is short, and would wrap numbers before headings.
     wrapped = [_least_width(table, at) for at in columns]
     whole = [max(least, cell_len(plain(table.header[at]))) for least, at in zip(wrapped, columns, strict=True)]
-    room = width - _GAP * (len(columns) - 1)
-    widths = next((widths for widths in (whole, wrapped) if sum(widths) <= room), None)
+    space = width - _GAP * (len(columns) - 1)
+    widths = next((widths for widths in (whole, wrapped) if sum(widths) <= space), None)
     rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for number, at in enumerate(columns):
         rich.add_column(

@@ -101,7 +101,7 @@ def test_a_wide_table_of_nine_lines_is_one_block_without_constant_columns():
 
 
 @pytest.mark.parametrize("height", [100, 700])
-def test_what_follows_a_landscape_table_shares_its_page_if_there_is_room(height):
+def test_parts_after_a_landscape_table_share_its_page_if_they_fit(height):
     cells = [[f"configuration number {line}", *(f"{line}{at}.5 (+10.5% ↑)" for at in range(9))] for line in range(9)]
     wide = make_table("t", "Many", ["Configuration", *(f"Measure {at} (unit)" for at in range(9))], cells, 1)
     svg = '<svg xmlns="http://www.w3.org/2000/svg" width="700" height="HEIGHT"><path d="M0 0h700"/></svg>'

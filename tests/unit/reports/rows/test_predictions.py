@@ -9,7 +9,7 @@ from paratune.reports.rows.speed import prediction_rows, step_ms
 from paratune.reports.runs.read import read_runs
 
 
-def test_predicted_and_measured_stand_beside_each_other(tmp_path: Path) -> None:
+def test_predicted_and_measured_step_times_are_rows(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "a", summary_changes={"prediction": {"step_s": [0.06, 0.04, 0.1], "reason": None}})
     runs = read_runs([folder, make_run(tmp_path / "b")]).runs
     measured = step_ms(runs[0])

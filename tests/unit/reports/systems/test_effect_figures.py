@@ -64,7 +64,7 @@ def test_axes_have_main_effects_and_every_effect_has_a_point_with_its_interval(s
         ("n/a", None, "cannot tell"),
     ],
 )
-def test_the_outcome_and_not_the_sign_decides_how_an_effect_looks(outcome: str, is_better: bool | None, label: str):
+def test_style_of_an_effect_follows_its_outcome_and_not_its_sign(outcome: str, is_better: bool | None, label: str):
     comparison = replace(FOUND, outcome=outcome, is_better=is_better)
     style = style_of(comparison)
     assert style.label == label

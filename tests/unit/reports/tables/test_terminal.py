@@ -28,11 +28,11 @@ def test_a_header_is_broken_between_words_and_figures_are_not() -> None:
     ]
 
 
-def test_nothing_is_broken_where_there_is_room() -> None:
+def test_wide_terminals_do_not_divide_the_table() -> None:
     assert lines(40) == ["run  step predicted (ms)        interval", "a                  394.2  339.5 to 478.6", ""]
 
 
-def test_columns_that_do_not_fit_stand_below_with_the_names() -> None:
+def test_columns_that_do_not_fit_are_below_with_the_names_repeated() -> None:
     assert lines(29) == [
         "run  step predicted (ms)",
         "a                  394.2",
@@ -43,7 +43,7 @@ def test_columns_that_do_not_fit_stand_below_with_the_names() -> None:
     ]
 
 
-def test_lines_stand_as_rich_would_put_them() -> None:
+def test_lines_are_aligned_as_rich_aligns_them() -> None:
     header = ["run", "device", "f1"]
     rows = [["日本", "A100", "0.91"], ["a longer one", "é", "n/a"], ["c", "T4", "1,000.25"]]
     console = Console(width=60)
