@@ -72,6 +72,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
         for name, path in aside.items():
             delete_remains(path.parent, name=Path(name).name)
             _write(path, files[name])
+        # The marker first: if the process dies between two renames, the next report may replace the folder.
         for name in sorted(files, key=lambda name: name != MARKER):
             aside[name].replace(folder / name)
         for name in earlier - set(files):

@@ -165,18 +165,14 @@ def _notes(families: Sequence[Compared]) -> list[str]:
 
 
 def _family_dict(compared: Compared) -> dict[str, Any]:
+    labels = [verdict.label for verdict in compared.verdicts]
     return {
         "within": compared.family.title or None,
         "baseline": compared.family.baseline,
         "groups": [_group_dict(group) for group in compared.family.groups],
         "verdicts": [verdict.as_dict() for verdict in compared.verdicts],
         "effects": [asdict(effect) for effect in compared.effects],
-        "figures": {
-            row.key: {
-                verdict.label: asdict(finding) for verdict, finding in zip(compared.verdicts, row.findings, strict=True)
-            }
-            for row in compared.rows
-        },
+        "figures": {row.key: dict(zip(labels, map(asdict, row.findings), strict=True)) for row in compared.rows},
     }
 
 

@@ -191,6 +191,7 @@ def _pooled(runs: Sequence[RunRecord], rates: Mapping[str, float]) -> float | No
     if any(rate <= 0 for _, rate in parts):
         return None
     if any(done is None for done, _ in parts):
+        # The rate of equal amounts of work; the arithmetic mean would be that of equal times.
         return statistics.harmonic_mean([rate for _, rate in parts])
     done = [samples or 0.0 for samples, _ in parts]
     return (

@@ -106,6 +106,7 @@ class Systems:
 
     def once(self, name: str, configuration: Configuration, find: Callable[[], _Found]) -> _Found:
         """Return a value of a configuration, which `find` computes once for all tables and figures."""
+        # By identity: the mappings of a configuration cannot be hashed.
         place = (name, id(configuration))
         if place not in self._found:
             self._found[place] = find()

@@ -10,7 +10,7 @@ from make_matrix import SEED, STRATEGY, Made, make_matrix
 from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import page_figure
 from paratune.reports.figures.runs import loss_band
-from paratune.reports.page.figure import figure_html
+from paratune.reports.page.document import figure_html
 from paratune.reports.runs.read import Curve
 from paratune.reports.systems.effect_figures import EffectRow, effect_drawings, hover_text, style_of
 from paratune.reports.systems.effects import axis_effects

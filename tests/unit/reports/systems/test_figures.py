@@ -13,7 +13,7 @@ from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import Drawing, figure_style, page_figure
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import matrix_sections
-from paratune.reports.page.figure import figure_html
+from paratune.reports.page.document import figure_html
 from paratune.reports.systems.labels import MAX_BARS
 from paratune.reports.systems.model import Systems, build_systems
 from paratune.reports.systems.overview_figures import pareto, pareto_points, time_and_memory
