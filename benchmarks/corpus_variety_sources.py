@@ -1,4 +1,4 @@
-"""Texts of both varieties of Portuguese from six public sources, as `corpus_clean.py variety` is given them.
+"""Texts of both varieties of Portuguese from six public sources, in the format of `corpus_clean.py variety`.
 
 python benchmarks/corpus_variety_sources.py --data DATA --bosque BOSQUE --dsltl DSLTL --help-pt PT --help-br BR OUTPUT
 python benchmarks/corpus_clean.py variety OUTPUT/corpus.yaml
@@ -22,17 +22,17 @@ import yaml
 
 HELP = "usr/share/libreoffice/help"
 HELP_PAGES = 600
-"""Pages of each language, the first by name that both have."""
+"""Pages of each language: the first by name that exist in both."""
 
 
 def columns(table: Path, names: list[str]) -> Iterator[str]:
-    found = pq.read_table(table, columns=names)
+    rows = pq.read_table(table, columns=names)
     for name in names:
-        yield from found[name].to_pylist()
+        yield from rows[name].to_pylist()
 
 
 def bosque(folder: Path, prefix: str) -> Iterator[str]:
-    """Yield the sentences of the documents whose names begin so: CP is Público, CF is Folha de S.Paulo."""
+    """Yield the sentences of documents by the prefix of their names: CP is Público, CF is Folha de S.Paulo."""
     for part in ("dev", "test"):
         whole = (folder / f"pt_bosque-ud-{part}.conllu").read_text(encoding="utf-8")
         for sentence in whole.split("\n\n"):
@@ -47,7 +47,7 @@ def dsltl(folder: Path, label: str) -> Iterator[str]:
 
 
 def help_pages(folder: Path, language: str, other: Path, other_language: str) -> Iterator[str]:
-    """Yield the lines of the pages that are there in both languages."""
+    """Yield the lines of the pages that exist in both languages."""
     root, beside = folder / HELP / language, other / HELP / other_language
     names = sorted(
         path.relative_to(root) for path in root.rglob("*.html") if (beside / path.relative_to(root)).exists()
@@ -89,7 +89,7 @@ def main() -> None:
             [*of("assin2", pairs), *of("mrpc_ptbr_plue", pairs), *of("rte_ptbr_plue", pairs)],
         ),
         "doc": (
-            [each["text"] for each in manuals if each["source"].startswith("debian-")],
+            [page["text"] for page in manuals if page["source"].startswith("debian-")],
             dict.fromkeys(of("squad_v2_pt", ["context"])),
         ),
     }

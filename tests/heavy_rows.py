@@ -11,7 +11,7 @@ from looping import CPU, single
 from paratune import hardware
 from paratune.config.batch_size import divisors
 from paratune.config.sections import Train
-from paratune.engine.fitting import Prober, find_micro_batch_size, make_meter
+from paratune.engine.fitting import DeviceMeter, Prober, find_micro_batch_size
 from paratune.engine.optim import OptimizerFactory
 from paratune.precision import POLICIES
 
@@ -40,7 +40,7 @@ def main() -> None:
         device=CPU,
         longest=lambda size: row_batch(range(size), 64),
         share=64,
-        meter=make_meter(CPU, 2),
+        meter=DeviceMeter(CPU, 2),
     )
     result = find_micro_batch_size(prober, divisors(64))
     assert result is not None

@@ -29,8 +29,8 @@ from paratune.engine.noise import NoiseMeter, noise_event
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import adam_preconditioner, strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 

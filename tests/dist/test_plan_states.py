@@ -18,9 +18,9 @@ from paratune.config import strategy_sections as sections
 from paratune.config.sections import Train
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import strategy_traits
+from paratune.planning.kinds import states_of_rank
 from paratune.planning.profile import Profile, Shape, profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.kinds import states_of_rank
 from paratune.planning.states import States
 from paratune.precision import Precision
 

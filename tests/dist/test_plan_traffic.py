@@ -19,10 +19,10 @@ from traffic_ranks import Call, one_rank
 from paratune.config.strategy_sections import DeepSpeedOptions
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
+from paratune.planning.kinds import step_transfers
 from paratune.planning.profile import Shape, profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.kinds import step_transfers
-from paratune.planning.traffic import Transfer
+from paratune.planning.work import Transfer
 from paratune.precision import POLICIES
 
 pytestmark = [

@@ -22,7 +22,7 @@ class Batch:
     and models distinguish the two.
 
     A sample may have several sequences (the choices of a question, the chunks of a document), which are consecutive.
-    Then `sample_offsets` tells them apart, and the objective makes one output of a sample from those of its sequences.
+    Then `sample_offsets` has their limits, and the objective makes one output of a sample from those of its sequences.
 
     Filler rows keep the number of micro-batches equal on all ranks, and round T up (`paratune.batch.packing.round_up`);
     their `row_weight` is 0, and no count includes them.
@@ -162,13 +162,7 @@ class BufferPlace:
 def fill_buffer(
     tensors: Sequence[Tensor], make_buffer: Callable[[int], Tensor], alignment: int = ALIGNMENT
 ) -> tuple[Tensor, list[BufferPlace]]:
-    """Copy tensors into one buffer.
-
-    Args:
-        tensors: Tensors of any dtypes and shapes, on the CPU.
-        make_buffer: Returns a uint8 tensor with the given number of bytes.
-        alignment: Bytes; each tensor starts at a multiple of it.
-    """
+    """Copy tensors into one buffer, each at a multiple of `alignment` bytes; otherwise as `send_together`."""
     sizes = [-(-tensor.nbytes // alignment) * alignment for tensor in tensors]
     starts = accumulate(sizes, initial=0)
     places = [BufferPlace(start, tensor.dtype, tensor.shape) for start, tensor in zip(starts, tensors, strict=False)]

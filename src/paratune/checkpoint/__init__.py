@@ -125,12 +125,8 @@ def verify(folder: Path) -> None:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise _damaged(folder, name, "is missing") from error
         except OSError as error:
-            raise UnreadableError(
-                f"{folder} cannot be used: {name} cannot be read ({error.strerror})",
-                code="checkpoint.unreadable",
-                folder=folder,
-                file=name,
-            ) from error
+            message = f"{folder} cannot be used: {name} cannot be read ({error.strerror})"
+            raise UnreadableError(message, code="checkpoint.unreadable", folder=folder, file=name) from error
         if size != expected["num_bytes"]:
             raise _damaged(folder, name, f"has {size} bytes instead of {expected['num_bytes']}")
         if digest != expected["sha256"]:
@@ -152,11 +148,8 @@ def find_newest(checkpoints: Path) -> Path | None:
             continue
         return folder
     if folders:
-        raise CheckpointError(
-            f"{checkpoints}: none of the {len(folders)} checkpoints is complete; start again with --overwrite",
-            code="checkpoint.none_whole",
-            folder=checkpoints,
-        )
+        message = f"{checkpoints}: none of the {len(folders)} checkpoints is complete; start again with --overwrite"
+        raise CheckpointError(message, code="checkpoint.none_whole", folder=checkpoints)
     return None
 
 
@@ -236,12 +229,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise _damaged(folder, MANIFEST, "is not a manifest")
     version = manifest.get("format_version")
     if version != FORMAT_VERSION:
-        raise CheckpointError(
-            f"{folder} has checkpoint format {version}; this version reads {FORMAT_VERSION}",
-            code="checkpoint.other_version",
-            folder=folder,
-            version=version,
-        )
+        message = f"{folder} has checkpoint format {version}; this version reads {FORMAT_VERSION}"
+        raise CheckpointError(message, code="checkpoint.other_version", folder=folder, version=version)
     if manifest.pop("sha256", None) != _digest(manifest):
         raise _damaged(folder, MANIFEST, "does not match its own SHA-256")
     return manifest

@@ -53,12 +53,7 @@ class ScriptFacts:
 
 
 def find_start(script: str, called: Mapping[str, str]) -> ScriptFacts:
-    """Return the start of training in a batch script.
-
-    Args:
-        script: Text of the script.
-        called: Name -> text of the called scripts, from `read_called`.
-    """
+    """Return the start of training in a batch script, and in the scripts that it calls (from `read_called`)."""
     texts = {"batch script": script, **called}
     plain = (
         (name, number, " ".join(words[program_at(words) :]))
@@ -146,10 +141,7 @@ def _file(word: str) -> str:
 def read_called(script: str, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return name -> text of the scripts that a script calls, directly or indirectly.
 
-    Args:
-        script: Text of the first script.
-        environ: Variables for names.
-        folder: Working directory, for relative names.
+    `environ` has the variables for names; relative names are in `folder`.
     """
     scripts: dict[str, str] = {}
     names = _calls(script)

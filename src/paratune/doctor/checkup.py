@@ -139,18 +139,13 @@ def _run_checks(checks: Iterable[Callable[[Any], Iterable[Finding]]], facts: Any
             findings.extend(check(facts))
         except Exception as error:
             name = check.__name__.removeprefix("check_")
-            findings.append(
-                Finding("check", "warning", f"{name} could not be checked: {type(error).__name__}: {error}")
-            )
+            fact = f"{name} could not be checked: {type(error).__name__}: {error}"
+            findings.append(Finding("check", "warning", fact))
     return findings
 
 
 def run(json: bool = False, folder: str | Path = "runs") -> int:
-    """Print the findings of `examine`.
-
-    Args:
-        json: One JSON object instead of text: ok, findings, node, versions.
-        folder: Folder of runs.
+    """Print the findings of `examine`, with `json` as one object: ok, findings, node, versions.
 
     Returns:
         The exit code: 0, or 1 when there is a problem.
@@ -177,20 +172,13 @@ def print_findings(findings: list[Finding], machine: MachineFacts, *, as_json: b
     """Print findings; return the exit code, 1 when one of them is a problem."""
     from rich.console import Console
 
+    has_problem = any(finding.level == "problem" for finding in findings)
     if as_json:
-        result = {
-            "schema_version": 1,
-            "ok": not _has_problem(findings),
-            "findings": [asdict(finding) for finding in findings],
-        }
+        result = {"schema_version": 1, "ok": not has_problem, "findings": [asdict(finding) for finding in findings]}
         print_json({**result, "node": machine.node, "versions": machine.versions}, indent=1)
     else:
         _show(Console(highlight=False), findings)
-    return EXIT_FAILED if _has_problem(findings) else EXIT_OK
-
-
-def _has_problem(findings: Iterable[Finding]) -> bool:
-    return any(finding.level == "problem" for finding in findings)
+    return EXIT_FAILED if has_problem else EXIT_OK
 
 
 def _show(console: Any, findings: list[Finding]) -> None:
@@ -202,11 +190,9 @@ def _show(console: Any, findings: list[Finding]) -> None:
     grid = Table.grid(padding=(0, 1))
     for finding in findings:
         place = "" if finding.where == HERE or finding.where in finding.fact else f"{finding.where}: "
-        repair = (
-            f"{finding.line}   ({finding.remedy})"
-            if finding.line and finding.remedy
-            else finding.line or finding.remedy
-        )
+        repair = finding.line or finding.remedy
+        if finding.line and finding.remedy:
+            repair += f"   ({finding.remedy})"
         lines = (plain(place + finding.fact), plain(finding.why), repair and plain(f"-> {repair}"))
         grid.add_row(Text(finding.level, styles[finding.level]), Text("\n".join(line for line in lines if line)))
     console.print(grid)

@@ -64,6 +64,7 @@ def evaluate(
     Raises:
         Interrupted: `should_stop` returned True.
     """
+    # The outputs are exchanged once, after the loop: an exchange after each batch would make ranks wait for each other.
     index, results = [], _Results()
     for done, batch in enumerate(batches, start=1):
         if should_stop():

@@ -5,10 +5,9 @@ random numbers are the same as without trials. docs/howto/memory.md describes wh
 that runs out of memory.
 """
 
-import gc
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +18,7 @@ from paratune import hardware
 from paratune.base.units import format_bytes
 from paratune.batch import Batch, BatchModel
 from paratune.config.traits import Traits
-from paratune.engine.memory import is_out_of_memory
+from paratune.engine.memory import free_memory, is_out_of_memory, peak_memory
 from paratune.engine.recorder import check_loss_scale
 from paratune.precision import Precision
 from paratune.strategies.protocol import Strategy, loss_scale_of
@@ -81,64 +80,39 @@ class Meter(Protocol):
         ...
 
 
-class GpuMeter:
-    """PyTorch's allocator on a GPU. See `Meter`."""
+class DeviceMeter:
+    """PyTorch's allocator on a GPU, or resident memory on a host that several processes share. See `Meter`."""
 
-    usable_share = GPU_SHARE
-
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, num_local_processes: int) -> None:
         self._device = device
+        self.usable_share = GPU_SHARE if device.type == "cuda" else 1.0
+        # Of a host the value before the first probe: the division among processes already accounts for the other ranks.
+        self._host_room = 0
+        if device.type != "cuda":
+            free = hardware.available_memory_bytes()
+            self._host_room = (self.now() or 0) + int(CPU_SHARE * free / num_local_processes)
 
     def begin(self) -> None:
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self._device)
-
-    def peak(self) -> int:
-        return torch.cuda.max_memory_allocated(self._device)
-
-    def now(self) -> int:
-        return torch.cuda.memory_allocated(self._device)
-
-    def room(self) -> int:
-        free, _ = torch.cuda.mem_get_info(self._device)
-        return free + torch.cuda.memory_reserved(self._device)
-
-
-class HostMeter:
-    """Resident memory on a host that `num_processes` of the run share. See `Meter`."""
-
-    usable_share = 1.0
-
-    def __init__(self, num_processes: int) -> None:
-        self._room = (self.now() or 0) + int(CPU_SHARE * hardware.available_memory_bytes() / num_processes)
-
-    def begin(self) -> None:
-        gc.collect()
-        hardware.reset_peak_memory()
+        free_memory(self._device)
 
     def peak(self) -> int | None:
-        return hardware.peak_memory_bytes()
+        return peak_memory(self._device)
 
     def now(self) -> int | None:
-        return hardware.resident_memory_bytes()
+        is_gpu = self._device.type == "cuda"
+        return torch.cuda.memory_allocated(self._device) if is_gpu else hardware.resident_memory_bytes()
 
     def room(self) -> int:
-        # The value before the first probe: the division among processes already accounts for the other ranks.
-        return self._room
-
-
-def make_meter(device: torch.device, num_local_processes: int) -> Meter:
-    """Return the meter of `device`, of a machine with this number of processes of the run."""
-    return GpuMeter(device) if device.type == "cuda" else HostMeter(num_local_processes)
+        if self._device.type != "cuda":
+            return self._host_room
+        free, _ = torch.cuda.mem_get_info(self._device)
+        return free + torch.cuda.memory_reserved(self._device)
 
 
 def search(candidates: Sequence[int], fits: Callable[[int], bool]) -> int | None:
     """Return the largest candidate that fits, with few trials: by doubling until one does not fit, then by bisection.
 
-    Args:
-        candidates: At least one, ascending; all candidates below one that fits also fit.
-        fits: Called at most once for each candidate.
+    `candidates` are ascending; all candidates below one that fits also fit. `fits` is called at most once for each.
     """
     low, high, index = -1, len(candidates), 0
     while index < high:
@@ -258,7 +232,7 @@ class Prober:
 
     def _run_together(self, size: int, num_micro_batches: int) -> Tensor:
         batch = self.longest(size).to(self.device)
-        self.strategy.forward_backward([batch] * num_micro_batches, _no_clock)
+        self.strategy.forward_backward([batch] * num_micro_batches, lambda _phase: nullcontext())
         return self.strategy.optimizer_step(None)
 
     def _run_alone(self, size: int) -> bool:
@@ -339,7 +313,3 @@ def explain(size: int, probes: Sequence[ProbedSize], share: int) -> str:
         return f"{fits}, {failed.size} does not: it ran out of memory"
     room = format_bytes(failed.room_bytes)
     return f"{fits}, {failed.size} does not: it would need {format_bytes(failed.needs_bytes)} of {room}"
-
-
-def _no_clock(phase: str) -> AbstractContextManager[None]:
-    return nullcontext()

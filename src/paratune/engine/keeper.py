@@ -25,7 +25,7 @@ from paratune.metrics.scores import import_scorers, is_better
 from paratune.models.files import saved_weights
 from paratune.records import MODEL_FOLDER
 from paratune.records.evaluations import evaluation_text
-from paratune.strategies.protocol import Strategy
+from paratune.strategies.protocol import Strategy, raise_on_all_ranks
 
 log = logging.getLogger(__name__)
 Scores = dict[str, float | None]
@@ -234,13 +234,9 @@ class RunKeeper:
         except CheckpointError as problem:
             error = problem
         # Only rank 0 writes, so only it sees a full disk; without this the other ranks would train on alone.
-        failed = self.strategy.reduce(torch.tensor([0.0 if error is None else 1.0]), "max")
-        if error is not None:
-            raise error
-        if float(failed) > 0:
-            raise CheckpointError(
-                f"rank 0 could not write {folder}; its log has the reason", code="run.not_writable", folder=folder
-            )
+        message = f"rank 0 could not write {folder}; its log has the reason"
+        other = CheckpointError(message, code="run.not_writable", folder=folder)
+        raise_on_all_ranks(self.strategy.reduce, error, other)
         return num_bytes
 
     def _with_heartbeats(self, tensors: Iterable[T]) -> Iterator[T]:

@@ -226,9 +226,5 @@ def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
     loop.recorder.add("stop", step=progress.step, signal=signal)
     is_trained = progress.step >= loop.num_steps or progress.is_stopped_early
     rest = "all steps are done: --resume evaluates and writes the model" if is_trained else "--resume continues from it"
-    raise Stopped(
-        f"stopped by {signal} after step {progress.step}; a checkpoint was saved, {rest}",
-        code="stopped.signal",
-        signal=signal,
-        step=progress.step,
-    )
+    message = f"stopped by {signal} after step {progress.step}; a checkpoint was saved, {rest}"
+    raise Stopped(message, code="stopped.signal", signal=signal, step=progress.step)

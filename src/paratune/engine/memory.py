@@ -154,14 +154,11 @@ def _optimizer_bytes(parameters: Iterable[nn.Parameter]) -> int:
     tensors_by_id: dict[int, Any] = {}
     for optimizer in [found for found in gc.get_objects() if issubclass(type(found), Optimizer)]:
         # Before the first step of a wrapped optimizer there may be no states at all.
-        states = [value for state in getattr(optimizer, "state", {}).values() for value in _values(state)]
+        states = [state for state in getattr(optimizer, "state", {}).values() if isinstance(state, dict)]
+        values = [value for state in states for value in state.values()]
         own = [p for group in getattr(optimizer, "param_groups", []) for p in group["params"] if id(p) not in model]
-        tensors_by_id.update({id(value): value for value in [*states, *own] if isinstance(value, Tensor)})
+        tensors_by_id.update({id(value): value for value in [*values, *own] if isinstance(value, Tensor)})
     return _local_bytes(tensors_by_id.values())
-
-
-def _values(state: Any) -> Iterable[Any]:
-    return state.values() if isinstance(state, dict) else ()
 
 
 def _local_bytes(tensors: Iterable[Tensor]) -> int:

@@ -99,8 +99,7 @@ class NoiseMeter:
 def noise_event(parts: Sequence[float], grad_norm: float) -> dict[str, Any] | None:
     """Return `noise_scale` of a step's event; None if the step gives no estimate, such as a skipped step.
 
-    Args:
-        parts: `NoiseSample.parts`, summed over ranks.
+    `parts` are those of `NoiseSample.parts`, summed over ranks.
     """
     if not math.isfinite(grad_norm):
         return None

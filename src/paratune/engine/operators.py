@@ -134,12 +134,9 @@ def write_trace(profiled: profile, folder: Path, rank: int) -> str | None:
 
 
 def profile_summary(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> dict[str, Any]:
-    """Return `profile` of a summary: times of all ranks, operators and kernels of the first one.
+    """Return `profile` of a summary, from the last `profile` event of each rank: times of all, operators of the first.
 
     docs/reference/records.md lists its fields.
-
-    Args:
-        profiles: The last `profile` event of each rank of the session, in the order of ranks.
     """
     ranks = [event for event in profiles if "operators" in event]
     keys = ("num_steps", "wall_ms_per_step", "host_ms_per_step", "device_ms_per_step", "idle_share")

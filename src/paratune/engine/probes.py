@@ -94,11 +94,7 @@ class NvmlProbe:
     is_energy_here = True
 
     def __init__(self, nvml: Any, uuid: str) -> None:
-        """Find the device.
-
-        Args:
-            nvml: The module `pynvml` of the package nvidia-ml-py.
-            uuid: The UUID from PyTorch, without a prefix.
+        """Find the device by its UUID from PyTorch, without a prefix; `nvml` is the module `pynvml` of nvidia-ml-py.
 
         Raises:
             Exception: An error of NVML: no driver, no such device, or no permission.

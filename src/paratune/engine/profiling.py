@@ -141,8 +141,7 @@ def exchanged(spans: Sequence[ProfiledOperation], kind: Literal["nccl", "gloo"])
 def communication(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> dict[str, Any]:
     """Return `communication` of a summary (see docs/reference/records.md): ratios of the totals of all ranks.
 
-    Args:
-        profiles: The last `profile` event of each rank of the session, if it has one.
+    `profiles` has the last event of each rank.
     """
     events = [event for event in profiles if event["kind"] is not None]
     measured = [event for event in events if event["communication_ms"] is not None]

@@ -171,6 +171,7 @@ class Recorder:
             if entry.profiled:
                 values["profiled"] = True
             self.events.add("step", **values)
+        # After the events are written, so that the log of a run that fails here has the step with the bad value.
         self.events.flush()
         _check_finite(steps, losses, norms)
         _check_scales(scales, norms)

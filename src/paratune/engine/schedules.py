@@ -64,8 +64,7 @@ SCHEDULES: Final[dict[str, Factor]] = {
 def schedule_factor(train: Train, step: int, *, num_steps: int) -> float:
     """Return the factor of the peak learning rate at a step: 0 to 1; of an own schedule, at least 0.
 
-    Args:
-        step: Steps already taken, from 0.
+    `step` is the number of steps already taken.
     """
     num_warmup_steps = warmup_steps(train, num_steps)
     if step < num_warmup_steps:

@@ -107,6 +107,7 @@ class StopRequest:
             return self.came()
         if self.settle():
             return True
+        # On the CPU, so that gloo reduces it: a collective of NCCL would wait in the stream behind the step's kernels.
         flag = torch.tensor([float(self.came())])
         self._pending = flag, dist.all_reduce(flag, op=dist.ReduceOp.MAX, async_op=True)
         return False

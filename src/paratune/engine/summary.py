@@ -1,6 +1,6 @@
 """Computes the figures of a summary from the events of a run: totals over totals, without warm-up; unknown is None."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,11 @@ def summarise(
         "num_skipped_steps": sum(event.get("skipped", False) for event in steps[0]),
         "best": progress.best,
         "kept_step": kept_step,
-        "evaluations": [_evaluation(event) for event in events[0] if event["event"] == "evaluation"],
+        "evaluations": [
+            {key: event.get(key) for key in ("step", "epoch", "split", "scores", "is_best")}
+            for event in events[0]
+            if event["event"] == "evaluation"
+        ],
         "recorder": {
             "cost_ms_per_step": cost_ms,
             "cost_share": cost_ms / median if cost_ms is not None and median else None,
@@ -120,10 +124,6 @@ def _last_session(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the events since the run was last resumed."""
     begin = max((position for position, event in enumerate(events) if event["event"] == "resume"), default=-1)
     return list(events[begin + 1 :])
-
-
-def _evaluation(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: event.get(key) for key in ("step", "epoch", "split", "scores", "is_best")}
 
 
 def _totals(steps: Sequence[dict[str, Any]]) -> dict[str, float]:

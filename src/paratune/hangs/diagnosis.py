@@ -74,7 +74,7 @@ def diagnose(beats: Mapping[int, Heartbeat], world_size: int, silent: Mapping[in
 def _silent_ranks(beats: Mapping[int, Heartbeat], silent: Mapping[int, str | None]) -> HangDiagnosis:
     ranks = tuple(sorted(silent))
     first = beats[ranks[0]]
-    whose = f"{_ranks(ranks)} ({_place(first)}; last at {first.where()})"
+    whose = f"{_ranks(ranks)} (process {first.pid} on {first.host}; last at {first.where()})"
     state, are = silent[ranks[0]], _has(ranks, "is", "are")
     causes: dict[str | None, tuple[Cause, str]] = {
         "T": ("stopped", f"{are} stopped (SIGSTOP, a debugger, a suspended job): kill -CONT {first.pid}"),
@@ -151,10 +151,6 @@ def _all_ranks(beats: Sequence[Heartbeat]) -> HangDiagnosis:
     last = next(iter(lasts.values()))
     text = f"all ranks are in {last}, which does not end: no data passes between them.{off} "
     return HangDiagnosis("network", (), f"{text}Look at the interfaces, the switch and the firewall; paratune doctor")
-
-
-def _place(beat: Heartbeat) -> str:
-    return f"process {beat.pid} on {beat.host}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate.state import GradientState
 from filelock import FileLock
 from torch import Tensor
@@ -24,6 +23,7 @@ from paratune.hf.steps import BatchCounts, StepLog, TrainerStep
 from paratune.records import EventLog
 from paratune.records.run_folder import Mode, check_usable, folder_state, take_folder
 from paratune.strategies.process_group import reduce_over_ranks
+from paratune.strategies.protocol import raise_on_all_ranks
 
 
 class PhaseCallback(TrainerCallback):  # type: ignore[misc]
@@ -365,12 +365,6 @@ def _take_folder(folder: Path, mode: Mode, place: TrainerPlace) -> FileLock | No
             lock = take_folder(folder, mode)
         except CheckpointError as problem:
             error = problem
-    failed = reduce_over_ranks(torch.tensor([float(error is not None)]), "max")
-    if error is not None:
-        raise error
-    if float(failed):
-        raise LaunchError(
-            "PhaseCallback: rank 0 could not use the run folder; its message has the reason",
-            code="launch.rank_0_failed",
-        )
+    message = "PhaseCallback: rank 0 could not use the run folder; its message has the reason"
+    raise_on_all_ranks(reduce_over_ranks, error, LaunchError(message, code="launch.rank_0_failed"))
     return lock

@@ -157,11 +157,6 @@ def find_packing(
     """Return how packed rows enter the model, or the reason why they cannot, by a trial on a small copy of the model.
 
     Training on a GPU also tries the attention kernel, which is not tried here.
-
-    Args:
-        hf_config: The model's own configuration; it is not changed.
-        task: Determines the head of the model.
-        model_options: Section of the configuration, with an own head or an own class.
     """
     small = type(hf_config).from_dict(hf_config.to_dict())
     for key, most in _SMALL_SIZES.items():
@@ -172,7 +167,7 @@ def find_packing(
     own = None if model_options is None else model_options.model_copy(update={"adapter": None})
     try:
         model = build_model(small, task, POLICIES["fp32"], None, own)
-    except Exception as error:  # whatever the model's own code raises with sizes that it was not made for
+    except Exception as error:  # any error of the model's own code, which may not support such sizes
         name = type(hf_config).__name__
         return None, f"a small {name} to try packed rows on cannot be made ({type(error).__name__}: {error})"
     enable_packed_batches(model)

@@ -40,11 +40,6 @@ class Lengths:
         return self.num_tokens / self.num_rows
 
     @property
-    def standard_deviation(self) -> float:
-        """Of the tokens of a row, over all rows."""
-        return float(np.sqrt(((self.tokens - self.mean) ** 2) @ self.counts / self.num_rows))
-
-    @property
     def longest(self) -> int:
         return int(self.tokens[-1])
 
@@ -106,7 +101,7 @@ def assumed_lengths(max_length: int) -> Lengths:
 def padded_length(lengths: Lengths, num_rows: int, num_ranks: int, num_micro: int) -> float:
     """Return the expected length of a padded micro-batch on the rank with the longest row.
 
-    The samples of a step are sorted by length and dealt in rounds, one sample to each rank, the longest first. Each of
+    The samples of a step are sorted by length and distributed in rounds, one to each rank, the longest first. Each of
     the m micro-batches gets B of the m B rounds at random (`data.order.deal`). The k-th round is the first one of a
     micro-batch with probability C(m B - k, B - 1) / C(m B, B); the longest row is then the ((k - 1) N + 1)-th of all.
 

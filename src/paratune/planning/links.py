@@ -32,7 +32,7 @@ class Link:
     scatter_bytes_per_s: float | None = None
     """The same for reduce-scatters."""
     call_s: float = 0.0
-    """Of each collective, whatever its ranks and bytes."""
+    """Of each collective, for any ranks and bytes."""
     tree_s: float | None = None
     """Latencies of all steps of a tree, up and down; None where all-reduces use rings only (gloo)."""
 
@@ -77,15 +77,10 @@ class Link:
 
 
 def ring_bytes(collective: Collective, num_bytes: float, num_ranks: int) -> float:
-    """Return the bytes that each rank sends, and receives, in a collective over a ring.
+    """Return the bytes that each rank of N sends, and receives, in a collective of n bytes over a ring.
 
     For a broadcast this is the mean over ranks (the root receives nothing, the last rank sends nothing); for a send the
     bytes of the sending rank.
-
-    Args:
-        collective: What is called.
-        num_bytes: n: of the whole, not of a shard.
-        num_ranks: N.
     """
     if num_ranks == 1:
         return 0.0

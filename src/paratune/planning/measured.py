@@ -56,11 +56,6 @@ class MeasuredFigure:
     """Settings of the configuration that differ, by dotted key."""
 
 
-def is_figure_file(argument: str) -> bool:
-    """Return whether an argument of `--measured` is a YAML file of figures."""
-    return argument.lower().endswith((".yaml", ".yml"))
-
-
 def parse_figure(text: str) -> MeasuredFigure:
     """Return the figure that a text states.
 
@@ -125,12 +120,9 @@ def read_figures(path: Path) -> list[MeasuredFigure]:
         raise failure(path, list(tree.problems), str(path))
     entries = tree.value
     if not isinstance(entries, list) or not entries:
-        raise ConfigError(
-            f"{path}: a file of measured figures is a list; each entry is a text such as {FORM!r}, or a mapping with "
-            "figure, and where they differ from the plan config and set",
-            code="plan.measured_file",
-            path=path,
-        )
+        form = f"each entry is a text such as {FORM!r}, or a mapping with figure, and where they differ from the plan "
+        text = f"{path}: a file of measured figures is a list; {form}config and set"
+        raise ConfigError(text, code="plan.measured_file", path=path)
     return [_entry(path, number, entry) for number, entry in enumerate(entries, start=1)]
 
 
@@ -162,9 +154,7 @@ def _entry(path: Path, number: int, entry: Any) -> MeasuredFigure:
 def divide_measured(arguments: Sequence[str], *, has_goal: bool) -> tuple[list[MeasuredFigure], list[Path]]:
     """Divide the arguments of `--measured` into figures and run folders.
 
-    Args:
-        arguments: As they were typed.
-        has_goal: Whether there is a --goal, with which a text that is no figure is the path of a run.
+    With a --goal, a text that is no figure is the path of a run.
 
     Raises:
         ConfigError: A text is neither an existing path nor a figure.
@@ -172,7 +162,7 @@ def divide_measured(arguments: Sequence[str], *, has_goal: bool) -> tuple[list[M
     figures: list[MeasuredFigure] = []
     runs: list[Path] = []
     for argument in arguments:
-        if is_figure_file(argument):
+        if argument.lower().endswith((".yaml", ".yml")):
             figures += read_figures(Path(argument))
         elif Path(argument).exists() or (has_goal and _FIGURE.fullmatch(argument.strip()) is None):
             runs.append(Path(argument))

@@ -31,22 +31,13 @@ _VOCABULARY, _WIDTH = 30_522, 256
 
 
 def kernel_figures(target: MeasuredDevice, arithmetics: Sequence[str]) -> Iterator[tuple[str, BoundedConstant]]:
-    """Yield the constants of kernels.
-
-    Args:
-        target: The measured device.
-        arithmetics: The arithmetics of products to measure, of `devices.ARITHMETICS`.
-    """
+    """Yield the constants of kernels, of products in `arithmetics` of `devices.ARITHMETICS`."""
     for arithmetic in arithmetics:
         with _arithmetic(arithmetic) as dtype:
             yield f"product.{arithmetic}", _products(target, dtype)
             yield f"batched.{arithmetic}", _batched(target, dtype)
-    yield "elementwise", _rate_of(_elementwise, target)
-    yield "activation", _rate_of(_activation, target)
-    yield "softmax", _rate_of(_softmax, target)
-    yield "norm", _rate_of(_norm, target)
-    yield "dropout", _rate_of(_dropout, target)
-    yield "random", _rate_of(_random, target)
+    for name, passes in _RATES.items():
+        yield name, _rate_of(passes, target)
     yield from _embeddings(target)
     yield from _adamw(target)
     yield "loader", _loader(target if not target.is_cuda else cpu_target())
@@ -75,21 +66,16 @@ def constant_with_curve(points: Sequence[tuple[float, float, CallSeconds]]) -> B
     rates = sorted((size, work / measured.fastest_s) for size, work, measured in points)
     curve = tuple((size, rate) for at, (size, rate) in enumerate(rates) if at == 0 or size > rates[at - 1][0])
     assert all(a < b for (a, _), (b, _) in pairwise(curve))
-    value = curve[-1][1]
-    slower = 1 + max(measured.spread for _, _, measured in points)
-    return BoundedConstant(value, value / max(1.05, slower), value * 1.05, _source(points), curve)
-
-
-def _source(points: Sequence[tuple[float, float, CallSeconds]]) -> str:
-    spread = max(measured.spread for _, _, measured in points)
-    return f"measured: fastest of {REPEATS} at {len(points)} sizes, median up to {spread:.0%} slower"
+    value, spread = curve[-1][1], max(measured.spread for _, _, measured in points)
+    source = f"measured: fastest of {REPEATS} at {len(points)} sizes, median up to {spread:.0%} slower"
+    return BoundedConstant(value, value / max(1.05, 1 + spread), value * 1.05, source, curve)
 
 
 def constant_at_one_size(value: float, measured: CallSeconds, *, is_rate: bool) -> BoundedConstant:
     """Return a constant that was measured at one size."""
-    factor = max(1.05, 1 + measured.spread)
-    low, high = (value / factor, value * 1.05) if is_rate else (value / 1.05, value * factor)
-    return BoundedConstant(value, low, high, f"measured: fastest of {REPEATS}, median {measured.spread:.0%} slower")
+    slower, source = max(1.05, 1 + measured.spread), f"fastest of {REPEATS}, median {measured.spread:.0%} slower"
+    below, above = (slower, 1.05) if is_rate else (1.05, slower)
+    return BoundedConstant.around(value, below, above, f"measured: {source}")
 
 
 def _products(target: MeasuredDevice, dtype: torch.dtype) -> BoundedConstant:
@@ -196,8 +182,14 @@ def _dropout(x: Tensor) -> tuple[Callable[[], object], int]:
     return lambda: _forward_and_backward(layer, leaf, x), 4
 
 
-def _random(x: Tensor) -> tuple[Callable[[], object], int]:
-    return lambda: x.bernoulli_(0.9), 2
+_RATES: dict[str, Passes] = {
+    "elementwise": _elementwise,
+    "activation": _activation,
+    "softmax": _softmax,
+    "norm": _norm,
+    "dropout": _dropout,
+    "random": lambda x: (lambda: x.bernoulli_(0.9), 2),
+}
 
 
 def _operands(target: MeasuredDevice) -> BoundedConstant:
@@ -256,10 +248,7 @@ def _adamw(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
 def _updates(sizes: Sequence[int], target: MeasuredDevice, *, on_host: bool = False) -> tuple[CallSeconds, int]:
     """Time norm, clipping, update and freeing of gradients, as in `strategies.whole.clip_and_step`.
 
-    Args:
-        sizes: Elements of each weight.
-        target: The measured device.
-        on_host: Time the host instead of the device.
+    `sizes` are the elements of each weight; `on_host` times the host instead of the device.
 
     Returns:
         The time, and the bytes of the weights.

@@ -59,11 +59,9 @@ class Refit:
 
 
 def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
-    """Return the constants that explain measured steps best.
+    """Return the constants that explain measured steps of their machine best (at least one step).
 
-    Args:
-        constants: With the bounds that are the prior.
-        steps: At least one; all of the machine that the constants describe.
+    The bounds of the constants are the prior.
     """
     from scipy.optimize import least_squares
 

@@ -71,7 +71,7 @@ def sizes_on_gpu(*, num_multiprocessors: int, l2_bytes: int, memory_bytes: int) 
     Args:
         num_multiprocessors: Of the device.
         l2_bytes: Its L2 cache; 0 where it is not known.
-        memory_bytes: Of its memory, what is free; 1 GiB at least is needed.
+        memory_bytes: Its free memory; at least 1 GiB is needed.
     """
     tokens = 1024 * -(-128 * num_multiprocessors // 1024)
     wanted = 1 << (max(_LEAST_NUMBERS, _L2_MULTIPLE * l2_bytes // 4) - 1).bit_length()

@@ -1,4 +1,4 @@
-"""Constants of an accelerator that nobody has measured: shares of its data sheet, with bounds. No torch.
+"""Constants of an accelerator without measurements: shares of its data sheet, with bounds. No torch.
 
 Each source text states the basis of a value. "published" values were chosen with the fitting half of
 benchmarks/published.yaml; benchmarks/plan_published_202611.md has the accuracy on both halves. All other values are
@@ -60,7 +60,7 @@ _SECONDS = {
     "hooks.tensor": (25e-6, 8e-6, 60e-6, "assumed: half of what one CPU took for a parameter of DeepSpeed 1 and 2"),
     "hooks.gather": (0.25e-3, 0.08e-3, 0.6e-3, "assumed: half of what one CPU took for a parameter of DeepSpeed 3"),
     # BERT-base of 201 parameters on 16 V100, seconds of a step: stage 1 1.283, stage 2 1.370, stage 3 1.536 (238 rows
-    # instead of 235). This is 0.43 and 1.2 ms for each parameter; versions after 2021 are taken to need somewhat less.
+    # instead of 235). This is 0.43 and 1.2 ms for each parameter; versions after 2021 should need somewhat less.
     "wait.reduce": (0.35e-3, 0.15e-3, 0.5e-3, f"{_PUBLISHED}: DeepSpeed's autotuning of BERT-base, stage 2"),
     "wait.gather": (0.9e-3, 0.4e-3, 1.3e-3, f"{_PUBLISHED}: DeepSpeed's autotuning of BERT-base, stage 3"),
     # With these NCCL itself chooses between rings and trees: its protocol Simple; the lower bounds are those of LL128.
@@ -92,11 +92,9 @@ _LEFT_OUT = (1.0, 0.8, 1.25)
 
 
 def assumed_constants(device: Device, network_bytes_per_s: float | None = None) -> Constants | None:
-    """Return the constants of a device that nobody has measured; None if its sheet has no memory bandwidth.
+    """Return the assumed constants of a device without measurements; None if its sheet has no memory bandwidth.
 
-    Args:
-        device: A listed device, or the device of a machine file.
-        network_bytes_per_s: Between machines, all adapters of a machine together; assumed with wide bounds if None.
+    `network_bytes_per_s` is between machines, all adapters of a machine together; None assumes it with wide bounds.
     """
     memory = device.memory_bytes_per_s
     if memory is None:

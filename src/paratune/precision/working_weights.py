@@ -231,10 +231,9 @@ class WorkingWeights:
     def run_trial(self, run: Callable[[], object]) -> None:
         """Find the layers that can be computed together, in a pass without gradients before the first step.
 
-        So all passes of a run, and of a resumed run, compute alike.
+        So all passes of a run, and of a resumed run, use the same operations.
 
-        Args:
-            run: Runs the model, without dropout.
+        `run` runs the model, without dropout.
         """
         self.refresh()
         self._runs.clear()
@@ -264,9 +263,6 @@ class WorkingWeights:
         """Cast the gradients of a block together.
 
         Unused layers keep their own autograd function, so that DDP detects that their parameters get no gradient.
-
-        Args:
-            is_used: Whether the loss depends on a layer.
         """
         for group in self._groups:
             used = [unit for unit in group.units if all(map(is_used, unit.layers))]

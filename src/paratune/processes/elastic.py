@@ -68,13 +68,11 @@ def start_mode(mode: Mode, folder: Path, environ: Mapping[str, str] = os.environ
         return mode
     if start.has_id and start.run_id in _ids_of(folder):
         if mode == "overwrite" and start.num_restarts == 0:
-            raise CheckpointError(
+            message = (
                 f"--overwrite: {folder} was started with this --rdzv-id, {start.run_id}, and torchrun may have started "
-                "its processes again because a node joined; give another --rdzv-id, or use --resume",
-                code="elastic.restart",
-                option="--overwrite",
-                value=folder,
+                "its processes again because a node joined; give another --rdzv-id, or use --resume"
             )
+            raise CheckpointError(message, code="elastic.restart", option="--overwrite", value=folder)
         return "resume"
     if start.num_restarts and not start.has_id:
         raise LaunchError(

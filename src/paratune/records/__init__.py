@@ -137,11 +137,8 @@ def file_sha256(path: Path) -> str:
 
 def _not_written(path: Path, error: OSError) -> CheckpointError:
     remedy = "free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
-    return CheckpointError(
-        f"{path} cannot be written: {error.strerror}; {remedy}, or choose another folder",
-        code="run.not_writable",
-        path=path,
-    )
+    message = f"{path} cannot be written: {error.strerror}; {remedy}, or choose another folder"
+    return CheckpointError(message, code="run.not_writable", path=path)
 
 
 def finite(value: Any) -> Any:
@@ -317,12 +314,8 @@ def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError, TypeError, KeyError) as error:
         # Not its repr, which contains the whole line for bytes that are not text.
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-        raise CheckpointError(
-            f"{path}, line {number} is damaged: it is not an event ({why})",
-            code="run.damaged",
-            path=path,
-            number=number,
-        ) from error
+        message = f"{path}, line {number} is damaged: it is not an event ({why})"
+        raise CheckpointError(message, code="run.damaged", path=path, number=number) from error
     return event
 
 

@@ -187,15 +187,12 @@ def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> 
         before = (recorded.get(option) or {}).get("sha256")
         if before is not None and before != code["sha256"]:
             name = code.get("function") or code.get("evaluate")
-            raise CheckpointError(
+            message = (
                 f"{folder} cannot be resumed: the file of {option}, {name}, has changed since the "
                 f"run was started (SHA-256 {before[:12]} then, {str(code['sha256'])[:12]} now); restore the file, or "
-                "change run.name to start a new run",
-                code="run.own_code_changed",
-                folder=folder,
-                key=option,
-                value=name,
+                "change run.name to start a new run"
             )
+            raise CheckpointError(message, code="run.own_code_changed", folder=folder, key=option, value=name)
 
 
 def take_folder(folder: Path, mode: Mode) -> FileLock:
@@ -238,17 +235,11 @@ def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=LOOK_S)
     except Timeout as error:
-        raise CheckpointError(
-            f"{plain(folder)} is in use by another {command}; wait for its end, or {remedy}",
-            code="run.in_use",
-            folder=folder,
-        ) from error
+        message = f"{plain(folder)} is in use by another {command}; wait for its end, or {remedy}"
+        raise CheckpointError(message, code="run.in_use", folder=folder) from error
     except OSError as error:
-        raise CheckpointError(
-            f"{plain(folder)} cannot be used: {error.strerror or error}; {remedy}",
-            code="run.not_writable",
-            folder=folder,
-        ) from error
+        message = f"{plain(folder)} cannot be used: {error.strerror or error}; {remedy}"
+        raise CheckpointError(message, code="run.not_writable", folder=folder) from error
     try:
         yield
     finally:

@@ -256,13 +256,11 @@ def read_sweep(folder: Path) -> SweepRecord:
     content = records.read_json(path)
     version = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(content, dict) and version != SCHEMA_VERSION:
-        raise CheckpointError(
+        message = (
             f"{plain(path)} has schema_version {plain(repr(version)[:40])}, this paratune reads {SCHEMA_VERSION}; "
-            "use the version of paratune that wrote it",
-            code="run.other_version",
-            path=path,
-            version=version,
+            "use the version of paratune that wrote it"
         )
+        raise CheckpointError(message, code="run.other_version", path=path, version=version)
     try:
         values = {key: value for key, value in content.items() if key != "schema_version"}
         values["axes"] = tuple(Axis(**{**axis, "keys": tuple(axis.get("keys", ()))}) for axis in values["axes"])
@@ -290,11 +288,8 @@ def read_sweep(folder: Path) -> SweepRecord:
         if any(name not in labels[label] for label, name in sweep.baseline.items()):
             raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise CheckpointError(
-            f"{plain(path)} is damaged: it is not the record of a matrix ({plain(repr(error))})",
-            code="run.damaged",
-            path=path,
-        ) from error
+        message = f"{plain(path)} is damaged: it is not the record of a matrix ({plain(repr(error))})"
+        raise CheckpointError(message, code="run.damaged", path=path) from error
     return sweep
 
 

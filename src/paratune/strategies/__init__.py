@@ -27,13 +27,11 @@ def strategy_class(kind: str) -> Any:
     """
     target = STRATEGIES.get(kind, kind)
     if ":" not in target:
-        raise ConfigError(
+        message = (
             f"strategy.kind: {kind} is not one of {', '.join(STRATEGIES)}, nor package.module:Class"
-            f"{did_you_mean(kind, STRATEGIES)}",
-            code="strategy.unknown",
-            key="strategy.kind",
-            value=kind,
+            f"{did_you_mean(kind, STRATEGIES)}"
         )
+        raise ConfigError(message, code="strategy.unknown", key="strategy.kind", value=kind)
     if kind not in STRATEGIES:
         return import_callable(kind, "strategy.kind")
     module, _, name = target.partition(":")

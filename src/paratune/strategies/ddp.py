@@ -28,11 +28,7 @@ from paratune.strategies.zero1 import Zero1State, shard_optimizer
 
 
 class DDPStrategy:
-    """See `protocol.Strategy`.
-
-    Args:
-        shards_states: Whether a rank keeps the optimizer states of only a part of the weights (ZeRO-1).
-    """
+    """See `protocol.Strategy`. With `shards_states`, the optimizer states are sharded over all ranks (ZeRO-1)."""
 
     traits: Traits = TRAITS["ddp"]
 

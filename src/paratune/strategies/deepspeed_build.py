@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from paratune.errors import LaunchError
 from paratune.hangs.progress import working
 from paratune.hardware.extensions import BuildLock, extensions_folder, find_locks, is_compiled
 from paratune.strategies.process_group import reduce_over_ranks
+from paratune.strategies.protocol import raise_on_all_ranks
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +51,8 @@ def prebuild(load: Callable[[], Any], *, local_rank: int, name: str = CPU_ADAM) 
     """
     for is_first_process in (True, False):
         error = _attempt(load, name) if (local_rank == 0) is is_first_process else None
-        failed = reduce_over_ranks(torch.tensor([float(error is not None)]), "max")
-        if error is not None:
-            raise error
-        if float(failed):
-            raise LaunchError(
-                f"another rank could not compile or load DeepSpeed's {name}; its message has the reason",
-                code="deepspeed.compile",
-                name=name,
-            )
+        message = f"another rank could not compile or load DeepSpeed's {name}; its message has the reason"
+        raise_on_all_ranks(reduce_over_ranks, error, LaunchError(message, code="deepspeed.compile", name=name))
 
 
 def _attempt(load: Callable[[], Any], name: str) -> LaunchError | None:

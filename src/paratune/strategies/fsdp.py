@@ -49,11 +49,7 @@ HSDP = FSDPKind(TRAITS["hsdp"], has_groups=True)
 
 
 class FSDPStrategy:
-    """See `protocol.Strategy`.
-
-    Args:
-        shard_size: Ranks of a group, for a kind with groups: by default all processes of a machine.
-    """
+    """See `protocol.Strategy`. A group has `shard_size` ranks: by default all processes of a machine."""
 
     def __init__(
         self,

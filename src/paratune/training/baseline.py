@@ -55,10 +55,7 @@ def fit_baseline(
 ) -> dict[str, Any]:
     """Fit, evaluate and record a baseline; return the content of summary.json.
 
-    An unfinished baseline is fitted from the start.
-
-    Args:
-        began: `time.perf_counter()` at the start of the command.
+    An unfinished baseline is fitted from the start. `began` is `time.perf_counter()` at the start of the command.
 
     Raises:
         DataError: scikit-learn cannot fit the rows.

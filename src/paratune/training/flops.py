@@ -60,8 +60,7 @@ def flops_record(
 ) -> dict[str, Any]:
     """Return `flops` of the summary (see docs/reference/records.md). `batches` may be those of any rank.
 
-    Args:
-        tokens_per_s: Real tokens per second over all ranks in the measured steps.
+    `tokens_per_s` counts real tokens over all ranks.
     """
     steps = [event["step"] for event in records.read_events(folder) if is_measured(event)]
     work, reason = count.work()

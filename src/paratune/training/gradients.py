@@ -22,9 +22,6 @@ def compare_gradients(
 ) -> dict[str, Any]:
     """Compare tensors with those of the same names in a safetensors file, on the first rank.
 
-    Args:
-        tensors: Name and whole tensor; None on ranks other than the first.
-
     Returns:
         `largest`: the largest entry of a tensor's difference, divided by its largest entry in the file, and `tensor`,
         the name of this tensor; `missing` and `unexpected` names; and the values of `Differences`.

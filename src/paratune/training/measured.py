@@ -9,8 +9,7 @@ from paratune.strategies.protocol import Layout
 def noise_unavailable_reason(batch: ResolvedBatch, layout: Layout, *, compiles: bool) -> str | None:
     """Return why no step has two micro-batches whose gradients can be compared; None if steps have or can have them.
 
-    Args:
-        compiles: `train.compile`: a micro-batch of a new shape would be compiled during the run.
+    `train.compile` would compile a micro-batch of a new shape during the run.
     """
     if batch.grad_accum_steps * layout.data_world_size > 1:
         return None

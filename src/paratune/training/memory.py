@@ -155,8 +155,7 @@ class MemoryGuard:
     def post_mortem(self, error: BaseException, step: int | None = None) -> OutOfMemory:
         """Record what used the memory, pass a smaller size to the launcher, and return the error to raise.
 
-        Args:
-            step: The step, counted from 1, if its gradients were being computed.
+        `step` is given, counted from 1, if its gradients were being computed.
         """
         use = memory_use(self.model, self.prepared.device, error)
         smaller = self.sizes.halved() if step is not None else None
@@ -175,13 +174,11 @@ class MemoryGuard:
             if smaller is not None
             else "Even one sample does not fit"
         )
-        return OutOfMemory(
+        message = (
             f"batch.micro_batch_size: auto: out of memory while trying {size} samples on rank "
-            f"{self.prepared.place.rank}, where the other ranks wait for it. {use.text()}. {advice}",
-            code="memory.out",
-            key="batch.micro_batch_size",
-            rank=self.prepared.place.rank,
+            f"{self.prepared.place.rank}, where the other ranks wait for it. {use.text()}. {advice}"
         )
+        return OutOfMemory(message, code="memory.out", key="batch.micro_batch_size", rank=self.prepared.place.rank)
 
     def _note(self, step: int | None, use: MemoryUse, smaller: ResolvedBatch | None) -> str:
         """Write the event to the event log and to the out-of-memory file; return the message."""

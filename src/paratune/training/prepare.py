@@ -117,12 +117,8 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     """
     config = loaded.config
     if config.data.train is None:
-        raise ConfigError(
-            f"{loaded.source}: data.train is missing; training needs it",
-            code="config.required",
-            key="data.train",
-            source=loaded.source,
-        )
+        message = f"{loaded.source}: data.train is missing; training needs it"
+        raise ConfigError(message, code="config.required", key="data.train", source=loaded.source)
     strategy_type = strategy_class(config.strategy.kind)
     check_options(strategy_type, config)
     options = strategy_options(config.strategy)
@@ -220,10 +216,8 @@ def _load(
         try:
             return recipe.load_splits(config.data, options) | load_extra_splits(recipe, config.data, options)
         except Stopped as stopped:
-            raise Stopped(
-                f"stopped by {stop.signal_name()}: {stopped}; nothing was trained, start it again",
-                code="stopped.signal",
-            ) from stopped
+            message = f"stopped by {stop.signal_name()}: {stopped}; nothing was trained, start it again"
+            raise Stopped(message, code="stopped.signal") from stopped
 
 
 def check_options(strategy_type: Any, config: Config) -> None:
@@ -234,22 +228,14 @@ def check_options(strategy_type: Any, config: Config) -> None:
     """
     kind, traits = config.strategy.kind, getattr(strategy_type, "traits", None)
     if not callable(strategy_type) or not isinstance(traits, Traits):
-        raise ConfigError(
-            f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/explanation/strategies.md)",
-            code="strategy.outside",
-            key="strategy.kind",
-            value=kind,
-        )
+        message = f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/explanation/strategies.md)"
+        raise ConfigError(message, code="strategy.outside", key="strategy.kind", value=kind)
     arguments = dict.fromkeys(("device", "precision", "rank", "world_size"))
     try:
         inspect.signature(strategy_type).bind(**{**strategy_options(config.strategy), **arguments})
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"strategy.options of {kind}: {error} (see docs/explanation/strategies.md)",
-            code="strategy.outside",
-            key="strategy.options",
-            kind=kind,
-        ) from error
+        message = f"strategy.options of {kind}: {error} (see docs/explanation/strategies.md)"
+        raise ConfigError(message, code="strategy.outside", key="strategy.options", kind=kind) from error
 
 
 def make_strategy(prepared: Prepared) -> Strategy:
@@ -270,12 +256,8 @@ def make_strategy(prepared: Prepared) -> Strategy:
     except Exception as error:  # the constructor of an outside class may raise anything
         if isinstance(error, ParatuneError) or not isinstance(config.strategy, OutsideStrategy):
             raise
-        raise ConfigError(
-            f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}",
-            code="strategy.outside",
-            key="strategy.kind",
-            value=config.strategy.kind,
-        ) from error
+        message = f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}"
+        raise ConfigError(message, code="strategy.outside", key="strategy.kind", value=config.strategy.kind) from error
     if prepared.precision.scales_loss and loss_scale_of(strategy) is None:
         raise ConfigError(
             f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has "
@@ -455,11 +437,8 @@ def choose_device(name: str, place: Place) -> torch.device:
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ConfigError(
-            "device: cuda, but PyTorch sees no GPU here (paratune doctor gives the reason); set device: cpu",
-            code="device.no_gpu",
-            key="device",
-        )
+        message = "device: cuda, but PyTorch sees no GPU here (paratune doctor gives the reason); set device: cpu"
+        raise ConfigError(message, code="device.no_gpu", key="device")
     count = torch.cuda.device_count()
     local_rank = 0 if count == 1 and has_own_gpu() else place.local_rank
     if local_rank >= count:

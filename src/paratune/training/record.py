@@ -51,8 +51,7 @@ def model_facts(model: TaskModel, name: str) -> dict[str, Any]:
 def gather_nodes(folder: Path, data_folder: Path | None, *, local_rank: int) -> list[dict[str, Any]]:
     """Return a description of each node of the run and the storage of both folders, by its first rank. Collective.
 
-    Args:
-        local_rank: Number of this process on its node; only 0 describes the node.
+    Only the process with local rank 0 describes its node.
     """
     nodes: dict[str, dict[str, Any]] = {}
     own = json.dumps(hardware.describe_node(folder, data_folder)) if local_rank == 0 else ""
@@ -174,7 +173,6 @@ def run_record(
 
     Args:
         session: The first session, from `session_record`; the top level repeats its fields.
-        plan: num_steps, steps_per_epoch, num_epochs, batches_per_epoch, num_batches.
     """
     return {
         "schema_version": records.SCHEMA_VERSION,

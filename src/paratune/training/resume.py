@@ -39,6 +39,7 @@ def resume(strategy: Strategy, folder: Path, *, is_writer: bool) -> Progress:
         for rank in records.event_ranks(folder):
             progress.num_lost_events += records.repair_events(folder, rank)
         note_resume(folder, progress, world_size=strategy.layout.world_size)
+    # A barrier: no rank may append to its event log before rank 0 has repaired and marked it.
     strategy.reduce(torch.zeros(1), "max")
     return progress
 

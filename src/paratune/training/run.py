@@ -12,8 +12,6 @@ from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
 
-import torch
-
 from paratune import hardware, records
 from paratune.config.advice import JobSizes, advice
 from paratune.config.batch_size import ResolvedBatch
@@ -45,7 +43,7 @@ from paratune.models.load import log_new_weights
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
 from paratune.records.run_folder import Mode, check_same_code, check_same_run, take_folder
-from paratune.strategies.protocol import Strategy
+from paratune.strategies.protocol import Strategy, raise_on_all_ranks
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
 from paratune.training.baseline import fit_baseline
@@ -454,13 +452,8 @@ def _on_rank_0(strategy: Strategy, act: Callable[[], T]) -> T | None:
             result = act()
         except Exception as problem:
             error = problem
-    failed = strategy.reduce(torch.tensor([float(error is not None)]), "max")
-    if error is not None:
-        raise error
-    if float(failed):
-        raise LaunchError(
-            "rank 0 could not use the run folder; its message has the reason", code="launch.rank_0_failed"
-        )
+    message = "rank 0 could not use the run folder; its message has the reason"
+    raise_on_all_ranks(strategy.reduce, error, LaunchError(message, code="launch.rank_0_failed"))
     return result
 
 

@@ -35,12 +35,8 @@ def check_steps(config: Config, last: int) -> None:
     }
     late = [f"{key}: {value}" for key, value in steps.items() if value is not None and value > last]
     if late:
-        raise ConfigError(
-            f"{', '.join(late)} is more than the {last} steps of this run; set it to at most that",
-            code="config.never_due",
-            late=late,
-            last=last,
-        )
+        message = f"{', '.join(late)} is more than the {last} steps of this run; set it to at most that"
+        raise ConfigError(message, code="config.never_due", late=late, last=last)
 
 
 def is_due(step: int, every: str, steps: int | None, per_epoch: int) -> bool:
@@ -56,9 +52,6 @@ def first_step(config: Config, num_steps: int, steps_per_epoch: int, *, logs: bo
     Of its checkpoint only trainer_state.json is read. optimizer.pt and scheduler.pt are pickles, which are never read:
     the moments of the optimizer are new, and the schedule is a function of the step.
 
-    Args:
-        num_steps: Steps of the whole run, those of the checkpoint included.
-
     Raises:
         CheckpointError: trainer_state.json cannot be read, or has no step.
         ConfigError: `model.name` is not a checkpoint of the Trainer, or it has all steps of the run.
@@ -67,26 +60,21 @@ def first_step(config: Config, num_steps: int, steps_per_epoch: int, *, logs: bo
         return 0
     path = Path(locate(config.model.name)) / STATE_FILE
     if not path.is_file():
-        raise ConfigError(
+        message = (
             f"{_KEY}: {config.model.name} has no {STATE_FILE}; set model.name to a checkpoint of the Trainer, such as "
-            "out/checkpoint-500, or leave the option out",
-            code="trainer.no_state",
-            key=_KEY,
-            value=config.model.name,
+            "out/checkpoint-500, or leave the option out"
         )
+        raise ConfigError(message, code="trainer.no_state", key=_KEY, value=config.model.name)
     state = read_json(path)
     step = state.get("global_step") if isinstance(state, dict) else None
     if type(step) is not int or step < 1:
         raise CheckpointError(f"{path} has no global_step: a number of steps from 1 on", code="run.damaged", path=path)
     if step >= num_steps:
-        raise ConfigError(
+        message = (
             f"{_KEY}: {config.model.name} is from step {step}, and the run has {num_steps} steps; set train.max_steps "
-            "or train.epochs to the length of the whole training",
-            code="trainer.past_end",
-            key=_KEY,
-            step=step,
-            num_steps=num_steps,
+            "or train.epochs to the length of the whole training"
         )
+        raise ConfigError(message, code="trainer.past_end", key=_KEY, step=step, num_steps=num_steps)
     planned, epoch = state.get("max_steps"), state.get("epoch")
     lines = [f"the moments of the optimizer are new: {path.parent.name} has them only in a pickle, which is not read"]
     if isinstance(planned, int) and planned != num_steps:

@@ -132,10 +132,7 @@ def decide(measured: Sequence[UncorrectedComparison]) -> list[MeasureComparison]
     """Return the comparisons of one measure, of several configurations with one baseline, with their outcomes.
 
     "equal" has priority over "different": a change that exists and is smaller than the margin counts as none.
-
-    Args:
-        measured: One for each configuration. Those without an estimate are returned unchanged; those over samples alone
-            are "cannot tell".
+    Comparisons without an estimate are returned unchanged; those over samples alone are "cannot tell".
     """
     # An interval over samples does not cover other seeds: there is no test, so Holm does not count it.
     tests = [

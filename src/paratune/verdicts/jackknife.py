@@ -49,9 +49,7 @@ def of_mean(values: npt.ArrayLike) -> JackknifeScore:
 def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore | None:
     """Return a score that is a function of sums over samples; None where it is undefined.
 
-    Args:
-        values: (N, K), what each sample adds to each sum.
-        score: From sums, (..., K), to scores, (...,).
+    `values` is (N, K): what each sample adds to each sum; `score` maps sums, (..., K), to scores, (...,).
     """
     sums = values.sum(axis=0)
     with np.errstate(all="ignore"):
@@ -62,8 +60,7 @@ def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore
 def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | None]) -> JackknifeScore | None:
     """Return a score that depends on the number of samples of each kind, such as a label with a prediction.
 
-    Args:
-        kinds: (N,), kinds from 0.
+    `kinds` is (N,), from 0.
     """
     counts = np.bincount(kinds).astype(np.float64)
     without = np.full(len(counts), np.nan)
@@ -102,11 +99,8 @@ def by_cluster(scored: JackknifeScore, clusters: npt.NDArray[np.int64]) -> Jackk
 
     The pseudovalue of a cluster is the score plus G / N times the sum of its samples' distances from the score, of G
     clusters of N samples: their variance over G is that of the score over other clusters (Liang and Zeger, Biometrika
-    73(1), 1986, for a mean). Blocks are returned as they are: clusters are whole in them.
-
-    Args:
-        scored: Of samples one by one, or of blocks that were made with these clusters.
-        clusters: (N,), numbers from 0 without gaps.
+    73(1), 1986, for a mean). Blocks are returned as they are: clusters are whole in them. `clusters` is (N,), numbers
+    from 0 without gaps.
     """
     num_clusters = int(clusters.max()) + 1
     values = scored.pseudovalues

@@ -141,8 +141,7 @@ class OrderModel:
 def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTime]]) -> OrderModel | None:
     """Return the regression; None where too few runs are there for one.
 
-    Args:
-        logs: Of each configuration, the baseline first: logarithms of the rates of its runs, at least 2 each.
+    `logs` has the logarithms of the rates, at least 2, of each configuration, the baseline first.
     """
     num_free = sum(len(side) - 1 for side in logs)
     candidates = [column for column in (_in_time(times), _loads(times)) if column is not None]

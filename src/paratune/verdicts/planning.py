@@ -42,10 +42,7 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
     """Return the probability that both one-sided tests find a change of 0 to be within the margin.
 
     The mean is normal, and its squared standard error has a chi-squared distribution; the probability is averaged over
-    `_NODES` quantiles of the latter.
-
-    Args:
-        estimate: Whose standard error and degrees of freedom count; its value does not.
+    `_NODES` quantiles of the latter. Only the standard error and the degrees of freedom of the estimate count.
 
     Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18(2), 1990.
     """
@@ -80,11 +77,7 @@ def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float =
     """Return how many runs decide a comparison, as ranges: the variance of a few runs is not known well.
 
     A range is from the number of runs for a variance at the lower end of its interval to that for one at the upper end.
-    The change that was found counts as the true one.
-
-    Args:
-        estimate: Of the present runs, at least 2 a side.
-        margin: Largest change that counts as none, above 0.
+    The change that was found counts as the true one. Each side of the estimate has at least 2 runs.
     """
     if not estimate.sides:
         return ComparisonPlan(None, None)

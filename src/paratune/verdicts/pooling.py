@@ -18,9 +18,8 @@ baseline's is in all comparisons, so it leaves the pool earlier. Chosen by simul
 def pool(measured: Sequence[UncorrectedComparison]) -> list[UncorrectedComparison]:
     """Return comparisons with the common variance of the configurations that vary alike; others keep their own.
 
-    Args:
-        measured: Several configurations against one baseline, of one figure or more. Those without two runs on each
-            side stay as they are, and so do those of a figure that fewer than three configurations have.
+    The comparisons are of one baseline. Those without two runs on each side, or of a figure that fewer than three
+    configurations have, stay as they are.
     """
     pooled = list(measured)
     for measure in {comparison.finding.measure for comparison in measured}:

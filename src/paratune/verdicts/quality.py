@@ -22,9 +22,7 @@ def over_seeds_and_samples(
 ) -> Estimate:
     """Return the mean score of `second` less that of `first`.
 
-    Args:
-        first: Runs of the baseline, on the same samples as all others; at least 2.
-        second: Runs of the other, at least 2; in the order of the baseline's seeds where they are paired.
+    Both sides have at least 2 runs on the same samples, in the same order of seeds if they are paired.
     """
     a, b = (np.stack([run.pseudovalues for run in runs]) for runs in (first, second))
     scores = [[run.score for run in runs] for runs in (first, second)]
@@ -61,11 +59,8 @@ def _covariance(pseudovalues: Floats) -> tuple[float, float]:
 def _untied(estimate: Estimate, own: Sequence[float]) -> Estimate:
     """Return an estimate in which seeds with equal scores have the variance that their answers to samples imply.
 
-    On few samples the scores of two seeds are the same by chance up to 19% of the time, which does not
-    show that seeds do not matter.
-
-    Args:
-        own: Of each of its sides, the variance of a seed's score that it shares with no other seed.
+    On few samples the scores of two seeds are the same by chance up to 19% of the time, which does not show that seeds
+    do not matter. `own` is, for each side, the variance of the score of a seed that it shares with no other seed.
     """
     sides = zip(estimate.sides, own, strict=True)
     return replace(estimate, sides=tuple(replace(side, mean_square=side.mean_square or least) for side, least in sides))

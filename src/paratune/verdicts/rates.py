@@ -103,9 +103,7 @@ def efficiency_of(
 ) -> float | None:
     """Return the statistical efficiency of a run: by its own noise scale, else by `stand_in`; 1 at the reference batch.
 
-    Args:
-        stand_in: The noise scale of all runs of its configuration together; None where there is none.
-        reference: m0, samples of an optimizer step.
+    `stand_in` is the noise scale of all runs of its configuration together, `reference` is m0, samples of a step.
     """
     batch = run.number(_BATCH)
     if batch is None or reference is None:

@@ -68,9 +68,7 @@ def slice_records(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the records of slices (see `paratune.records.slices`) by column, from the prediction file of a split.
 
-    Args:
-        names: Columns, `label` or `length`.
-        values: By name but `label`, (N,): the value of each row of the prediction file.
+    `values` has the value of each row, (N,), by name, except for `label`.
 
     Raises:
         CannotTell: The prediction file cannot be used.
@@ -190,9 +188,7 @@ def _with_interval(task: ScoredTask, metric: str, scored: JackknifeScore | None,
 def _interval(metric: str, scored: JackknifeScore, *, highest: float, is_share: bool) -> tuple[float, float] | None:
     """Return the interval, None where there are too few rows, or all rows have the same influence on the score.
 
-    Args:
-        highest: That a score of this task which has a limit can have.
-        is_share: Whether the score is a share of rows where each row is right or wrong.
+    `highest` is the largest possible score; `is_share` is whether each row is right or wrong.
     """
     if scored.num_samples < MIN_ROWS or not scored.is_known:
         return None

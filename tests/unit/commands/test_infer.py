@@ -1,4 +1,4 @@
-"""`evaluate` and `predict` on a tiny model: what is found beforehand, what is shown, and which row gets what."""
+"""`evaluate` and `predict` on a tiny model: early checks, the output, and the prediction of each row."""
 
 import csv
 import json
@@ -216,7 +216,7 @@ def test_an_invalid_output_is_refused_before_the_model_is_loaded(tmp_path: Path)
         _predict(taken)
     with raises_code("output.no_folder", option="--output"):
         _predict(tmp_path / "nowhere" / "out.csv")
-    # With --overwrite it goes on to read the input, which is not there.
+    # With --overwrite it reads the input next, which is missing.
     with raises_code("data.not_found"):
         _predict(taken, overwrite=True)
     assert taken.read_text() == "mine"

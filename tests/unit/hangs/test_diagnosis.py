@@ -1,4 +1,4 @@
-"""Who is missing, from what ranks say of themselves."""
+"""The cause of a hang, from the heartbeats of the ranks."""
 
 from dataclasses import replace
 

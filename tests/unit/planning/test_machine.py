@@ -114,7 +114,7 @@ def test_a_file_describes_a_device_that_is_not_listed(tmp_path: Path) -> None:
         ("device: t4\npeak_tflops: 3\n", ("config.invalid_value", "line 2", "peak_tflops", "3")),
         ("memory_gib: 3\n", ("config.required", "memory_gb_per_s", "peak_tflops")),
         ("- a\n", ("config.not_mapping",)),
-        ("", ("config.not_mapping",)),
+        ("", ("config.required", "memory_gib", "memory_gb_per_s", "peak_tflops")),
         ("device: [\n", ("config.syntax", "YAML")),
     ],
 )

@@ -9,8 +9,7 @@ from paratune.planning.kinds.replicated import DDP, SINGLE, ZERO1
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import States, distinct_ranks
-from paratune.planning.traffic import Transfer
-from paratune.planning.work import StepSeconds, Work
+from paratune.planning.work import Transfer
 
 KINDS: dict[str, PlanFunctions] = {
     "single": SINGLE,
@@ -41,32 +40,11 @@ def states(profile: Profile, setup: PredictionSetup) -> States:
 
 
 def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> States:
-    """Return the states of one rank.
-
-    Args:
-        profile: Of a micro-batch of any size.
-        setup: Its strategy, precision, ranks and micro-batches.
-        rank: From 0; see `distinct_ranks`.
-    """
+    """Return the states of one rank, from 0; see `distinct_ranks`. The micro-batch of the profile has any size."""
     return kind_of(setup).states(profile, setup, rank)
 
 
 def step_transfers(profile: Profile, setup: PredictionSetup, rank: int = 0) -> list[Transfer]:
-    """Return the collectives of one rank in one optimizer step.
-
-    Args:
-        profile: Of one micro-batch of the setup; of a pipeline with its division.
-        setup: Strategy, precision, ranks and micro-batches of the job.
-        rank: From 0; the ranks of a pipeline differ.
-    """
+    """Return the collectives of a rank in one optimizer step; ranks of a pipeline differ, and need its division."""
     transfers = kind_of(setup).transfers(profile, setup, rank)
     return [transfer for transfer in transfers if transfer.num_ranks > 1 and transfer.num_bytes > 0]
-
-
-def strategy_seconds(work: Work) -> StepSeconds:
-    """Return the step with the strategy of the setup.
-
-    Raises:
-        UnknownConstant: The constant of a link is unknown.
-    """
-    return kind_of(work.setup).seconds(work)

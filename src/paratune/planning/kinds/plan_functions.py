@@ -7,8 +7,7 @@ from paratune.planning.engines import EngineInputs, EngineMemory
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import States
-from paratune.planning.traffic import Transfer
-from paratune.planning.work import StepSeconds, Work
+from paratune.planning.work import StepSeconds, Transfer, Work
 
 
 @dataclass(frozen=True)

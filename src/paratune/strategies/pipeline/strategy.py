@@ -320,7 +320,7 @@ class PipelineStrategy:
                 _SCHEDULES[self._schedule_kind](
                     stages if self._schedule_kind == "interleaved" else stages[0],
                     len(micro_batches),
-                    loss_fn=_scalar,
+                    loss_fn=lambda loss, _indices: loss.squeeze(0),
                     scale_grads=False,
                 ),
             )
@@ -381,10 +381,6 @@ class _Runner(nn.Module):
 
     def forward(self, received: Tensor, *, batch_index: Tensor) -> Tensor:
         return self._strategy._run_one(self._stage, batch_index, received if self._stage > 0 else None)
-
-
-def _scalar(loss: Tensor, batch_index: Tensor) -> Tensor:
-    return loss.squeeze(0)
 
 
 class _TimedStage(PipelineStage):
