@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from paratune.base.units import NOT_AVAILABLE
+from paratune.base.units import NOT_AVAILABLE, format_as
 
 CHOSEN = "* "
 """Prefix of the name of a chosen line."""
@@ -230,3 +230,8 @@ def make_table(
         columns.append(label if isinstance(label, Column) else Column(label, name, is_text=at < num_labels))
     lines = tuple(tuple(TableCell(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
     return Table(key, title, tuple(columns), lines, tuple(notes), tuple(marked), tuple(groups), is_closed)
+
+
+def number_cell(value: float | None, form: str) -> TableCell:
+    """Return the cell of a number with its text in a format such as ".2f"; n/a for None."""
+    return TableCell(format_as(value, form), value)
