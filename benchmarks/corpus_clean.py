@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.shard import write_shard
-from paratune.corpus.stage import Stage, begin, finish
+from paratune.corpus.stage import Stage, begin, finish, run_stage
 from paratune.hardware import peak_memory_bytes
 
 NAMES = ("language", "quality", "personal")
@@ -48,9 +49,10 @@ def one(name: str, table: Path, times: int) -> None:
         begun = time.process_time()
         empty = work / "empty"
         extracted(empty, [])
-        dict(STEPS)[name](Corpus(work=str(empty)), empty / BEFORE, empty / f"1_{name}", 1, Display(speaks=False))
+        run = partial(run_stage, workers=1, display=Display(speaks=False))
+        dict(STEPS)[name](Corpus(work=str(empty)), empty / BEFORE, empty / f"1_{name}", run)
         started = time.process_time()
-        totals = dict(STEPS)[name](Corpus(work=folder), work / BEFORE, work / f"1_{name}", 1, Display(speaks=False))
+        totals = dict(STEPS)[name](Corpus(work=folder), work / BEFORE, work / f"1_{name}", run)
         taken = time.process_time() - started
     peak = (peak_memory_bytes() or 0) / 2**20
     figures = {"documents": num, "mb": num_bytes / 1e6, "start_s": started - begun, "cpu_s": taken, "peak_mib": peak}

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,13 @@ from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import dropped_file, write_shard
-from paratune.corpus.stage import Stage, begin, finish
+from paratune.corpus.stage import Stage, begin, finish, run_stage
 from paratune.hardware import peak_memory_bytes
 
 EDITS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.2, 0.3)
 PER_SHARD = 2000
 STEPS = {"lines": run_lines, "duplicates": run_duplicates, "decontaminate": run_decontaminate}
-DISPLAY = Display(speaks=False)
+RUN = partial(run_stage, workers=1, display=Display(speaks=False))
 
 
 def main() -> None:
@@ -120,7 +121,7 @@ def planted_pairs(words: list[str], arguments: argparse.Namespace, work: Path) -
         texts += [window, edited(window, EDITS[number % len(EDITS)], words, chance)]
     write(work / "pairs", (document(n, " ".join(text)) for n, text in enumerate(texts)), len(texts))
     corpus = Corpus(work=str(work / "pairs"))
-    run_duplicates(corpus, work / "pairs/3_extract", work / "pairs/4_clean/4_duplicates", 1, DISPLAY)
+    run_duplicates(corpus, work / "pairs/3_extract", work / "pairs/4_clean/4_duplicates", RUN)
     near = corpus.clean.duplicates.near
     assert near is not None
     first_of = {}
@@ -195,7 +196,7 @@ def run_step(work: Path, step: str, data: Path) -> None:
     ]
     corpus = Corpus(work=str(work), clean=Clean(decontaminate=Decontaminate(sets=tests)))
     before = resource.getrusage(resource.RUSAGE_SELF)
-    totals = STEPS[step](corpus, work / "3_extract", work / f"4_clean/{step}_{step}", 1, DISPLAY)
+    totals = STEPS[step](corpus, work / "3_extract", work / f"4_clean/{step}_{step}", RUN)
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(json.dumps({"kept": totals["kept"], "cpu_s": cpu_s, "peak_mib": (peak_memory_bytes() or 0) / 2**20}))

@@ -26,10 +26,9 @@ from archive import network, write_warc
 
 from paratune.console import Display
 from paratune.corpus.fetch.run import run_fetch
-from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.run import run_index
 from paratune.corpus.memory import save_memory
-from paratune.corpus.settings import Corpus, Index
+from paratune.corpus.settings import Corpus, Fetch, Index
 from paratune.hardware import peak_memory_bytes
 
 NUMBERS = (500, 5_000)

@@ -1,13 +1,15 @@
 """Documents as the extraction writes them, for tests of the later stages."""
 
 import hashlib
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from paratune.console import Display
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.shard import write_shard
-from paratune.corpus.stage import Stage, begin, finish, stage_tables
+from paratune.corpus.stage import Stage, begin, finish, run_stage, stage_tables
 
 EXTRACTED = "3_extract"
 STOP_AFTER_TWO_SHARDS = """
@@ -48,6 +50,11 @@ def extracted(work, *shards):
         write_shard(folder, position, DOCUMENT_SCHEMA, rows)
     finish(stage, len(shards))
     return folder
+
+
+def runner(workers=1):
+    """Return `run_stage` with a number of processes, and without a display."""
+    return partial(run_stage, workers=workers, display=Display(speaks=False))
 
 
 def kept(folder):

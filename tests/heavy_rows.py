@@ -50,7 +50,7 @@ def main() -> None:
             {
                 "size": result.size,
                 "reason": result.reason,
-                "room_bytes": fits.room_bytes,
+                "available_bytes": fits.available_bytes,
                 "peak_bytes": hardware.peak_memory_bytes(),
             }
         )

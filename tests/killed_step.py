@@ -9,7 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from paratune.console import Display
+from corpus_documents import runner
+
 from paratune.corpus import stage
 from paratune.corpus.clean import clusters
 from paratune.corpus.clean.run import STEPS
@@ -32,4 +33,4 @@ if __name__ == "__main__":
     if not (folder / "clusters").exists():  # killed once before the file of the clusters is renamed
         clusters._Forest.flatten = killed(clusters._Forest.flatten)
     corpus = Corpus(work=str(work), clean=Clean(**json.loads(sys.argv[3])))
-    dict(STEPS)[step](corpus, work / "3_extract", folder, 1, Display(speaks=False))
+    dict(STEPS)[step](corpus, work / "3_extract", folder, runner())

@@ -60,11 +60,10 @@ def measured_device(figures: Sequence[MeasuredFigure]) -> str | None:
     """
     names = sorted({figure.device for figure in figures})
     if len(names) > 1:
-        raise ConfigError(
-            f"--measured names several devices ({', '.join(names)}); a plan is for one device: give its figures only",
-            code="plan.measured_device",
-            devices=names,
+        message = (
+            f"--measured names several devices ({', '.join(names)}); a plan is for one device: give its figures only"
         )
+        raise ConfigError(message, code="plan.measured_device", devices=names)
     return names[0] if names else None
 
 
@@ -99,12 +98,8 @@ def fit_machine(
             memory_lines.append(line)
             continue
         if prediction.time is None:
-            raise ConfigError(
-                f"--measured {figure.text!r}: {prediction.why_no_time}",
-                code="plan.not_calibrated",
-                option="--measured",
-                value=figure.text,
-            )
+            message = f"--measured {figure.text!r}: {prediction.why_no_time}"
+            raise ConfigError(message, code="plan.not_calibrated", option="--measured", value=figure.text)
         unit = _step_unit(figure, predictor, option)
         steps.append(MeasuredStep(predictor.step_case(option), unit.step_seconds(figure.value)))
         timed.append((figure, unit, entry))
@@ -175,12 +170,8 @@ def _predict(
     )
     options, impossible = list_options(predictor.job, loaded, machine, request, outside_traits)
     if not options:
-        raise ConfigError(
-            f"--measured {figure.text!r}: {'; '.join(rejected.reason for rejected in impossible)}",
-            code="plan.measured_impossible",
-            option="--measured",
-            value=figure.text,
-        )
+        message = f"--measured {figure.text!r}: {'; '.join(rejected.reason for rejected in impossible)}"
+        raise ConfigError(message, code="plan.measured_impossible", option="--measured", value=figure.text)
     return predictor, predictor.predict(options[0])
 
 
@@ -210,13 +201,11 @@ def _step_unit(figure: MeasuredFigure, predictor: "JobPredictor", option: "JobOp
     job = predictor.job
     number = job.num_samples if figure.quantity == "epoch" else job.num_steps(size)
     if number is None:
-        raise ConfigError(
+        message = (
             f"--measured {figure.text!r}: without data the length of an epoch and a run is unknown; give --rows, or "
-            "the time of a step",
-            code="plan.measured_impossible",
-            option="--measured",
-            value=figure.text,
+            "the time of a step"
         )
+        raise ConfigError(message, code="plan.measured_impossible", option="--measured", value=figure.text)
     return _FigureUnit(size / number if figure.quantity == "epoch" else 1 / number)
 
 

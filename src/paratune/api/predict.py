@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 TEXTS = "texts"
-"""Stands for the file of rows that were given as texts or as a table."""
+"""Name in messages of rows that were given as texts or as a table."""
 
 
 def predict(
@@ -106,12 +106,8 @@ def predict_rows(
     # Only now: for a model of another program, the data decides whether questions may have no answer.
     clashing = sorted(set(trained.recipe.prediction_names()) & set(table.column_names))
     if clashing:
-        raise DataError(
-            f"{source} has a column {', '.join(clashing)}, which the predictions need; rename it",
-            code="data.column_taken",
-            source=source,
-            columns=clashing,
-        )
+        message = f"{source} has a column {', '.join(clashing)}, which the predictions need; rename it"
+        raise DataError(message, code="data.column_taken", source=source, columns=clashing)
     if check is not None:
         check(trained, split)
     warn_about_unknown_tokens(split)
@@ -139,11 +135,8 @@ def text_table(texts: "Sequence[str]", column: str) -> "pyarrow.Table":
     except (pa.ArrowException, UnicodeEncodeError) as error:
         row = next((row for row, value in enumerate(values) if not _is_text(value)), None)
         found = "" if row is None else f" (text {row} is {plain(repr(values[row]))[:100]})"
-        raise DataError(
-            f"{TEXTS}: each must be a text, or None{found}; for pairs and questions, give an Arrow table",
-            code="data.not_text",
-            row=row,
-        ) from error
+        message = f"{TEXTS}: each must be a text, or None{found}; for pairs and questions, give an Arrow table"
+        raise DataError(message, code="data.not_text", row=row) from error
 
 
 def _is_text(value: object) -> bool:

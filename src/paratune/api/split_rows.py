@@ -70,13 +70,11 @@ def files_of(data: Mapping[str, Any], split: str) -> list[str]:
 
 def file_changed(file: str, split: str) -> CheckpointError:
     """Return the error for a file that does not have the rows of a split any more."""
-    return CheckpointError(
+    message = (
         f"{file} does not have the rows of predictions.{split}.parquet: it changed after the run; name a file with "
-        "these rows",
-        code="run.damaged",
-        source=file,
-        split=split,
+        "these rows"
     )
+    return CheckpointError(message, code="run.damaged", source=file, split=split)
 
 
 def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
@@ -90,22 +88,16 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
 
     saved = sorted(path.name.split(".")[1] for path in folder.glob(predictions_file("*")))
     if split not in saved:
-        raise CheckpointError(
-            f"{folder} has no predictions of {split}; it has: {', '.join(saved) or 'none'}",
-            code="run.no_predictions",
-            target=str(folder),
-            split=split,
-        )
+        message = f"{folder} has no predictions of {split}; it has: {', '.join(saved) or 'none'}"
+        raise CheckpointError(message, code="run.no_predictions", target=str(folder), split=split)
     run = read_run(folder)
     files = files_of(run["config"]["data"], split)
     if len(files) > 1:
-        raise CheckpointError(
+        message = (
             f"the rows of {split} of {folder} are in {len(files)} files, {files[0]} and others; name one file with "
-            "these rows",
-            code="run.several_files",
-            target=str(folder),
-            split=split,
+            "these rows"
         )
+        raise CheckpointError(message, code="run.several_files", target=str(folder), split=split)
     (part,) = rows_by_file(folder, run, split)
     return f"{split} of {folder}", part.table.take(pa.array(part.rows))
 

@@ -146,11 +146,8 @@ def check_request(request: SweepRequest, *, starts: bool, shows: bool) -> None:
         raise LaunchError(reason, code="launch.started_twice")
     if request.until is not None and not starts:
         other = "--dry-run" if shows else "--list"
-        raise ConfigError(
-            f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them",
-            code="cli.conflict",
-            options=("--until", other),
-        )
+        message = f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=("--until", other))
 
 
 def prepare(request: SweepRequest, *, here: bool) -> PreparedSweep:

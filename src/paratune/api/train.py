@@ -49,19 +49,18 @@ def train(
         The finished run.
 
     Raises:
-        ParatuneError: The run failed; its class and `code` tell why. A `ConfigError` lists all problems of `config`.
+        ParatuneError: The run failed; class and `code` name the cause. A `ConfigError` lists all problems of `config`.
         Stopped: A signal or an interrupt stopped the run, after it saved a checkpoint or before the first step.
     """
     mode = start_kind(resume=resume, overwrite=overwrite)
     if nproc < 1:
         raise ConfigError(f"nproc is {nproc}: at least 1 is needed", code="cli.out_of_range", option="nproc")
     if (size := place_from_environment().world_size) > 1:
-        raise LaunchError(
+        message = (
             f"paratune.train in a process that torchrun or srun started (WORLD_SIZE={size}); start `paratune train` "
-            "with it, or leave it out",
-            code="launch.started_twice",
-            world_size=size,
+            "with it, or leave it out"
         )
+        raise LaunchError(message, code="launch.started_twice", world_size=size)
     loaded = load(config, overrides, run_name)
     folder = run_path(loaded.config)
     if not check_start(loaded, mode, num_ranks=nproc, num_nodes=1):
@@ -83,11 +82,8 @@ def start_kind(*, resume: bool, overwrite: bool) -> Mode:
         ConfigError: Both are asked for.
     """
     if resume and overwrite:
-        raise ConfigError(
-            "--resume continues a run and --overwrite deletes it; use one of them",
-            code="cli.conflict",
-            options=("--resume", "--overwrite"),
-        )
+        message = "--resume continues a run and --overwrite deletes it; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=("--resume", "--overwrite"))
     return "resume" if resume else "overwrite" if overwrite else "new"
 
 

@@ -77,10 +77,8 @@ def sample(
     if dropped or reason is not None:
         filters = [name for name in ("language", "variety", "year", "host") if getattr(wanted, name) is not None]
         if filters:
-            raise ConfigError(
-                f"--{filters[0]} selects kept texts; select dropped ones with --stage and --reason",
-                code="cli.no_effect",
-            )
+            message = f"--{filters[0]} selects kept texts; select dropped ones with --stage and --reason"
+            raise ConfigError(message, code="cli.no_effect")
     work = work_folder(path)
     with name_damaged_table(work):
         if dropped or reason is not None:
@@ -139,12 +137,8 @@ def work_folder(path: Path) -> Path:
 
     work = path if path.is_dir() else Path(read_settings(path).work)
     if not work.is_dir():
-        raise CheckpointError(
-            f"{plain(work)} does not exist yet; run paratune corpus {plain(path)} first",
-            code="corpus.not_finished",
-            folder=work,
-            path=path,
-        )
+        message = f"{plain(work)} does not exist yet; run paratune corpus {plain(path)} first"
+        raise CheckpointError(message, code="corpus.not_finished", folder=work, path=path)
     return work
 
 

@@ -37,7 +37,7 @@ class ProgressPage:
         self._over = threading.Event()
         self._can_write = True
 
-    def hear(self, label: str, done: int, total: int) -> None:
+    def store_update(self, label: str, done: int, total: int) -> None:
         """Store an update of the progress bar."""
         if label != self._label:
             self._label, self._label_began, self._first_done = label, time.monotonic(), done

@@ -84,6 +84,7 @@ def calibrate_command(*, as_json: bool, speaks: bool, write: Path | None = None)
         log.info("measuring %s", text)
 
     with stdout_for_results():
+        # A measurement of the network needs all ranks; one node is measured by its rank 0 alone.
         if place.world_size > ranks_per_node:
             calibration = calibrate_nodes(place.rank, place.local_rank, ranks_per_node, log_progress)
         else:
@@ -116,19 +117,13 @@ def refine_command(folders: Sequence[Path], *, as_json: bool) -> int:
 
     machine = this_machine()
     if not machine.is_calibrated:
-        raise ConfigError(
-            f"{machine.name} has not been measured; first run paratune plan --calibrate alone",
-            code="plan.not_calibrated",
-            name=machine.name,
-        )
+        message = f"{machine.name} has not been measured; first run paratune plan --calibrate alone"
+        raise ConfigError(message, code="plan.not_calibrated", name=machine.name)
     seen, names, left_out = _observed(folders, machine, refining_runs(machine.name))
     reasons = [f"{name} is not used: {reason}" for name, reason in left_out.items()]
     if not names:
-        raise ConfigError(
-            f"no run can be compared with the figures of {machine.name}: {'; '.join(reasons)}",
-            code="plan.nothing_to_refine",
-            name=machine.name,
-        )
+        message = f"no run can be compared with the figures of {machine.name}: {'; '.join(reasons)}"
+        raise ConfigError(message, code="plan.nothing_to_refine", name=machine.name)
     before = machine.by_threads or {1: machine.constants or Constants()}
     refined = {threads: refine(before[threads], observations) for threads, observations in seen.items()}
     path = store_refined(machine, refined, names)

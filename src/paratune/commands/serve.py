@@ -88,16 +88,13 @@ def serve(
             from paratune.serving.app import Service, make_app
             from paratune.serving.server import open_socket, run_server
 
+        # Before the model is loaded, which takes seconds: a port that is in use is reported at once.
         listener = open_socket(host, port)
         trained = load_model(run, device, text=text, text_pair=text_pair)
         if trained.task.kind in ("multiple_choice", "embedding"):
             why = "requests have no choices" if trained.task.kind == "multiple_choice" else "vectors are no answers"
-            raise ConfigError(
-                f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file",
-                code="serve.task",
-                target=run,
-                kind=trained.task.kind,
-            )
+            message = f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file"
+            raise ConfigError(message, code="serve.task", target=run, kind=trained.task.kind)
     service = Service(trained, limits)
     app = make_app(service, listens_on=host, token=token, write_line=_write_line)
     address = f"[{host}]" if ":" in host else host

@@ -147,11 +147,8 @@ def _check_output(output: Path, overwrite: bool) -> None:
             f"{output} exists; choose another --output, or use --overwrite", code="output.exists", path=output
         )
     if not (output / RECORD_FILE).is_file():
-        raise ConfigError(
-            f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output",
-            code="output.foreign",
-            path=output,
-        )
+        message = f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output"
+        raise ConfigError(message, code="output.foreign", path=output)
 
 
 def _load(name: str) -> Any:
@@ -164,12 +161,11 @@ def _load(name: str) -> Any:
 
     tokenizer = load_tokenizer(ModelOptions(name=name))
     if not tokenizer.is_fast:
-        raise ConfigError(
+        message = (
             f"{name}: {type(tokenizer).__name__} does not return the positions of its tokens in a text; a fast "
-            "tokenizer (with a tokenizer.json) is needed",
-            code="tokenizer.slow",
-            name=name,
+            "tokenizer (with a tokenizer.json) is needed"
         )
+        raise ConfigError(message, code="tokenizer.slow", name=name)
     return tokenizer
 
 

@@ -58,7 +58,7 @@ class JobSizes:
         return self.states_per_rank().total
 
     def states_per_rank(self, shards: Collection[str] = (), num_shards: int = 1) -> StateBytes:
-        """Return what one rank holds; see `model_state_bytes`."""
+        """Return the bytes on one rank; see `model_state_bytes`."""
         return model_state_bytes(
             self.num_parameters,
             num_trained=self.num_trainable,
@@ -149,7 +149,7 @@ def moved_bytes(traits: Traits, job: JobSizes) -> float:
 
 
 def _others(num_ranks: int) -> float:
-    """Return the part of an evenly sharded state that other ranks hold."""
+    """Return the part of an evenly sharded state that is on other ranks."""
     return (num_ranks - 1) / num_ranks
 
 

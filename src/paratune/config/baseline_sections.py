@@ -38,9 +38,5 @@ def refuse_baseline(baseline: TfidfOptions | None, use: str) -> None:
         ConfigError: The configuration has a baseline.
     """
     if baseline is not None:
-        raise ConfigError(
-            f"baseline: {baseline.kind} has no steps, which {use}; leave it out: --set baseline=null",
-            code="baseline.no_steps",
-            key="baseline",
-            kind=baseline.kind,
-        )
+        message = f"baseline: {baseline.kind} has no steps, which {use}; leave it out: --set baseline=null"
+        raise ConfigError(message, code="baseline.no_steps", key="baseline", kind=baseline.kind)

@@ -12,7 +12,7 @@ from paratune.config.check_train import FREEZE_KEYS, TRAIN_CHECKS
 from paratune.config.contradictions import conflict, exclusive, no_effect, unused
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import Columns, Config, named_columns
+from paratune.config.sections import Columns, Config, data_sources, named_columns
 from paratune.config.sources import local_path
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import ClassificationTask, OrdinalTask
@@ -141,12 +141,9 @@ def _files(config: Config) -> Iterator[Problem]:
     data = config.data
     if data.train is None:
         yield Problem("data.train is required: the file to train on", ("data.train",), code="config.required")
-    trains = [data.train] if isinstance(data.train, str) else data.train or []
-    names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
-    names += [(f"data.extra.{name}", source) for name, source in data.extra.items()]
     seen: dict[str, str] = {}
-    for key, name in names:
-        if name is None:
+    for key, name in data_sources(data):
+        if key.startswith("data.predict."):  # may be rows of another set, without their labels
             continue
         path = local_path(name)
         place = name if path is None else os.path.abspath(path)  # noqa: PTH100 - resolves `..` without the file system
@@ -159,8 +156,7 @@ def _files(config: Config) -> Iterator[Problem]:
                 )
             yield Problem(message, tuple(dict.fromkeys((key, seen[place]))), code="data.same_files")
         seen.setdefault(place, key)
-    sources = [*(name for _, name in names), *data.predict.values()]
-    if not any((name or "").startswith("hub:") for name in sources):
+    if not any(source.startswith("hub:") for _, source in data_sources(data)):
         keys = ("data.train", "data.validation", "data.test")
         yield from unused(config, "data.hub_revision", "without a data set of the hub (hub:NAME)", *keys)
 

@@ -55,7 +55,7 @@ def _metric(config: Config, key: str, metric: OwnMetric) -> Iterator[Problem]:
         must = "must not end" if metric.higher_is_better else "must end"
         message = (
             f"{key}.name: {metric.name} {must} in one of {endings}, because higher_is_better is "
-            f"{str(metric.higher_is_better).lower()}: reports know the better side of a metric by its name"
+            f"{str(metric.higher_is_better).lower()}: reports find the better direction of a metric by its name"
         )
         yield Problem(message, (f"{key}.name", key, METRICS_KEY), code="metric.own_name")
     if metric.input == "probabilities" and isinstance(config.task, RegressionTask):

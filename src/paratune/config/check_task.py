@@ -155,8 +155,8 @@ def _text_windows(config: Config) -> Iterator[Problem]:
         yield Problem(message, ("task.windows.stride", "data.max_length"), code="task.stride")
     if data.columns.text_pair is not None and data.truncation not in ("only_first", "only_second"):
         message = (
-            f"data.truncation: {data.truncation} does not tell which text of a pair task.windows cuts; set only_first "
-            "or only_second"
+            f"data.truncation: {data.truncation} does not name the text of a pair that task.windows cuts; set "
+            "only_first or only_second"
         )
         yield Problem(message, ("data.truncation", "task.windows"), code="config.conflict")
     if data.columns.text_pair is None and data.truncation == "head_tail":

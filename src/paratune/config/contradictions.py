@@ -17,6 +17,7 @@ def given(config: Section, key: str) -> Any:
         if attribute not in fields:
             return None
         value = getattr(value, attribute)
+    # Not model_fields_set: the file of a run of a matrix, and that of `config show`, set every option.
     return None if value == fields[attribute].get_default(call_default_factory=True) else value
 
 

@@ -139,7 +139,7 @@ class _Reader:
         if self._num_nodes > MAX_NODES:
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES:,} values", problem_mark=node.start_mark)
         if id(node) in self._open:
-            raise yaml.MarkedYAMLError(problem="an alias that holds itself", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=node.start_mark)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, line)
         if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):

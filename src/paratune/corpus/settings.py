@@ -1,20 +1,18 @@
 """Reads the settings of a corpus, a YAML file with a section for each stage."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from paratune.config.problems import Problem
-from paratune.config.section import Positive, PositiveFloat, Section, Text
+from paratune.config.section import Positive, PositiveFloat, Section, Share, Text
 from paratune.config.section_file import read_section_file
 from paratune.corpus.clean.settings import Clean
-from paratune.corpus.extract.settings import Extract
-from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.settings import Server
 from paratune.corpus.sentences.settings import SentenceSettings
-from paratune.corpus.store.settings import Store
-from paratune.corpus.web.settings import Network
+from paratune.corpus.web.settings import Endpoint, Network
 
 MIMES = [
     "text/html",
@@ -28,6 +26,9 @@ MIMES = [
     "application/vnd.oasis.opendocument.text",
 ]
 """MIME types of documents with running text."""
+
+
+Export = Literal["parquet", "jsonl", "text"]
 
 
 class Index(Section):
@@ -47,6 +48,73 @@ class Index(Section):
     """Whether only the first of the captures with the same digest is kept, in the order of the files."""
     max_unpacked_gib: PositiveFloat = 64.0
     """Maximum size in GiB of an unpacked index; a ZIP counts as one."""
+
+
+class Fetch(Section):
+    """Sources of the content of captures: files on this machine first, then ranges, then replay."""
+
+    warcs: list[Text] = Field(default_factory=list)
+    """WARC or ARC files with captures of an index, besides index.warcs; paths or patterns."""
+    ranges: Endpoint | None = None
+    """URL of a folder with the WARC files on a server that supports byte ranges."""
+    replay: Endpoint | None = None
+    """URL of raw replay; requests are URL/<timestamp>id_/<url>. Arquivo.pt: https://arquivo.pt/noFrame/replay."""
+    nearest: bool = False
+    """Whether a capture of another time is accepted if the archive sends one; its own time is recorded."""
+    max_payload_mib: PositiveFloat = 64.0
+    """Maximum size of a document, stored or decompressed; larger ones are dropped."""
+    licence: Text | None = None
+    """Licence to record for documents without one."""
+
+
+class Extract(Section):
+    """Extraction of texts, and its limits per document."""
+
+    min_characters: Annotated[int, Field(ge=1)] = 50
+    """Characters below which a text is dropped as short."""
+    max_characters: Positive = 10_000_000
+    """Characters above which a text is dropped as long."""
+    max_mib: PositiveFloat = 64.0
+    """Size in MiB above which a document is dropped."""
+    time_s: Annotated[int, Field(ge=1, le=86_400)] = 60
+    """CPU seconds that a document may take; ten times as many of wall time."""
+    memory_mib: Annotated[int, Field(ge=128)] = 1024
+    """MiB of address space that a document may take, besides those of the process at the start."""
+    charset: Text = "windows-1252"
+    """Charset of texts without a declared or detected one."""
+    tika: Text | None = None
+    """URL of an Apache Tika server, for documents that no library reads: http://localhost:9998."""
+
+    @field_validator("charset")
+    @classmethod
+    def _is_known(cls, charset: str) -> str:
+        try:
+            "".encode(charset)
+        except LookupError:
+            raise ValueError(f"{charset} is not known; allowed: windows-1252, iso-8859-2, utf-8, ...") from None
+        return charset
+
+    @field_validator("tika")
+    @classmethod
+    def _is_address(cls, tika: str | None) -> str | None:
+        if tika is not None:
+            parts = urlsplit(tika)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(f"{tika} is not a URL; allowed: http://HOST:PORT or https://HOST:PORT")
+        return tika
+
+
+class Store(Section):
+    """The finished corpus: tables, database, and exported texts for training."""
+
+    validation: Share = 0.01
+    """Share of the documents in the validation split, chosen by the SHA-256 of their text."""
+    unit: Literal["documents", "sentences"] = "documents"
+    """Unit of a row or a line of the exported texts."""
+    exports: list[Export] = Field(default_factory=lambda: list[Export](["parquet"]))
+    """Formats of the exported texts; none when empty."""
+    database: bool = True
+    """Whether corpus.duckdb is made: all tables in one file of about the same size."""
 
 
 class Corpus(Section):

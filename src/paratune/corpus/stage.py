@@ -185,26 +185,40 @@ def run_stage(
     return finish(stage, len(inputs), **(more() if more is not None else {}))
 
 
+RunStage = Callable[..., dict[str, Any]]
+"""`run_stage` with the number of processes and the display of a command."""
+
+
 def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
     """Make the folder of a stage; log and delete the results of other settings or another input.
 
     Args:
-        keep: Names of folders in it that are stages with a fingerprint of their own.
+        keep: Names of folders in it that are separate stages.
     """
     path = stage.folder / BEGUN_FILE
-    if stage.folder.exists() and not path.exists() and any(stage.folder.iterdir()):
-        raise CheckpointError(
-            f"{stage.folder} holds other files; choose another work", code="run.folder_taken", folder=stage.folder
-        )
+    refuse_other_files(stage.folder)
     if path.exists():
         if read_record(path, "fingerprint")["fingerprint"] == fingerprint(stage):
             delete_remains(stage.folder, is_locked=True)
             return
         log.info("%s: settings or input have changed; starting again", stage.name)
         _empty(stage.folder, keep)
-    with writing("made", folder=stage.folder):
-        stage.folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"fingerprint": fingerprint(stage)})
+    write_begun(stage.folder, {"fingerprint": fingerprint(stage)})
+
+
+def refuse_other_files(folder: Path) -> None:
+    """Raise a CheckpointError for a folder with files that no stage has written."""
+    if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
+        raise CheckpointError(
+            f"{folder} contains other files; choose another work", code="run.folder_taken", folder=folder
+        )
+
+
+def write_begun(folder: Path, record: dict[str, Any]) -> None:
+    """Make the folder of a stage, and write begun.json."""
+    with writing("made", folder=folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / BEGUN_FILE, record)
 
 
 def _empty(folder: Path, keep: Collection[str]) -> None:
@@ -283,6 +297,7 @@ def _make_shards(stage: Stage, todo: Shards, workers: int) -> Iterator[int]:
 def _in_processes(stage: Stage, left: dict[int, tuple[Any, ...]], workers: int) -> Iterator[int]:
     """Yield complete shards; at most two per process are submitted at a time."""
     waiting = iter(list(left.items()))
+    # Not fork: a forked process would inherit locks that threads of Arrow have locked.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(left)), mp_context=context, initializer=_start_worker) as pool:
         open_: dict[Future[None], int] = {}

@@ -37,7 +37,7 @@ class ProbedSize:
     fits: bool
     needs_bytes: int | None
     """Peak memory of the process: measured, or predicted from smaller sizes; None if memory ran out."""
-    room_bytes: int | None
+    available_bytes: int | None
     """The memory that the process may use or, for a prediction, `Meter.usable_share` of it."""
 
 
@@ -65,7 +65,7 @@ class Meter(Protocol):
     """Measures a process's memory on a device."""
 
     usable_share: float
-    """The share of `room` that a prediction may use."""
+    """The share of `available` that a prediction may use."""
 
     def begin(self) -> None:
         """Start a new measurement of the peak."""
@@ -75,7 +75,7 @@ class Meter(Protocol):
 
     def now(self) -> int | None: ...
 
-    def room(self) -> int | None:
+    def available(self) -> int | None:
         """Return how much memory the process may use in total."""
         ...
 
@@ -87,10 +87,10 @@ class DeviceMeter:
         self._device = device
         self.usable_share = GPU_SHARE if device.type == "cuda" else 1.0
         # Of a host the value before the first probe: the division among processes already accounts for the other ranks.
-        self._host_room = 0
+        self._host_available = 0
         if device.type != "cuda":
             free = hardware.available_memory_bytes()
-            self._host_room = (self.now() or 0) + int(CPU_SHARE * free / num_local_processes)
+            self._host_available = (self.now() or 0) + int(CPU_SHARE * free / num_local_processes)
 
     def begin(self) -> None:
         free_memory(self._device)
@@ -102,9 +102,9 @@ class DeviceMeter:
         is_gpu = self._device.type == "cuda"
         return torch.cuda.memory_allocated(self._device) if is_gpu else hardware.resident_memory_bytes()
 
-    def room(self) -> int:
+    def available(self) -> int:
         if self._device.type != "cuda":
-            return self._host_room
+            return self._host_available
         free, _ = torch.cuda.mem_get_info(self._device)
         return free + torch.cuda.memory_reserved(self._device)
 
@@ -134,9 +134,7 @@ class Prober:
 
     strategy: Strategy
     traits: Traits
-    """The traits of the strategy with its options."""
     model: BatchModel
-    """The model with which the strategy was prepared."""
     precision: Precision
     device: torch.device
     longest: Callable[[int], Batch]
@@ -173,8 +171,8 @@ class Prober:
             RanOutInCollective: This rank ran out of memory in a pass with collectives.
         """
         is_alone = self.traits.backward_is_local
-        needs, room = self._predicted(size), self.meter.room()
-        limit = None if room is None else int(self.meter.usable_share * room)
+        needs, available = self._predicted(size), self.meter.available()
+        limit = None if available is None else int(self.meter.usable_share * available)
         # A GPU raises an error when it is full, which is exact, but only safe if no other rank waits in the pass. On a
         # host, and in passes with collectives, a size is run only if the prediction fits.
         needs_prediction = self.device.type != "cuda" or not is_alone
@@ -186,7 +184,7 @@ class Prober:
         peak = self.meter.peak() if ran else None
         if peak is not None:
             self._points.append((size, peak))
-        probe = self._agree(size, ran, peak, room)
+        probe = self._agree(size, ran, peak, available)
         self._fitted = size if probe.fits else self._fitted
         return probe.fits
 
@@ -256,13 +254,13 @@ class Prober:
         module.zero_grad(set_to_none=True)
         return fits
 
-    def _agree(self, size: int, fits: bool, needs: int | None, room: int | None) -> ProbedSize:
+    def _agree(self, size: int, fits: bool, needs: int | None, available: int | None) -> ProbedSize:
         """Return the result of the rank with the least memory to spare; the same on all ranks. Collective."""
-        own = torch.tensor([[float(fits), -1.0 if needs is None else needs, -1.0 if room is None else room]]).double()
-        ranks = self.strategy.reduce(own, "concat").tolist()
+        own = [float(fits), *(-1.0 if value is None else value for value in (needs, available))]
+        ranks = self.strategy.reduce(torch.tensor([own]).double(), "concat").tolist()
         tightest = min(ranks, key=lambda rank: (rank[0], -rank[1] / rank[2] if rank[2] > 0 else 0.0))
-        needs_bytes, room_bytes = (None if value < 0 else int(value) for value in tightest[1:])
-        probe = ProbedSize(size, bool(tightest[0]), needs_bytes, room_bytes)
+        needs_bytes, available_bytes = (None if value < 0 else int(value) for value in tightest[1:])
+        probe = ProbedSize(size, bool(tightest[0]), needs_bytes, available_bytes)
         self.probes = [other for other in self.probes if other.size != size] + [probe]
         return probe
 
@@ -303,7 +301,7 @@ def _search_size(prober: Prober, candidates: Sequence[int]) -> int | None:
 def explain(size: int, probes: Sequence[ProbedSize], share: int) -> str:
     """Return the reason for a size: its memory, and the memory of the next larger size that was tried."""
     chosen = next(probe for probe in probes if probe.size == size)
-    fits = f"{size} fits ({format_bytes(chosen.needs_bytes)} of {format_bytes(chosen.room_bytes)})"
+    fits = f"{size} fits ({format_bytes(chosen.needs_bytes)} of {format_bytes(chosen.available_bytes)})"
     if size == share:
         return f"{fits} and is all of a rank's share"
     failed = min((probe for probe in probes if not probe.fits), key=lambda probe: probe.size, default=None)
@@ -311,5 +309,5 @@ def explain(size: int, probes: Sequence[ProbedSize], share: int) -> str:
         return f"{fits}, larger ones were not tried"
     if failed.needs_bytes is None:
         return f"{fits}, {failed.size} does not: it ran out of memory"
-    room = format_bytes(failed.room_bytes)
-    return f"{fits}, {failed.size} does not: it would need {format_bytes(failed.needs_bytes)} of {room}"
+    available = format_bytes(failed.available_bytes)
+    return f"{fits}, {failed.size} does not: it would need {format_bytes(failed.needs_bytes)} of {available}"

@@ -45,7 +45,6 @@ class RunKeeper:
     model: BatchModel
     device: torch.device
     checkpoints: Path
-    """Folder of the checkpoints of this run."""
     split_batches: Callable[[str], tuple[int, Iterator[Batch]]]
     """Returns the number of this rank's batches of a split, and the batches."""
     score: Callable[[str, Evaluation], Scores]
@@ -59,7 +58,6 @@ class RunKeeper:
     set_activity: Callable[[str], None] = lambda doing: None
     """Called with the current activity of the process."""
     _last: tuple[int, Evaluation] | None = field(default=None, init=False)
-    """Step and outputs of the last evaluation."""
 
     @property
     def _is_writer(self) -> bool:

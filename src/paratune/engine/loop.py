@@ -33,9 +33,7 @@ class Progress:
     """State of the loop from which a run is resumed; saved with every checkpoint."""
 
     step: int = 0
-    """Optimizer steps taken."""
     evaluated_step: int = 0
-    """Step of the last evaluation that was completed."""
     best: dict[str, Any] | None = None
     """step, metric and value of the best evaluation."""
     num_without_gain: int = 0
@@ -48,7 +46,6 @@ class Progress:
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of `PARTS` in this session and earlier ones; `total` counts only earlier ones (see `total_s`)."""
     saved_step: int = 0
-    """Step of the last checkpoint."""
     began: float = field(default_factory=time.perf_counter, init=False, compare=False)
     """Start of this session on the clock of this process; not saved."""
 

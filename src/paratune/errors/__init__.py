@@ -220,7 +220,13 @@ def is_installed(module: str) -> bool:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the nearest of `known`, or an empty string when none is near.
+    """Return "; did you mean X?" for the nearest of `known`, or an empty string when none is near."""
+    nearest = nearest_name(word, known)
+    return "" if nearest is None else f"; did you mean {nearest}?"
+
+
+def nearest_name(word: str, known: Iterable[str]) -> str | None:
+    """Return the nearest of `known`, or None when none is near.
 
     Equal suffixes of files do not count, and names with different numbers (fp16, fp64) are never near.
     """
@@ -232,7 +238,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         if not numbers or _numbers(name) == numbers
     }
     nearest = max(nearness, key=nearness.__getitem__, default=None)
-    return f"; did you mean {nearest}?" if nearest is not None and nearness[nearest][0] > _NEAR else ""
+    return nearest if nearest is not None and nearness[nearest][0] > _NEAR else None
 
 
 def _ratio(a: str, b: str) -> float:

@@ -92,7 +92,6 @@ def read_rows(trained: TrainedModel, split: Split, windows: Sequence[int] | None
     """Return the rows of a split with their words.
 
     Args:
-        trained: The model.
         split: Rows, from `trained.read`.
         windows: Of question answering: the window of each row that is explained, as an index into `split.store`.
 
@@ -120,8 +119,6 @@ def _encoding(trained: TrainedModel, texts: Sequence[str], window: int | None) -
     """Return the encoding of a row, as `tokenize` makes it, and the characters before its second text.
 
     Args:
-        trained: The model.
-        texts: One or two.
         window: Number of the window of a question; None in other tasks.
     """
     tokenizer = trained.tokenizer
@@ -187,7 +184,7 @@ def _words_of_tokens(
 ) -> tuple[list[CharRange], list[int | None]]:
     """Return the words that tokens belong to, and for each token the index of its word.
 
-    A token belongs to the word with its first character that is not white space. A word without a token of its own
+    A token belongs to the word with its first character that is not white space. A word in which no token begins
     becomes a part of the word before it. Tokens without such a character have no word.
     """
     places = words(text)

@@ -22,7 +22,7 @@ Cause = Literal[
     "mismatch",
     "network",
 ]
-MEETING = "waiting for the other processes to join"
+JOINING = "waiting for the other processes to join"
 PREPARING = "preparing"
 """Values of `RankProgress.doing` before the process group exists."""
 WAITING = "waiting for the tokens that another process makes"
@@ -59,7 +59,7 @@ def diagnose(beats: Mapping[int, Heartbeat], world_size: int, silent: Mapping[in
     if absent:
         problem = f"{_ranks(absent)} {_has(absent, 'was', 'were')} not found: not started, or with another run.folder"
         return HangDiagnosis("absent", absent, f"{problem}. Look at the log of the launcher")
-    at_work = [beat for beat in beats.values() if beat.doing != MEETING and not beat.detail.startswith(WAITING)]
+    at_work = [beat for beat in beats.values() if beat.doing != JOINING and not beat.detail.startswith(WAITING)]
     if at_work and len(at_work) < len(beats):
         return _late_ranks(at_work, "at the rendezvous")
     if not at_work:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
-from paratune.config.implied import IMPLIED_COLUMNS, QA_COLUMNS
+from paratune.config.glue import IMPLIED_COLUMNS, QA_COLUMNS
 from paratune.config.own_code import add_to_path, own_model_options
 from paratune.config.section import OwnCode
 from paratune.config.sections import Columns, ModelOptions, OwnMetric, named_columns

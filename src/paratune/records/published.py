@@ -57,7 +57,6 @@ class PublishedFigure:
     unit: str
     """As in the file; empty for a score between 0 and 1, and for a rate."""
     source: str
-    """The publication."""
     where: str
     """The table, figure or page in it; empty if unknown."""
 
@@ -75,7 +74,6 @@ class PublishedClaim:
     """One claim."""
 
     text: str
-    """The claim in words."""
     kind: ClaimKind
     measure: str
     """Of `SYSTEM_MEASURES` for less and not_less, otherwise a metric."""

@@ -78,16 +78,13 @@ class CellRecord:
     """Name of its value on each axis, by the label of the axis."""
     num_processes: int
     task: str
-    """Kind of its task."""
     metric: str
     """Metric of the validation set that selects the best run."""
     metrics: tuple[str, ...]
-    """Metrics in tables."""
     fingerprint: str
     """SHA-256 of its configuration and number of processes."""
     state: State = "pending"
     reason: str | None = None
-    """Why it failed or was interrupted."""
     exit_code: int | None = None
     """Of its last process."""
     attempts: tuple[Mapping[str, Any], ...] = ()

@@ -1,13 +1,18 @@
 """The files of a report in every format."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from paratune.reports.document import ReportDocument, document_markdown
 from paratune.reports.figures import canvas
 from paratune.reports.figures.canvas import drawing_files
+from paratune.reports.json_text import json_text
+from paratune.reports.output import MARKER, write_files
 from paratune.reports.page.document import document_html
 from paratune.reports.pdf.document import can_typeset, document_pdf
 from paratune.reports.tables.files import table_files
+from paratune.reports.text import GENERATOR
 
 PAGE = "index.html"
 PDF = "report.pdf"
@@ -27,3 +32,24 @@ def document_files(document: ReportDocument, *, num_runs: int) -> dict[str, str 
     if canvas.can_draw() is None and can_typeset():
         files[PDF] = document_pdf(document, figures, num_runs=num_runs)
     return files
+
+
+def write_page(
+    folder: Path, document: ReportDocument, kind: str, values: Mapping[str, Any], pages: Mapping[str, str] = {}
+) -> tuple[Path, ...]:
+    """Write the page of a report, its figures (SVG, PNG), further pages and report.json, all or none.
+
+    Args:
+        folder: Created if missing.
+        document: The report.
+        kind: Kind of the report in report.json.
+        values: Further values of report.json.
+        pages: Text of further pages by file name.
+
+    Raises:
+        CheckpointError: The folder cannot be written to, or contains files of these names that are not a report's.
+    """
+    files: dict[str, str | bytes] = {PAGE: document_html(document), **pages, **drawing_files(document.drawings)}
+    names = [str(folder / name) for name in (*files, MARKER)]
+    parts = {"generator": GENERATOR, "kind": kind, "files": names, **values}
+    return write_files(folder, {**files, MARKER: json_text(parts)})

@@ -20,10 +20,9 @@ from paratune.serving.access import ClientRateLimit
 from paratune.serving.batcher import Batcher
 from paratune.serving.explainer import Explainer, read_options
 from paratune.serving.gate import Gate, error_response
-from paratune.serving.intervals import describe, read_calibration
 from paratune.serving.metrics import Metrics
 from paratune.serving.page.response import page_response
-from paratune.serving.predictor import Predictor
+from paratune.serving.predictor import Predictor, describe, read_calibration
 from paratune.serving.rows import Row, column_names, read_rows
 from paratune.serving.settings import ServingLimits
 
@@ -38,6 +37,7 @@ class Service:
         self.limits = limits
         self.calibration = read_calibration(trained)
         self.predictor = Predictor(trained, self.calibration)
+        # Functions instead of the objects: metrics, batcher and explainer use each other.
         self.batcher = Batcher(self.predictor.predict, limits, lambda *counts: self.metrics.count_batch(*counts))
         self.explainer, self.why_unexplained = _make_explainer(trained, limits, lambda: self.batcher.is_busy)
         self.metrics = Metrics(
@@ -188,9 +188,6 @@ def make_app(
     """Return the ASGI application of a service.
 
     Args:
-        service: Model, queue and limits.
-        listens_on: Address on which the server listens.
-        token: Token that requests need.
         write_line: Called with each line of the access log.
     """
     # The pages of FastAPI for its documentation load scripts from another site.

@@ -56,7 +56,6 @@ def run_server(app: ASGIApp, service: Service, listener: socket.socket, grace_s:
 
     Args:
         app: Result of `make_app`.
-        service: Its service.
         listener: Result of `open_socket`.
         grace_s: Longest time for the accepted requests after the signal; a second signal ends it.
     """

@@ -29,7 +29,6 @@ class LossScaler:
         """The factor by which the loss of the next step is multiplied: a float32 scalar, after the first update on the
         device of the norm."""
         self.last_scale = self.scale
-        """The scale of the last step."""
         self._num_good_steps = torch.tensor(0, dtype=torch.int32)
         """Steps since the last overflow or growth."""
 

@@ -138,7 +138,7 @@ def why_no_nodes(num_processes: int, num_nodes: int | None, *, here: bool) -> st
 
     Args:
         num_processes: Of the run.
-        num_nodes: Nodes of the run; None where the matrix does not say.
+        num_nodes: Nodes of the run; None where the matrix does not set them.
         here: Whether the run is to be made on this machine.
     """
     if num_nodes is None:

@@ -61,6 +61,7 @@ def run_step(
     write_cell(folder, record.matrix, step.cell)
     began = now()
     if _is_free(run, stopped):
+        # Earlier attempts wrote into the same log; the message of this one is behind their output.
         position = log.stat().st_size if log.exists() else 0
         code = start(words_of(folder, step), log, for_a_run(cell.environment))
         cell = _ended(cell, run, code, _last_message(log, position), was_stopped=stopped())
@@ -145,11 +146,8 @@ def write_text(path: Path, text: str) -> None:
         path.parent.mkdir(exist_ok=True)
         atomic.write_text(path, text)
     except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror}; free some space there, or change folder:",
-            code="run.not_writable",
-            path=path,
-        ) from error
+        message = f"{path} cannot be written: {error.strerror}; free some space there, or change folder:"
+        raise CheckpointError(message, code="run.not_writable", path=path) from error
 
 
 def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:

@@ -18,7 +18,7 @@ from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder
 from paratune.sweeps.axes import find_value
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.names import show
+from paratune.sweeps.values import show
 
 TEACHER = "distil.teacher"
 

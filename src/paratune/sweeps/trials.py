@@ -17,8 +17,8 @@ from paratune.config.plain import one_line
 from paratune.errors import require_installed
 from paratune.records import SUMMARY_FILE, read_json
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder
-from paratune.sweeps.names import short
 from paratune.sweeps.search import STEPS, TRIAL, Range, Search, named, sampled
+from paratune.sweeps.values import short
 
 NOT_NEEDED = "not needed: its trial was not among the best of a round before (search.method: halving)"
 

@@ -102,7 +102,7 @@ def train_tokenizer(
     if recipe.kind == "wordpiece":
         tokenizer = _train_wordpiece(texts, watched, recipe, shows_progress)
     else:
-        tokenizer, trainer = (_bpe if recipe.kind == "bpe" else _unigram)(recipe, shows_progress)
+        tokenizer, trainer = _bpe_or_unigram(recipe, shows_progress)
         _train(tokenizer, trainer, watched, recipe)
     _frame(tokenizer, recipe)
     return tokenizer, counted
@@ -133,11 +133,8 @@ def save_tokenizer(
             wrapped.save_pretrained(str(temporary))
             records.write_json(temporary / RECORD_FILE, {"recipe": asdict(recipe), **record})
     except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be written: {error.strerror or error}; choose another --output",
-            code="output.not_writable",
-            folder=folder,
-        ) from error
+        message = f"{folder} cannot be written: {error.strerror or error}; choose another --output"
+        raise CheckpointError(message, code="output.not_writable", folder=folder) from error
 
 
 def _train_wordpiece(
@@ -204,35 +201,27 @@ def _wordpiece(recipe: TokenizerRecipe) -> Any:
     return tokenizer
 
 
-def _bpe(recipe: TokenizerRecipe, shows_progress: bool) -> tuple[Any, Any]:
+def _bpe_or_unigram(recipe: TokenizerRecipe, shows_progress: bool) -> tuple[Any, Any]:
+    """Return an untrained tokenizer and its trainer."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = _normalizer(recipe, normalizers.NFC())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer, trainers.BpeTrainer(
-        vocab_size=recipe.vocab_size,
-        min_frequency=recipe.min_frequency,
-        special_tokens=list(recipe.special_tokens.values()),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=shows_progress,
-    )
-
-
-def _unigram(recipe: TokenizerRecipe, shows_progress: bool) -> tuple[Any, Any]:
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-
+    options: dict[str, Any] = {
+        "vocab_size": recipe.vocab_size,
+        "special_tokens": list(recipe.special_tokens.values()),
+        "show_progress": shows_progress,
+    }
+    if recipe.kind == "bpe":
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.normalizer = _normalizer(recipe, normalizers.NFC())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        options |= {"min_frequency": recipe.min_frequency, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
+        return tokenizer, trainers.BpeTrainer(**options)
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = _normalizer(recipe, normalizers.NFKC(), normalizers.Replace(" {2,}", " "))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    return tokenizer, trainers.UnigramTrainer(
-        vocab_size=recipe.vocab_size,
-        special_tokens=list(recipe.special_tokens.values()),
-        unk_token=recipe.special_tokens["unk"],
-        show_progress=shows_progress,
-    )
+    return tokenizer, trainers.UnigramTrainer(unk_token=recipe.special_tokens["unk"], **options)
 
 
 def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: TokenizerRecipe) -> None:

@@ -45,7 +45,6 @@ class Chosen:
     fitted: FittedTfidf
     c: float
     metric: str
-    """The metric of the choice."""
     candidates: list[dict[str, Any]]
     """For each value of C: c; score on validation, None without a validation set; converged."""
 

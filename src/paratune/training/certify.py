@@ -57,14 +57,11 @@ class CertificateJob:
     name: str
     """Displayed name of the strategy."""
     values: dict[str, Any]
-    """The resolved configuration."""
     source: str
-    """The file of the configuration."""
     num_steps: int
     exact: bool
     """Whether the strategy supports fp64, which is used if the device is fast enough with it."""
     folder: str
-    """Folder for the results."""
     reference: str | None
     """Folder of the reference, with whose gradients the job compares its own; None in the reference itself."""
     precision: str | None = None

@@ -78,9 +78,7 @@ class Prepared:
     strategy_type: Any
     """The class of the strategy, or another object that makes it when called."""
     traits: Traits
-    """The traits of the strategy with its options."""
     recipe: TaskRecipe
-    """The functions of the kind of task."""
     tokenizer: Any
     max_length: int
     """Tokens per sample, special tokens included."""
@@ -90,7 +88,6 @@ class Prepared:
     slices: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By scored split and name in `evaluate.slices`, without `label`: the value of each row, (N,)."""
     teachers: list[dict[str, Any]] = field(default_factory=list)
-    """The record of each teacher of a distillation."""
 
     @property
     def config(self) -> Config:

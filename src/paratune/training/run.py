@@ -36,7 +36,7 @@ from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.errors import CheckpointError, LaunchError, Stopped, coded
-from paratune.hangs.diagnosis import MEETING, PREPARING
+from paratune.hangs.diagnosis import JOINING, PREPARING
 from paratune.hangs.progress import RankProgress, working
 from paratune.hangs.watchdog import watching
 from paratune.models.load import log_new_weights
@@ -117,7 +117,7 @@ def train(
         prepared = prepare(loaded, place, stop, display)
         if loaded.config.baseline is not None:
             return fit_baseline(prepared, loaded.config.baseline, mode, stop, rank_progress, began)
-        rank_progress.begin(MEETING)
+        rank_progress.begin(JOINING)
         with process_group(prepared, stop), prepared.switched():
             return _run(Session(prepared, mode, stop, display, rank_progress, began))
 

@@ -53,8 +53,8 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
         return 1.0
     freedom = min(estimate.degrees_of_freedom, _MANY)
     errors = np.sqrt(special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom)
-    room = margin / estimate.standard_error - special.stdtrit(freedom, 1 - alpha) * errors
-    return float(np.maximum(2 * special.ndtr(room) - 1, 0).mean())
+    distance = margin / estimate.standard_error - special.stdtrit(freedom, 1 - alpha) * errors
+    return float(np.maximum(2 * special.ndtr(distance) - 1, 0).mean())
 
 
 def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:

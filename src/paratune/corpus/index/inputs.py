@@ -7,7 +7,7 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
@@ -58,6 +58,12 @@ def find_files(patterns: Sequence[str], key: str) -> list[Path]:
     return list(dict.fromkeys(paths))
 
 
+def file_identity(paths: Iterable[Path]) -> list[list[Any]]:
+    """Return a JSON value that changes when the files change: path, size and time of each."""
+    stats = [(path.as_posix(), path.stat()) for path in paths]
+    return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+
+
 def index_sources(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:
     """Return the indexes in a file, and the names of other files in a ZIP.
 
@@ -76,11 +82,8 @@ def index_sources(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:
     _check_zip(path, members, max_bytes)
     wanted = [member.filename for member in members if member.filename.lower().endswith(SUFFIXES)]
     if not wanted:
-        raise DataError(
-            f"{path} contains no index; names of indexes end in {', '.join(SUFFIXES)}",
-            code="corpus.archive_unreadable",
-            path=path,
-        )
+        message = f"{path} contains no index; names of indexes end in {', '.join(SUFFIXES)}"
+        raise DataError(message, code="corpus.archive_unreadable", path=path)
     others = [member.filename for member in members if member.filename not in wanted]
     return [Source(path, "cdx", name) for name in wanted], others
 

@@ -199,7 +199,7 @@ def _is_marked(table: Table, at: int) -> bool:
 
 def table_of_texts(
     key: str, title: str, header: Sequence[str], rows: Iterable[Sequence[str | TableCell]], num_labels: int,
-    notes: Iterable[str] = (), marked: Iterable[int] = (),
+    notes: Iterable[str] = (), marked: Iterable[int] = (), *, is_closed: bool = False,
 ) -> Table:  # fmt: skip
     """Return a table whose cells are mostly plain texts.
 
@@ -211,7 +211,13 @@ def table_of_texts(
         num_labels: Number of leading columns that hold names.
         notes: Notes below the table.
         marked: Positions of highlighted lines.
+        is_closed: As in `Table`.
     """
     columns = tuple(Column(label, is_text=at < num_labels) for at, label in enumerate(header))
     lines = tuple(tuple(TableCell(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
-    return Table(key, title, columns, lines, tuple(notes), tuple(marked))
+    return Table(key, title, columns, lines, tuple(notes), tuple(marked), is_closed=is_closed)
+
+
+def number_cell(value: float | None, form: str) -> TableCell:
+    """Return the cell of a number with its text in a format such as ".2f"; n/a for None."""
+    return TableCell(NOT_AVAILABLE if value is None else format(value, form), value)
