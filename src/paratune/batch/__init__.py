@@ -75,7 +75,7 @@ class Batch:
     """(B, 3), int64, question answering only: the token for "no answer", the first token of the context, and the token
     after its last one."""
     teacher: Tensor | None = None
-    """(B, C + L * D), float32, training steps of a distillation only: what the teachers computed for each row; see
+    """(B, C + L * D), float32, training steps of a distillation only: the outputs of the teachers for each row; see
     `paratune.models.distillation`."""
 
     @property

@@ -234,7 +234,7 @@ def _on_cpu(machine: Machine, log_progress: Callable[[str], None]) -> dict[int, 
         for count in sorted(threads):
             torch.set_num_threads(count)
             log_progress(f"kernels, with {count} thread{'s' * (count > 1)}")
-            # bf16 also where the CPU has no instructions for it: PyTorch then converts, and this is what it takes.
+            # bf16 also where the CPU has no instructions for it: PyTorch then converts, and this time is measured.
             measured[count] = measure_process(cpu_target(), ("fp32", "bf16"), links)
     finally:
         torch.set_num_threads(before)

@@ -39,7 +39,7 @@ class Link:
     def all_reduce_s(self, num_bytes: float) -> float:
         """Return the seconds of a sum that every rank gets: 2 (N - 1) / N n, in 2 (N - 1) steps, or by a tree.
 
-        A tree sends 2 n with `TREE_SHARE` of the bandwidth, in fewer steps: NCCL takes what it expects to be faster.
+        A tree sends 2 n with `TREE_SHARE` of the bandwidth, in fewer steps: NCCL takes the faster one.
         """
         if self.num_ranks == 1:
             return 0.0

@@ -55,7 +55,7 @@ class LinkSizes:
 ON_CPU = LinkSizes(large=1 << 22, width=768, numbers=1 << 20, calls=1)
 """16 MiB, near DDP's bucket."""
 ON_GPU = LinkSizes(large=1 << 26, width=4096, numbers=1 << 25, calls=8)
-"""256 MiB take 0.6 ms over 450 GB/s, several times what launching a collective takes."""
+"""256 MiB take 0.6 ms over 450 GB/s, several times the launch of a collective."""
 
 
 def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, BoundedConstant]]:

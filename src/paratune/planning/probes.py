@@ -299,9 +299,9 @@ def _copies(target: MeasuredDevice) -> BoundedConstant:
 
 
 def _scores(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
-    """Yield what attention of packed rows takes on a CPU beside its products: for scores, and for copies of rows.
+    """Yield the rates of attention of packed rows on a CPU besides its products: for scores, and for copies of rows.
 
-    Seconds are a sum of what grows with scores and of what grows with tokens, forward and backward: least squares over
+    Seconds are a sum of two parts that grow with scores and with tokens, forward and backward: least squares over
     lengths, each measurement weighing the same.
     """
     sums, left, spreads = [], [], []

@@ -46,7 +46,7 @@ class MeasuredStep:
 
 @dataclass(frozen=True)
 class Refit:
-    """The constants after the fit, and what the fit did."""
+    """The constants after the fit, and the changes by the fit."""
 
     constants: Constants
     before_s: tuple[float, ...]

@@ -73,9 +73,9 @@ _SECONDS = {
 }
 """Value, low, high, source."""
 _LINK_SHARE = (0.65, 0.45, 0.9)
-"""Of the links' rate on the sheet, what a ring of NCCL moves for large messages: tables of 8 V100 and 8 A100."""
+"""Share of the links' rate on the sheet that a ring of NCCL reaches for large messages: tables of 8 V100, 8 A100."""
 _PCIE_SHARE = (0.55, 0.25, 0.8)
-"""Of 16 lanes, what remains when devices share them, or messages pass through the host: assumed."""
+"""Share of 16 lanes that is left when devices share them, or messages pass through the host: assumed."""
 _COPY_SHARE = (0.75, 0.4, 0.85)
 """Of 16 lanes, a copy from or to pinned memory: assumed."""
 _NETWORK_SHARE = (0.8, 0.4, 0.95)

@@ -1,4 +1,4 @@
-"""What NVIDIA's tools print, as their users posted it, read as the checks need it: no test machine has a GPU."""
+"""Outputs of NVIDIA's tools that their users posted, read as the checks need them: no test machine has a GPU."""
 
 import ctypes
 import shlex
