@@ -38,7 +38,7 @@ def compare(
         looks: Number of times that these runs were compared while runs were added, 1 to 100.
 
     Returns:
-        The verdicts: `as_dict()` has them as plain data; a notebook shows what the command prints.
+        The verdicts: `as_dict()` has them as plain data; a notebook shows the output of the command.
 
     Raises:
         ParatuneError: A folder is not a run, or an option is invalid. Runs that cannot be compared are no error: the

@@ -28,7 +28,7 @@ class FittedMachine:
 
     machine: "Machine"
     memory_factor: float = 1.0
-    """Of what is in memory besides weights, gradients, optimizer states and buffers."""
+    """Of the memory besides weights, gradients, optimizer states and buffers."""
     lines: tuple[str, ...] = ()
     learned: frozenset[str] = frozenset()
     """Constants that the figures determine."""
@@ -239,7 +239,7 @@ def _moved_lines(moved: Mapping[str, tuple[float, float]]) -> list[str]:
 
 
 def _memory_factor(figure: MeasuredFigure, prediction: "Prediction", entry: dict[str, Any]) -> tuple[float, str]:
-    """Return measured over planned memory, of what is there besides the states, and a line about it."""
+    """Return measured over planned memory, both without the states, and a line about it."""
     from paratune.planning.memory import STATES
 
     terms, option = prediction.memory.terms, prediction.option

@@ -131,7 +131,7 @@ def planned_machine(
 
 
 def plan_request(options: PlanOptions, loaded: "LoadedConfig", machine: "Machine") -> Any:
-    """Return the `PlanRequest`: what the plan varies, with defaults for the machine and the configuration."""
+    """Return the `PlanRequest`, the options that the plan varies, with defaults for machine and configuration."""
     from paratune.planning.enumerate import ALL_STRATEGIES, DEFAULT_STRATEGIES, PlanRequest
 
     strategies = options.strategies

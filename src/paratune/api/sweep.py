@@ -211,7 +211,7 @@ class TrainedSweep:
 
 
 def train_matrix(request: SweepRequest, prepared: PreparedSweep) -> TrainedSweep:
-    """Train the selected runs that are not finished, of a preparation without an error.
+    """Train the selected runs that are not finished; `prepared.error` must be None.
 
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.

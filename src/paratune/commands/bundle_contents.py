@@ -1,4 +1,4 @@
-"""Collects what a run needs for `paratune bundle`, and writes the configuration of an unpacked bundle."""
+"""Collects the files of a run for `paratune bundle`, and writes the configuration of an unpacked bundle."""
 
 import logging
 import re

@@ -33,7 +33,7 @@ def executor_spread(
         memory_gib: Memory of a task; 2 when None.
 
     Raises:
-        ConfigError: Options do not fit together, or the site lacks what the executor needs.
+        ConfigError: Options do not fit together, or the site lacks an option that the executor needs.
         MissingDependency: The executor is not installed.
     """
     if executor not in EXECUTORS:

@@ -1,4 +1,4 @@
-"""`paratune corpus stats`, `sample` and `search`: show what is in a corpus, also while it is built."""
+"""`paratune corpus stats`, `sample` and `search`: show the content of a corpus, also while it is built."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -153,7 +153,7 @@ def _print(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> int:
 
 
 def _shown(row: Mapping[str, Any]) -> Iterator[Text]:
-    """Yield the URL of a row, what is known about it, and its text."""
+    """Yield the URL of a row, its other fields, and its text."""
     from paratune.reports.text import shorten
 
     yield Text(plain(row.get("url") or "n/a"), style="bold")

@@ -1,4 +1,4 @@
-"""The values that `paratune data CONFIG --figures FOLDER` draws."""
+"""Reads the data of a configuration, for `paratune data`, and draws it, for `--figures` and reports of matrices."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Examines a run before it is queued, for `paratune doctor CONFIG`."""
+"""Examines a run before it is queued, on this machine or on a site, for `paratune doctor CONFIG`."""
 
 import os
 import shutil

@@ -36,11 +36,7 @@ class _Exported(nn.Module):
 
 
 def require_onnx() -> None:
-    """Check that the packages of the extra `onnx` are installed.
-
-    Raises:
-        MissingDependency: One is not.
-    """
+    """Raise MissingDependency where a package of the extra `onnx` is not installed."""
     for name in ("onnx", "onnxruntime"):
         require_installed(name, extra="onnx")
 
@@ -85,7 +81,7 @@ def export_onnx(hf: Any, batch: Batch, path: Path, target: str) -> None:
                 opset_version=OPSET,
                 dynamo=False,
             )
-    except OSError:  # a full disk, which says nothing about the architecture
+    except OSError:  # a full disk: the architecture is not the reason
         raise
     except Exception as error:  # torch raises many kinds here
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -116,11 +112,7 @@ def quantize_dynamic(source: Path, path: Path) -> None:
 def quantize_static(source: Path, path: Path, batches: Sequence[Batch], on_batch: Callable[[int], None]) -> None:
     """Write a file with integer weights and fixed ranges of activations: the smallest to the largest value in batches.
 
-    Args:
-        source: Exported file.
-        path: File to write.
-        batches: Padded rows.
-        on_batch: Called with the number of finished batches.
+    `source` is an exported file; batches have padded rows; `on_batch` is called with the number of finished batches.
     """
     quantization: Any = require("onnxruntime.quantization", extra="onnx")
 

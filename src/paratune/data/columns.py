@@ -112,9 +112,7 @@ class TableReader:
     """A table, and how its columns become samples; it has each column that the configuration names, once."""
 
     table: pa.Table
-    """From `read_table`."""
     columns: Columns
-    """Names of the columns."""
     missing: Missing
     """Whether rows with missing values are an error, or are dropped and counted."""
     source: str

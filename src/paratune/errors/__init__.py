@@ -88,7 +88,7 @@ class ParatuneError(Exception):
         return "\n".join([self.heading, *(f"  {fault.text()}" for fault in self.faults)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what a process pool needs to send the error to another process, for any signature of a subclass."""
+        """Return the values from which another process makes the error again, for any signature of a subclass."""
         return _rebuild, (type(self), self.args), self.__dict__
 
 

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from paratune.errors import ConfigError
+from paratune.models.task_model import require_blocks
 
 
 def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:
@@ -29,13 +30,7 @@ def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:
     Raises:
         ConfigError: There are no blocks, or fewer than `every`.
     """
-    if not blocks:
-        raise ConfigError(
-            f"train.activation_checkpointing: {every}, but this model has no repeated layers; remove the option",
-            code="model.no_blocks",
-            key="train.activation_checkpointing",
-            value=every,
-        )
+    require_blocks(blocks, "train.activation_checkpointing", every)
     if every > len(blocks):
         raise ConfigError(
             f"train.activation_checkpointing: {every} is more than the {len(blocks)} blocks of this model; "

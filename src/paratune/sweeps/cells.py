@@ -172,7 +172,7 @@ def _cell(
     runs = str(matrix.folder / RUNS_FOLDER)
     for key, text in (("run.folder", runs), ("run.name", cell.name)):
         layer = merge(layer, layer_of(key, text, {key: place}))
-    # Cells share what they do not set; what a check fills in must stay with its cell.
+    # Cells share the settings of the matrix; an option that a check fills in must stay with its cell.
     layer = replace(layer, values=deepcopy(layer.values), places=dict(layer.places))
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
     if loaded is None:

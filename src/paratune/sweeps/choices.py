@@ -99,5 +99,5 @@ def _validation_rows(config: Config) -> list[Any] | None:
         data.model_dump(include={"validation", "columns", "missing", "hub_revision"}),
         data.max_rows.validation,
         data.model_dump(include={"train", "split"}) if is_cut else None,
-        data.max_length if task.kind == "mlm" else None,  # which is then what text is cut into
+        data.max_length if task.kind == "mlm" else None,  # the length of the windows then
     ]

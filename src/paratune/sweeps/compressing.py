@@ -1,4 +1,4 @@
-"""The section `compress` of a matrix file: smaller forms of each finished run, and how they are measured."""
+"""The section `compress` of a matrix file: smaller forms of each finished run, and their measurement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ COMPRESS = "compress"
 
 @dataclass(frozen=True)
 class Compress:
-    """What `paratune compress` does with each finished run; see its options."""
+    """Options of `paratune compress` for each finished run."""
 
     forms: tuple[str, ...] = ("bf16", "int8")
     split: str | None = None

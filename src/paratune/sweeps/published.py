@@ -135,7 +135,7 @@ class _PublishedReader:
         return 0.0
 
     def _pairs(self, line: Mapping[Any, Any], at: str) -> Iterator[ComparedPair]:
-        """Yield what is compared: `of` beside `than`, or each value `along` an axis beside the first one."""
+        """Yield the compared configurations: `of` beside `than`, or each value `along` an axis beside the first one."""
         if not line:
             return
         given = [key for key in ("of", "than", "along", "held") if key in line]
@@ -223,7 +223,7 @@ class _PublishedReader:
     def _mapping(self, content: Any, at: str, known: Sequence[str] = ()) -> dict[Any, Any]:
         if not isinstance(content, dict) or not content:
             problem = "missing" if content is None else describe_value(content)
-            if not at and self.file.problems:  # what is wrong with the YAML itself is enough
+            if not at and self.file.problems:  # the problems of the YAML itself are enough
                 return {}
             self.file.refuse(f"{at or 'the file'} is {problem}; allowed: a mapping", at, "config.not_mapping")
             return {}

@@ -69,7 +69,7 @@ def _seconds(budget: str) -> float:
 
 
 def configuration_of(cell: CellRecord, axes: Sequence[Axis]) -> Configuration:
-    """Return what a cell has in common with its seeds and repeats."""
+    """Return the values that a cell shares with its seeds and repeats."""
     return (cell.kind, *(cell.values[axis.label] for axis in axes if not axis.is_seed))
 
 

@@ -52,14 +52,8 @@ class TokenizerRecipe:
         least = len(self.special_tokens) + (_BYTES if self.kind == "bpe" else 1)
         if self.vocab_size < least:
             minimum = "special tokens and 256 bytes" if self.kind == "bpe" else "special tokens and one of its own"
-            raise option_error(
-                "--vocab-size",
-                self.vocab_size,
-                f"at least {least} for {self.kind} ({minimum})",
-                code="tokenizer.vocabulary_size",
-                least=least,
-                kind=self.kind,
-            )
+            reason = f"at least {least} for {self.kind} ({minimum})"
+            raise _vocabulary_error(self.vocab_size, reason, least=least, kind=self.kind)
         for name in ("min_frequency", "limit_alphabet", "max_length"):
             if getattr(self, name) < 1:
                 raise ConfigError(
@@ -79,6 +73,10 @@ class TextCounts:
             self.num_texts += 1
             self.num_characters += len(text)
             yield text
+
+
+def _vocabulary_error(size: int, reason: str, **facts: Any) -> ConfigError:
+    return option_error("--vocab-size", size, reason, code="tokenizer.vocabulary_size", **facts)
 
 
 def train_tokenizer(
@@ -167,14 +165,11 @@ def _train_wordpiece(
     inner = sorted(piece for letter in alphabet if (piece := f"##{letter}") in vocabulary)
     least = len(specials) + len(inner) + len(alphabet)
     if least > recipe.vocab_size:
-        raise option_error(
-            "--vocab-size",
-            recipe.vocab_size,
+        reason = (
             f"these texts have {len(alphabet)} letters, which need {least} entries; use a larger vocabulary, or a "
-            f"smaller --limit-alphabet than {recipe.limit_alphabet}",
-            code="tokenizer.vocabulary_size",
-            least=least,
+            f"smaller --limit-alphabet than {recipe.limit_alphabet}"
         )
+        raise _vocabulary_error(recipe.vocab_size, reason, least=least)
     tokenizer = _wordpiece(recipe)
     trainer = trainers.WordPieceTrainer(
         vocab_size=recipe.vocab_size,
@@ -230,12 +225,8 @@ def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: Tokenizer
     except Exception as error:  # the library raises plain exceptions
         if "not large enough" not in str(error):
             raise
-        raise option_error(
-            "--vocab-size",
-            recipe.vocab_size,
-            "not enough for all letters of these texts; use more",
-            code="tokenizer.vocabulary_size",
-        ) from error
+        reason = "not enough for all letters of these texts; use more"
+        raise _vocabulary_error(recipe.vocab_size, reason) from error
 
 
 def _normalizer(recipe: TokenizerRecipe, *first: Any) -> Any:

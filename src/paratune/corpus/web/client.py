@@ -207,13 +207,8 @@ def archive_client(endpoint: str, network: Network) -> Client:
         CheckpointError: The folder of the limits cannot be made.
     """
     folder = limit_folder(network)
-    with os_error_as(
-        CheckpointError,
-        f"{folder} cannot be made",
-        "name network.limit_folder",
-        code="corpus.not_writable",
-        folder=folder,
-    ):
+    failure, remedy = f"{folder} cannot be made", "name network.limit_folder"
+    with os_error_as(CheckpointError, failure, remedy, code="corpus.not_writable", folder=folder):
         folder.mkdir(parents=True, exist_ok=True)
     # Without the port: arquivo.pt and arquivo.pt:443 are the same archive, and so are services on other ports.
     host = re.sub(r"[^a-z0-9.-]", "_", (urlsplit(endpoint).hostname or "").rstrip("."))

@@ -48,12 +48,9 @@ class Places:
 
 
 def find_places(rows: Sequence[tuple[int, int, int]], num_heads: int, never: float) -> Places:
-    """Return the places of a batch.
+    """Return the places of a batch; `rows` are first token, number of tokens and L of each row, block by block.
 
-    Args:
-        rows: First token, number of tokens and L of each row, block by block.
-        num_heads: H.
-        never: Bias of padding.
+    `never` is the bias of padding.
     """
     starts, lengths, padded = np.array(rows, dtype=np.int64).T
     begins = np.cumsum(padded * num_heads) - padded * num_heads

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from paratune.records import ALL_PHASES
-from paratune.reports.rows.speed import PHASE_NAMES, epoch_s, step_parts_ms
+from paratune.reports.rows.speed import PHASE_NAMES, epoch_s, step_part_ms
 from paratune.verdicts import ComparedRun, Group, MeasureComparison, Verdict, change_of
 from paratune.verdicts.finding import Code
 from paratune.verdicts.margins import SPEED
@@ -34,12 +34,9 @@ class FigureRow:
 
 
 def figure_rows(groups: Sequence[Group], baseline: str, verdicts: Sequence[Verdict]) -> list[FigureRow]:
-    """Return the rows in which at least one value is known.
+    """Return the rows of the configurations of a family in which at least one value is known.
 
-    Args:
-        groups: All configurations of a family.
-        baseline: Label of the configuration that the others are compared with.
-        verdicts: Of the others, in order.
+    `verdicts` are those on all configurations but the baseline, in order.
     """
     base = next(group for group in groups if group.label == baseline)
     refused = {verdict.label for verdict in verdicts if verdict.differs.refused}
@@ -72,17 +69,12 @@ def _repeats(row: FigureRow, samples: FigureRow) -> bool:
 def _change(base: Group, other: Group, key: str, figure: Figure, is_refused: bool) -> MeasureComparison:
     """Return a figure and that of the baseline; without a change when the runs are different experiments."""
     finding = change_of(base, other, key, figure)
+    without_change = MeasureComparison(key, True, finding.baseline, finding.value, finding.num_runs)
     kinds = {str(run.get("summary.memory.kind")) for run in (*base.runs, *other.runs)}
     if key == MEMORY and len(kinds) > 1 and finding.change is not None:
         reason = f"different kinds of memory: {', '.join(sorted(kinds))}"
-        return MeasureComparison(
-            key, True, finding.baseline, finding.value, finding.num_runs, code=OTHER_MEMORY, reason=reason
-        )
-    if not is_refused:
-        return finding
-    return MeasureComparison(
-        key, True, finding.baseline, finding.value, finding.num_runs, reason="not the same experiment"
-    )
+        return replace(without_change, code=OTHER_MEMORY, reason=reason)
+    return replace(without_change, reason="not the same experiment") if is_refused else finding
 
 
 def _scores(measure: str, verdicts: Sequence[Verdict]) -> FigureRow:
@@ -99,7 +91,7 @@ def _figures() -> Iterator[tuple[str, str, str, Figure]]:
     yield "epoch_s", "Time per epoch (s)", "", epoch_s
     yield "step_median_ms", "Median step (ms)", "", _at("summary.step_ms.median")
     for phase in ALL_PHASES:
-        yield f"{phase}_mean_ms", f"{PHASE_NAMES[phase]} (ms)", "", partial(_phase, phase)
+        yield f"{phase}_mean_ms", f"{PHASE_NAMES[phase]} (ms)", "", partial(step_part_ms, phase=phase)
     yield MEMORY, "Peak memory", "bytes", _at("summary.memory.largest_bytes")
     yield "utilisation", "Utilisation (share)", "", _at("summary.utilisation.mean")
     yield "energy_j", "Energy (J)", "", _at("summary.utilisation.energy_j")
@@ -107,7 +99,3 @@ def _figures() -> Iterator[tuple[str, str, str, Figure]]:
 
 def _at(source: str) -> Figure:
     return lambda run: run.number(source)
-
-
-def _phase(phase: str, run: ComparedRun) -> float | None:
-    return step_parts_ms(run)[phase]

@@ -69,6 +69,7 @@ def document_pdf(document: ReportDocument, figures: Mapping[str, str | bytes], *
     }
     template = resources.files("paratune.reports.pdf").joinpath("template.typ").read_bytes()
     fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    # Only fonts of matplotlib: with those of the machine, equal contents would give other bytes elsewhere.
     pdf = typst.compile(
         template, font_paths=[str(fonts)], ignore_system_fonts=True, sys_inputs={"contents": json.dumps(contents)}
     )

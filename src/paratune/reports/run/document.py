@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.reports.comparison.arrange import by_configuration
 from paratune.reports.document import (
     Notice,
@@ -73,13 +74,7 @@ def shown_notes(report: Report) -> list[str]:
 
 
 def _sections(report: Report, few: Report, predictions: Mapping[str, Predictions | str]) -> Iterator[ReportSection]:
-    """Yield all sections; those without contents have no parts.
-
-    Args:
-        report: All runs.
-        few: The runs that have figures and tables of their own.
-        predictions: Predictions of each regression by the run's name, or the reason why there are none.
-    """
+    """Yield all sections, empty ones without parts; `few` are the runs with figures and tables of their own."""
     several, is_whole = len(report.runs) > 1, few is report
     yield ReportSection("verdicts", "Verdicts", tuple(verdict_parts(report)))
     if is_whole:
@@ -197,9 +192,7 @@ def _notices(report: Report) -> Iterator[Notice]:
 
 def _by_value(values: Mapping[str, Any]) -> str:
     """Return "16 (a, b) against 32 (c)"; of many values or runs only the first."""
-    runs: dict[str, list[str]] = {}
-    for run, value in values.items():
-        runs.setdefault(_brief(value), []).append(run)
+    runs = grouped((_brief(value), run) for run, value in values.items())
     groups = [f"{text} ({some_names(names, 8)})" for text, names in runs.items()]
     more = [f"{len(groups) - 8} more values"] if len(groups) > 8 else []
     return " against ".join([*groups[:8], *more])

@@ -62,14 +62,9 @@ def allowed_by_axes(keys: Iterable[str]) -> frozenset[str]:
 
 
 def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: Collection[str]) -> Differs:
-    """Return the differences between the experiments of a group and of the baseline.
+    """Return the differences between the experiments of a group and of the baseline; `allowed` are names of `ALLOW`.
 
-    Runs of one seed are looked at side by side; the initial weights of different seeds say nothing.
-
-    Args:
-        base: Runs of the baseline.
-        other: Runs of the other group.
-        allowed: Names of `ALLOW`.
+    Runs of one seed are compared; initial weights of different seeds always differ.
     """
     keys = {key for name in allowed for key in ALLOW[name]}
     refused: dict[str, str] = {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.secrets import hide_in_words, hide_secrets
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.differences import differences
@@ -20,7 +21,7 @@ from paratune.records.sweep import SweepRecord
 from paratune.reports.document import Listing, Part, Statement
 from paratune.reports.runs.machine import software_facts, value_text
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.tables.table import Table, table_of_texts
+from paratune.reports.tables.table import Table, make_table
 from paratune.reports.text import some_names
 
 HEADING = "Reproduce"
@@ -53,8 +54,8 @@ def reproduction(
     Args:
         shown: The configurations, the baseline first; each is listed by its difference from the first.
         runs: All runs; their commands and dates are shown.
-        sweeps: The matrices that they are of, if they are of any.
-        folders: Of the matrices, whose batch scripts are listed.
+        sweeps: Their matrices, if any.
+        folders: Folders of the matrices, whose batch scripts are listed.
     """
     shown = _with_configuration(shown)
     parts: list[Part] = [_facts(runs, sweeps)]
@@ -177,7 +178,7 @@ def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Table:
     for split in _SPLITS:
         texts = _distinct(_data(run, split) for run in runs if run.get(f"run.data.{split}") is not None)
         rows += [(f"Data: {split}", texts)] * bool(texts)
-    return table_of_texts("reproduce", "Origin of the runs", ("", "Recorded value"), rows, 2)
+    return make_table("reproduce", "Origin of the runs", ("", "Recorded value"), rows, 2)
 
 
 def _span(dates: Sequence[Any]) -> str:
@@ -276,9 +277,7 @@ def _scripts(folders: Sequence[Path], runs: Sequence[RunRecord]) -> Iterator[Lis
 
 
 def _versions(runs: Sequence[RunRecord]) -> Iterator[str]:
-    names_by_versions: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for run in runs:
-        names_by_versions.setdefault(tuple(software_facts(run).items()), []).append(run.name)
+    names_by_versions = grouped((tuple(software_facts(run).items()), run.name) for run in runs)
     for facts, names in names_by_versions.items():
         if len(names_by_versions) > 1:
             yield f"# {some_names(names, 8)}"
