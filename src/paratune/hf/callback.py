@@ -87,7 +87,7 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         self._current.begin_update(kwargs["optimizer"])
 
     def on_optimizer_step(self, *_: Any, **kwargs: Any) -> None:
-        self._current.skipped = bool(getattr(kwargs["optimizer"], "step_was_skipped", False))
+        self._current.step.skipped = bool(getattr(kwargs["optimizer"], "step_was_skipped", False))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._current.end_step(state)
@@ -149,12 +149,9 @@ class _Training:
         self._doing = ""
         self._phase: AbstractContextManager[None] | None = None
         self._is_in_step = False
-        self._counts = BatchCounts()
-        self._loss: Tensor | None = None
-        self._learning_rate: float | None = None
-        self._loss_scale: float | None = None
+        self.step = TrainerStep()
+        """The step in progress; its first batch is counted before it begins."""
         self._pause_began = time.perf_counter()
-        self.skipped = False
         self.is_finished = False
 
     def begin(self, loader: Any) -> None:
@@ -185,12 +182,12 @@ class _Training:
 
     def _add_batch(self, batch: Any) -> None:
         begin = time.perf_counter()
-        self._counts.add(batch)
+        self.step.counts.add(batch)
         self._cost_s += time.perf_counter() - begin
 
     def begin_step(self) -> None:
         self._is_in_step = True
-        self._loss, self._loss_scale, self.skipped = None, None, False
+        self.step = TrainerStep(learning_rate=self.step.learning_rate, counts=self.step.counts)
         self.enter("forward")
 
     def before_backward(self, loss: Tensor) -> None:
@@ -199,7 +196,7 @@ class _Training:
             self._leave()
             if loss.numel() == 1:
                 own = loss.detach().reshape(())
-                self._loss = own if self._loss is None else self._loss + own
+                self.step.loss = own if self.step.loss is None else self.step.loss + own
             self.enter("backward")
 
     def after_backward(self) -> None:
@@ -211,25 +208,16 @@ class _Training:
 
     def begin_update(self, optimizer: Any) -> None:
         """Read the learning rate and the loss scale before the update changes them."""
-        self._learning_rate = float(optimizer.param_groups[0]["lr"])
+        self.step.learning_rate = float(optimizer.param_groups[0]["lr"])
         scaler = getattr(optimizer, "scaler", None)
-        self._loss_scale = None if scaler is None else float(scaler.get_scale())
+        self.step.loss_scale = None if scaler is None else float(scaler.get_scale())
 
     def end_step(self, state: TrainerState) -> None:
         self._leave()
         begin = time.perf_counter()
-        self.steps.add(
-            TrainerStep(
-                step=state.global_step,
-                epoch=float(state.epoch or 0.0),
-                learning_rate=self._learning_rate,
-                loss=self._loss,
-                counts=self._counts,
-                loss_scale=self._loss_scale,
-                skipped=self.skipped,
-            )
-        )
-        self._counts, self._is_in_step = BatchCounts(), False
+        self.step.step, self.step.epoch = state.global_step, float(state.epoch or 0.0)
+        self.steps.add(self.step)
+        self.step, self._is_in_step = TrainerStep(learning_rate=self.step.learning_rate), False
         self._progress.step = state.global_step
         self._pause_began = time.perf_counter()
         self._cost_s += self._pause_began - begin
@@ -238,7 +226,7 @@ class _Training:
         """Forget a step that the Trainer ended before its update."""
         if self._is_in_step:
             self._leave()
-            self._counts, self._is_in_step = BatchCounts(), False
+            self.step.counts, self._is_in_step = BatchCounts(), False
             self._clock.restart()
 
     def add_evaluation(self, evaluation: TrainerEvaluation, state: TrainerState) -> None:
