@@ -85,13 +85,11 @@ class ShardExecutor:
                 if left:
                     self.stop()
         if left:
-            raise DataError(
+            message = (
                 f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "
-                f"{_last_error(logs)} (logs: {logs})",
-                code="corpus.shards_failed",
-                name=stage.name,
-                num_left=len(left),
+                f"{_last_error(logs)} (logs: {logs})"
             )
+            raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left))
 
 
 def _last_error(logs: Path) -> str:

@@ -129,13 +129,11 @@ def finished_record(folder: Path) -> dict[str, Any]:
         # The folder of a step is in that of its stage; a corpus may be in a numbered folder, too.
         numbered = [part for part in folder.parts[-2:] if _STAGE_FOLDER.fullmatch(part)]
         name = numbered[0].partition("_")[2] if numbered else folder.name
-        raise CheckpointError(
+        message = (
             f"the stage {name} is not finished ({folder}); run paratune corpus CONFIG --only {name} first, "
-            "or without --only, which runs all missing stages",
-            code="corpus.not_finished",
-            name=name,
-            folder=folder,
+            "or without --only, which runs all missing stages"
         )
+        raise CheckpointError(message, code="corpus.not_finished", name=name, folder=folder)
     return read_record(folder / STAGE_FILE, "output")
 
 
@@ -280,13 +278,11 @@ def _make_shards(stage: Stage, todo: Shards, workers: int) -> Iterator[int]:
             num_deaths += 1
             first = next(iter(left))
             if num_deaths == MAX_DEATHS:
-                raise DataError(
+                message = (
                     f"{stage.name}: processes died {MAX_DEATHS} times without finishing a shard; the next one "
-                    f"is {first}: {left[first]}; use fewer workers if memory is short, or remove that input",
-                    code="corpus.shards_failed",
-                    name=stage.name,
-                    num_left=len(left),
-                ) from None
+                    f"is {first}: {left[first]}; use fewer workers if memory is short, or remove that input"
+                )
+                raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left)) from None
             log.warning(
                 "%s: a process died; its unfinished shards are made again",
                 stage.name,

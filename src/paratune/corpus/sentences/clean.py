@@ -18,8 +18,8 @@ from paratune.corpus.index.inputs import find_files
 from paratune.corpus.repeated import repeated_rows
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.rows import REPEATED_FOLDER, SPLIT_FOLDER, read_sentences
-from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
+from paratune.corpus.settings import SentenceSettings
 from paratune.corpus.stage import stage_tables
 from paratune.errors import DataError
 
