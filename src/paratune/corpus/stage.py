@@ -104,9 +104,8 @@ def read_record(path: Path, needed: str) -> dict[str, Any]:
     if problem is not None:
         # A folder without begun.json counts as a folder of another program.
         deleted = path.parent if path.name == BEGUN_FILE else path
-        raise CheckpointError(
-            f"{problem}; delete {deleted} and repeat the command", code="corpus.damaged", folder=deleted
-        )
+        message = f"{problem}; delete {deleted} and repeat the command"
+        raise CheckpointError(message, code="corpus.damaged", folder=deleted)
     return dict(record)
 
 
@@ -146,9 +145,8 @@ def stage_tables(folder: Path) -> list[Path]:
     paths = [folder / part_file(number) for number in range(finished_record(folder)["shards"])]
     for path in paths:
         if not path.exists():
-            raise CheckpointError(
-                f"{path} is missing; delete {folder} to make it again", code="corpus.damaged", folder=folder
-            )
+            message = f"{path} is missing; delete {folder} to make it again"
+            raise CheckpointError(message, code="corpus.damaged", folder=folder)
     return paths
 
 
@@ -207,9 +205,8 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
 def refuse_other_files(folder: Path) -> None:
     """Raise a CheckpointError for a folder with files that no stage has written."""
     if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
-        raise CheckpointError(
-            f"{folder} contains other files; choose another work", code="run.folder_taken", folder=folder
-        )
+        message = f"{folder} contains other files; choose another work"
+        raise CheckpointError(message, code="run.folder_taken", folder=folder)
 
 
 def write_begun(folder: Path, record: dict[str, Any]) -> None:
