@@ -115,7 +115,7 @@ def test_configurations_whose_names_differ_in_signs_have_a_file_each(tmp_path):
     files = reproduction_files(shown)
     assert list(files) == [f"reproduce/{name}.yaml" for name in ("lr-1e-5-fp16", "LR-1e-5-fp16-2", "run-matrix")]
     assert [f"seed: {seed}" in text for seed, text in enumerate(files.values())] == [True] * 3
-    commands = listings(reproduction(shown, [each.run for each in shown]))["Commands to reproduce the runs"]
+    commands = listings(reproduction(shown, shown))["Commands to reproduce the runs"]
     assert [line.split()[2] for line in commands.splitlines()[2:]] == [f"REPORT/{name}" for name in files]
 
 
