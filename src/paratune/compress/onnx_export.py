@@ -99,14 +99,13 @@ def quantize_dynamic(source: Path, path: Path) -> None:
     """Write a file with integer weights; the range of activations is computed for each batch, while it runs."""
     quantization: Any = require("onnxruntime.quantization", extra="onnx")
     with _quiet():
-        quantization.quantize_dynamic(
-            source,
-            path,
-            op_types_to_quantize=list(OPERATORS),
-            per_channel=True,
-            reduce_range=True,
-            weight_type=quantization.QuantType.QInt8,
-        )
+        quantization.quantize_dynamic(source, path, **_weight_options(quantization))
+
+
+def _weight_options(quantization: Any) -> dict[str, Any]:
+    """Return the options of both kinds of quantization; `reduce_range` leaves one of the 8 bits unused."""
+    qint8 = quantization.QuantType.QInt8
+    return {"op_types_to_quantize": list(OPERATORS), "per_channel": True, "reduce_range": True, "weight_type": qint8}
 
 
 def quantize_static(source: Path, path: Path, batches: Sequence[Batch], on_batch: Callable[[int], None]) -> None:
@@ -132,11 +131,8 @@ def quantize_static(source: Path, path: Path, batches: Sequence[Batch], on_batch
             source,
             path,
             Reader(),
-            op_types_to_quantize=list(OPERATORS),
-            per_channel=True,
-            reduce_range=True,
+            **_weight_options(quantization),
             activation_type=quantization.QuantType.QUInt8,
-            weight_type=quantization.QuantType.QInt8,
             calibrate_method=quantization.CalibrationMethod.MinMax,
             extra_options={"MatMulConstBOnly": True},
         )

@@ -28,13 +28,10 @@ MIN_CHOICES: Final = 2
 def select_choices(reader: TableReader, task: MultipleChoiceTask) -> tuple[Samples, LabelFormat | None]:
     """Return the questions of a table with their choices, and the place of the right choice as label; and its format.
 
-    `text_pairs` have the texts in front of the choices, with the separator at their end. The last columns of choices
-    may be empty, so that a row has fewer choices. A row with fewer than two choices, or with an empty choice before
-    another one, lacks choices.
-
-    Args:
-        reader: The table; `columns.choices` are several columns, or one column with lists.
-        task: Gives the format of labels; None finds it, see `_Labels.find_format`.
+    `text_pairs` have the texts in front of the choices, with the separator at their end. `columns.choices` are several
+    columns, or one column with lists. The last columns may be empty, so that a row has fewer choices. A row with fewer
+    than two choices, or with an empty choice before another one, lacks choices. A format of labels that the task does
+    not give is found by `_Labels.find_format`.
 
     Raises:
         DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not one of the choices of

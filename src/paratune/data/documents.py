@@ -134,8 +134,7 @@ def _frame(tokenizer: Any) -> _Frame:
 def make_windows(
     samples: Samples, options: TokenizeOptions, windows: Windows, *, whole_words: bool = False, source: str = "data"
 ) -> TokenStore:
-    """Return the windows of all documents, from the cache or newly tokenized; arguments and errors as in
-    `tokens.tokenize`.
+    """Return the windows of all documents; arguments and errors as in `tokens.tokenize`.
 
     joined: documents follow each other with a separator token between them, and are cut into windows of `max_length`
     tokens, special tokens included (FULL-SENTENCES, across documents, in the source); the last window has the rest.
@@ -288,8 +287,7 @@ def _cut(tokens: Tokens, flags: Flags, size: int) -> list[Document]:
 
 
 def make_questions(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> tuple[Samples, TokenStore]:
-    """Return the texts with mask tokens, and their tokens once for each mask; arguments and errors as in
-    `tokens.tokenize`.
+    """Return texts with mask tokens, and their tokens once for each mask; arguments as in `tokens.tokenize`.
 
     Returns:
         The samples whose masks are all within the first `max_length` tokens, with the others dropped as "mask"; and a

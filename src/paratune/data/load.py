@@ -94,9 +94,7 @@ class Split:
 def parts_with_progress(
     parts: Mapping[str, tuple[str, Samples]], options: TokenizeOptions
 ) -> Iterator[tuple[str, str, Samples, TokenizeOptions]]:
-    """Yield name, source, samples and options of each part of `load_samples`; `progress` counts the samples of all
-    parts.
-    """
+    """Yield name, source, samples and options of each part; `progress` counts the samples of all parts."""
     total, done = sum(len(samples) for _, samples in parts.values()), 0
     for name, (source, samples) in parts.items():
 

@@ -244,9 +244,7 @@ class TrainBatches:
         return steps_per_epoch(len(self.collator.store), self.global_batch_size)
 
     def indices(self, step: int) -> IntArray:
-        """Return the samples of a step, counted from 0 over all epochs, over all ranks: (at most global_batch_size,),
-        in order.
-        """
+        """Return the samples of a step (from 0 over all epochs) over all ranks, (global_batch_size,) or fewer."""
         epoch, place = divmod(step, self.steps_per_epoch)
         start = place * self.global_batch_size
         return self._order(epoch)[start : start + self.global_batch_size]

@@ -138,9 +138,7 @@ def _whole_words(places: IntArray, word_numbers: IntArray, count: int, random: n
 
 
 def greedy_fit(sizes: IntArray, room: int) -> list[int]:
-    """Return the indices of a greedy choice: in order, each item (of size 1 at least) that fits into the rest of
-    `room`.
-    """
+    """Return the indices of a greedy choice: in order, each item that fits into the rest of `room`."""
     chosen: list[int] = []
     at = 0
     while at < len(sizes) and room > 0:

@@ -92,18 +92,11 @@ def deal(
     micro_batch_size: int,
     num_micro_steps: int,
 ) -> list[IntArray]:
-    """Return this rank's micro-batches of one global batch.
+    """Return this rank's micro-batches of one global batch, (N,) samples in order with `lengths` in tokens, (N,).
 
     The numbers of samples of two ranks differ by at most one, and their numbers of tokens are similar. Every rank gets
-    `num_micro_steps` micro-batches; in the last step of an epoch some may be empty, and are run with a filler row.
-
-    Args:
-        indices: (N,), the samples of one global batch in order.
-        lengths: (N,), tokens of each sample.
-        data_rank: 0 to data_world_size - 1.
-        data_world_size: Ranks that see different data.
-        micro_batch_size: Most samples of one micro-batch.
-        num_micro_steps: Micro-batches of the step on each rank.
+    `num_micro_steps` micro-batches of at most `micro_batch_size` samples; in the last step of an epoch some may be
+    empty, and are run with a filler row. `data_world_size` is the number of ranks that see different data.
 
     Raises:
         ValueError: The batch does not fit into the micro-batches.

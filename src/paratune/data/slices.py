@@ -79,8 +79,10 @@ def _values(samples: Samples, source: str, names: Sequence[str], *, revision: st
 
 
 def cluster_numbers(split: Split, column: str | None, *, revision: str | None = None) -> npt.NDArray[np.int64] | None:
-    """Return the cluster of each row of a split, (N,): rows with equal values of a column, or questions about one
-    passage (where `column` is None); None where rows are independent. Errors as in `column_texts`.
+    """Return the cluster of each row of a split, (N,); None where rows are independent.
+
+    Rows of a cluster have equal values of a column or, where `column` is None, are questions about one passage. Errors
+    as in `column_texts`.
     """
     samples = split.samples
     if column is not None:

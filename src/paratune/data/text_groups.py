@@ -22,9 +22,7 @@ def num_texts(samples: Samples) -> int:
 
 
 def tokenize_texts(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
-    """Return the tokens of texts, pairs or triplets, a sequence for each text; arguments and errors as in
-    `tokens.tokenize`.
-    """
+    """Return the tokens of texts, pairs or triplets, a sequence for each text; as `tokens.tokenize`."""
     count, progress = num_texts(samples), options.progress
     columns = [column for column in (samples.texts, samples.text_pairs, samples.negatives) if column is not None]
     flat = Samples(
@@ -46,9 +44,7 @@ def tokenize_texts(samples: Samples, options: TokenizeOptions, *, source: str = 
 
 
 def text_numbers(store: TokenStore, count: int) -> npt.NDArray[np.int64]:
-    """Return a number for each text of `tokenize_texts`, (N, K) with K = `count`: the same for texts with the same
-    tokens.
-    """
+    """Return a number for each text of a store, (N, K), K = `count`; texts with the same tokens have the same."""
     tokens, offsets = np.asarray(store.tokens), np.asarray(store.offsets).tolist()
     numbers: dict[bytes, int] = {}
     of_text = [numbers.setdefault(tokens[begin:end].tobytes(), len(numbers)) for begin, end in pairwise(offsets)]

@@ -113,9 +113,7 @@ def tokenize(samples: Samples, options: TokenizeOptions, *, source: str = "data"
 
 
 def chunks(samples: Samples, options: TokenizeOptions, source: str) -> Iterator[slice]:
-    """Yield the slices of samples to tokenize in one call; in between, `progress` is called, and `stop`, as in
-    `tokenize`.
-    """
+    """Yield the slices of samples to tokenize in one call; between them, call `progress` and `stop`."""
     start = 0
     while start < len(samples):
         if options.stop():

@@ -248,9 +248,7 @@ def answer_tokens(store: TokenStore, answers: Sequence[tuple[AnswerSpan, ...]]) 
 
 
 def describe_questions(samples: Samples, store: TokenStore) -> dict[str, Any]:
-    """Return the figures of questions with gold answers, and of their windows, that `paratune data` prints, as JSON
-    values.
-    """
+    """Return the figures of questions and their windows that `paratune data` prints, as JSON values."""
     answers, contexts = samples.answers, samples.text_pairs
     assert answers is not None
     assert contexts is not None

@@ -21,8 +21,7 @@ def check_repository(name: str) -> None:
 def upload_folder(
     folder: Path, repository: str, files: list[str], *, is_private: bool, revision: str | None, message: str
 ) -> str:
-    """Upload files of a folder as one commit, create repository and branch if they do not exist, and return its
-    address.
+    """Upload files of a folder as one commit, and return its address; create repository and branch if needed.
 
     The token is that of `hf auth login` or HF_TOKEN. Other files of the repository (OWNER/NAME) stay. `is_private` is
     for a new repository; one that exists keeps its visibility. `revision` is a branch, None for main; `message` is the

@@ -44,9 +44,7 @@ class LabelModel:
 
 
 def check_kind(target: str, task: Task, *, num_models: int) -> None:
-    """Raise a ConfigError where no single number gives the certainty of an answer of the task: other tasks than
-    `KINDS`, and a regression with one model.
-    """
+    """Raise a ConfigError for a task whose answers have no certainty as one number, and a single regression."""
     if task.kind not in KINDS:
         raise ConfigError(
             f"{target} has the task {task.kind}; pseudo-labels are only for {' and '.join(KINDS)}, where a single "

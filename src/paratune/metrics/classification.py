@@ -111,15 +111,9 @@ def class_score(
 
 
 def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> list[list[int]]:
-    """Return the confusion matrix: samples of each true class (row) by predicted class (column).
+    """Return the confusion matrix, C rows of C counts: samples of each true class (row) by predicted class (column).
 
-    Args:
-        labels: (N,), class ids.
-        predictions: (N,), class ids.
-        num_classes: C; ids are 0 to C - 1, and classes that do not occur have zeros.
-
-    Returns:
-        C rows of C counts.
+    Labels and predictions are (N,) class ids from 0 to C - 1; classes that do not occur have zeros.
 
     Raises:
         ValueError: Shapes differ, or a value is not a class id.

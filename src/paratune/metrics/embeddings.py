@@ -18,8 +18,7 @@ TRIPLETS: Final = ("accuracy",)
 
 
 def similarity_scores(cosines: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float | None]:
-    """Return Spearman's and Pearson's correlations of cosines and finite scores, (N,) each; None where one is
-    undefined.
+    """Return Spearman's and Pearson's correlations of cosines and scores, (N,) each; None where undefined.
 
     Source: Reimers et al., Task-Oriented Intrinsic Evaluation of Semantic Textual Similarity, COLING 2016;
     scipy.stats.spearmanr and pearsonr, as in sentence_transformers.evaluation.EmbeddingSimilarityEvaluator.

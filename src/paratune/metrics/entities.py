@@ -93,8 +93,9 @@ def score_counts(counts: npt.NDArray[np.number], metric: str) -> npt.NDArray[np.
 
 
 def entity_scores(sentences: TaggedSentences) -> dict[str, float | None]:
-    """Return precision, recall and F1 of all entities together (None where tags are classes of words), and the share of
-    words with the right tag.
+    """Return precision, recall and F1 of all entities together, and the share of words with the right tag.
+
+    Scores of entities are None where tags are classes of words.
 
     Source: seqeval.metrics.f1_score, precision_score, recall_score (average="micro"), accuracy_score.
     """

@@ -17,15 +17,11 @@ from paratune.models.task_model import require_blocks
 
 
 def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:
-    """Checkpoint the activations of every `every`-th block, beginning with the first.
+    """Checkpoint the activations of every `every`-th block (1: all), beginning with the first.
 
     Modules and names of parameters stay the same, so that strategies can wrap, shard or move blocks. Call it before
     `Strategy.prepare`: then the all-gather of sharded weights is outside of the part that is computed twice. Gradients
     are the same; dropout draws the same masks both times.
-
-    Args:
-        blocks: The repeated layers of a model, in order.
-        every: 1 for all blocks.
 
     Raises:
         ConfigError: There are no blocks, or fewer than `every`.

@@ -43,13 +43,9 @@ def teacher_targets(outputs: Sequence[np.ndarray[Any, Any]], distil: Distil, tas
 def distilled(objective: Objective, distil: Distil, task_kind: str) -> Objective:
     """Return an objective whose loss of a row is (1 - w) * that of `objective` + w * the distance from the teachers.
 
-    The distance needs `Batch.teacher`, whose first C columns are those of the outputs. Without it, as in an evaluation,
-    the loss is that of `objective` alone, so that it can be compared with that of a model without teachers.
-
-    Args:
-        objective: Objective of the task, with outputs (B, C).
-        distil: Weight w, distance and temperature.
-        task_kind: `task.kind`.
+    The distance needs `Batch.teacher`, whose first C columns are those of the outputs, (B, C). Without it, as in an
+    evaluation, the loss is that of `objective` alone, so that it can be compared with that of a model without teachers.
+    `distil` gives the weight w, the distance and the temperature.
     """
     distance: Callable[[Tensor, Tensor], Tensor] = _squared_difference
     if distance_of(distil, task_kind) == "kl":

@@ -70,8 +70,7 @@ def _pooled(model_output: Any, batch: Batch, *, pooling: Literal["mean", "cls"])
 
 
 def mean_of_tokens(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean over the tokens of each text, special tokens included, (Q, D), in the dtype of `hidden`, (Q, S,
-    D).
+    """Return the mean over the tokens of each text, (Q, D), in the dtype of `hidden`, (Q, S, D).
 
     `mask` is (Q, S), 1 for tokens and 0 for padding.
 

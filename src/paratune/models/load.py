@@ -117,11 +117,8 @@ class Head:
 def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
     """Return the model's own configuration with `model.overrides` applied, without weights.
 
-    With new weights (`model.from_scratch`) and `model.tokenizer`, the vocabulary is that of the tokenizer.
-
-    Args:
-        model: Section of the configuration.
-        num_labels: Outputs of the head; None keeps the saved number.
+    With new weights (`model.from_scratch`) and `model.tokenizer`, the vocabulary is that of the tokenizer. `num_labels`
+    are the outputs of the head; None keeps the saved number.
 
     Raises:
         ConfigError: It cannot be loaded, an override is not one of its options, its decoder has no start token, or it

@@ -18,9 +18,7 @@ class OnnxModel(nn.Module):
     """Has the outputs of the exported model, but no weights and no gradients."""
 
     def __init__(self, folder: Path, config: Any) -> None:
-        """Open `ONNX_FILE` of a folder; `config` is the configuration of the exported model. Errors as in
-        `open_session`.
-        """
+        """Open `ONNX_FILE` of a folder, with the configuration of the exported model; errors as in `open_session`."""
         super().__init__()
         self.config = config
         self._session = open_session(folder / ONNX_FILE)

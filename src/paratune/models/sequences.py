@@ -34,8 +34,7 @@ def pool_sequences(values: Tensor, batch: Batch, pooling: SamplePooling) -> Tens
 
 
 def by_sample(values: Tensor, batch: Batch, num_columns: int, *, fill: float) -> Tensor:
-    """Return the values of the sequences, (Q,), as one row for each sample, (B, K); `fill` is behind the last
-    one.
+    """Return the values of sequences, (Q,), as one row for each sample, (B, K), with `fill` at the end.
 
     `num_columns` is K, at least the sequences of any sample of the batch, which has `sample_offsets`.
     """

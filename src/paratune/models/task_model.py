@@ -190,8 +190,7 @@ def _with_hidden(outputs: Any, hidden: Tensor) -> Any:
 
 
 def read_packed(outputs: Any, batch: Batch, head_reads: str, pooling: str) -> Tensor:
-    """Return the hidden states that the head reads of a packed batch, (B, 1, D) for rows, or (1, M, D) for labelled
-    ones.
+    """Return what the head reads of a packed batch: the states of rows, (B, 1, D), or of labelled tokens, (1, M, D).
 
     `outputs` are those of the encoder, with hidden states (1, T, D); `pooling`: see `PackedEntry`.
     """
@@ -226,9 +225,7 @@ def trial_batch(input_ids: Tensor, attention_mask: Tensor, **fields: Any) -> Bat
 
 
 def row_means(hidden: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Return the mean over the tokens of each row, (B, D), in the dtype of `hidden`, (T, D); `cu_seqlens` as in a
-    batch.
-    """
+    """Return the mean over the tokens of each row, (B, D), of `hidden`, (T, D), in its dtype."""
     # `segment_reduce` adds in the dtype of its input, and in a fixed order, unlike `index_add` on a GPU.
     wide = at_least_float32(hidden)
     # `unsafe` skips the check of the offsets, which would wait for the device.

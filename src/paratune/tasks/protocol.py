@@ -162,8 +162,9 @@ class TaskRecipe(Protocol):
         return []
 
     def tuned(self, validation: tuple[Split, Outputs] | None) -> Self:
-        """Return the recipe for a trained model, with options chosen on its validation set: the split, if there is one,
-        and the outputs of the kept model for it.
+        """Return the recipe for a trained model, with options chosen on its validation set.
+
+        `validation` is this split, if there is one, and the outputs of the kept model for it.
         """
         return self
 
@@ -187,9 +188,7 @@ class TaskRecipe(Protocol):
         ...
 
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
-        """Return the columns of predictions by name, with a value for each of `split.samples`; the tokenizer returns
-        words.
-        """
+        """Return the columns of predictions by name, with a value for each of `split.samples`."""
         ...
 
     def document_problem(self, split: Split) -> str | None:

@@ -69,8 +69,7 @@ class FittedTfidf:
         return outputs_NC
 
     def loss(self, outputs: Array, labels: Array) -> float | None:
-        """Return the mean loss of a split as training defines it, from `outputs`, (N, K), and targets or class ids,
-        (N,).
+        """Return the mean loss of a split from outputs, (N, K), and targets or class ids, (N,).
 
         It is the mean squared error, or the cross-entropy of logistic regression; None for a support vector machine,
         which has no probabilities, and where a class does not occur in training.
