@@ -46,7 +46,7 @@ def one(name: str, table: Path, times: int) -> None:
         extracted(work, texts)
         del texts
         # Loading of models counts once per process, not per document.
-        begun = time.process_time()
+        began = time.process_time()
         empty = work / "empty"
         extracted(empty, [])
         run = partial(run_stage, workers=1, display=Display(speaks=False))
@@ -55,7 +55,7 @@ def one(name: str, table: Path, times: int) -> None:
         totals = dict(STEPS)[name](Corpus(work=folder), work / BEFORE, work / f"1_{name}", run)
         taken = time.process_time() - started
     peak = (peak_memory_bytes() or 0) / 2**20
-    figures = {"documents": num, "mb": num_bytes / 1e6, "start_s": started - begun, "cpu_s": taken, "peak_mib": peak}
+    figures = {"documents": num, "mb": num_bytes / 1e6, "start_s": started - began, "cpu_s": taken, "peak_mib": peak}
     print(json.dumps(figures | {"kept": totals["kept"]}))
 
 
@@ -86,13 +86,13 @@ def show(evaluation: dict) -> None:
     print("| source | length | texts pt-PT, pt-BR | held out: pt-PT, pt-BR, AUC | unseen: pt-PT, pt-BR, AUC |")
     print("|---|---|---|---|---|")
     for source, lengths in evaluation["held_out"].items():
-        for length, held in lengths.items():
+        for length, held_out in lengths.items():
             new = (evaluation["unseen"] or {}).get(source, {}).get(length)
             cells = [
                 f"{scores['european']:.2f}, {scores['brazilian']:.2f}, {scores['auc']:.3f}" if scores else "n/a"
-                for scores in (held, new)
+                for scores in (held_out, new)
             ]
-            num = (new or held)["num_european"], (new or held)["num_brazilian"]
+            num = (new or held_out)["num_european"], (new or held_out)["num_brazilian"]
             print(f"| {source} | {length} | {num[0]}, {num[1]} | {' | '.join(cells)} |")
     for step in evaluation["calibration"]:
         print(step)

@@ -218,7 +218,7 @@ def separation(data: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.arpa"
         train(lambda: map(ngram_words, learnt), path, vocabulary=200_000)
-        model = load_ngram(str(path), "told apart")
+        model = load_ngram(str(path), "separation")
         groups = {
             "learnt from (train)": learnt,
             "good (held out)": good,

@@ -72,12 +72,12 @@ def main() -> None:
     data, pairs = chosen.data, ["sentence1", "sentence2"]
     chosen.output.mkdir(parents=True, exist_ok=True)
 
-    def of(name: str, names: list[str]) -> list[str]:
+    def texts_of(name: str, names: list[str]) -> list[str]:
         return list(columns(data / name / "train.parquet", names))
 
     manuals = pq.read_table(data / "pt_raw_text/train.parquet").to_pylist()
     sides = {
-        "assin": (of("assin_ptpt", pairs), of("assin_ptbr", pairs)),
+        "assin": (texts_of("assin_ptpt", pairs), texts_of("assin_ptbr", pairs)),
         "bosque": (bosque(chosen.bosque, "CP"), bosque(chosen.bosque, "CF")),
         "dsltl": (dsltl(chosen.dsltl, "PT-PT"), dsltl(chosen.dsltl, "PT-BR")),
         "lo": (
@@ -85,12 +85,12 @@ def main() -> None:
             help_pages(chosen.help_br, "pt-BR", chosen.help_pt, "pt"),
         ),
         "sts": (
-            of("stsb_pt_deepl", pairs),
-            [*of("assin2", pairs), *of("mrpc_ptbr_plue", pairs), *of("rte_ptbr_plue", pairs)],
+            texts_of("stsb_pt_deepl", pairs),
+            [*texts_of("assin2", pairs), *texts_of("mrpc_ptbr_plue", pairs), *texts_of("rte_ptbr_plue", pairs)],
         ),
         "doc": (
             [page["text"] for page in manuals if page["source"].startswith("debian-")],
-            dict.fromkeys(of("squad_v2_pt", ["context"])),
+            dict.fromkeys(texts_of("squad_v2_pt", ["context"])),
         ),
     }
     sources = [

@@ -77,7 +77,7 @@ def counted(precision: str, num_micro_batches: int = 1) -> dict[str, Phase]:
 
     Args:
         precision: fp32, bf16 or fp16.
-        num_micro_batches: Micro-batches of the step, all alike.
+        num_micro_batches: Micro-batches of the step, all equal.
     """
     policy = POLICIES[precision]
     trace = Trace()
@@ -125,7 +125,7 @@ def _as_on_cuda() -> Iterator[None]:
 
 
 def _adamw(named: Iterator[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
-    """Return AdamW, which says of itself that it is fused, as on CUDA, and whose step is not called."""
+    """Return AdamW, which is marked as fused, as on CUDA, and whose step is not called."""
     parameters = [parameter for _, parameter in named]
     decayed, kept = ([p for p in parameters if (p.ndim > 1) == is_matrix] for is_matrix in (True, False))
     optimizer = torch.optim.AdamW([{"params": decayed}, {"params": kept}])

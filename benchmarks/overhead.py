@@ -246,7 +246,10 @@ def _times(case: Case, loops: dict[str, Callable[[], None]]) -> dict[str, dict[s
             loops[name]()
             times["wall"][name].append(1000 * (time.perf_counter() - wall) / case.num_steps)
             times["CPU"][name].append(1000 * (time.process_time() - cpu) / case.num_steps)
-    return {kind: {name: np.array(values) for name, values in of.items()} for kind, of in times.items()}
+    return {
+        kind: {name: np.array(values) for name, values in values_by_loop.items()}
+        for kind, values_by_loop in times.items()
+    }
 
 
 def _report(case: Case, times: dict[str, dict[str, Any]], apart: float) -> list[str]:
@@ -259,10 +262,10 @@ def _report(case: Case, times: dict[str, dict[str, Any]], apart: float) -> list[
         "| clock | loop | ms a step: median (p10 to p90) | more than plain, paired: median (p10 to p90) | share |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for kind, of in times.items():
-        base = float(np.median(of["plain"]))
-        for name, values in of.items():
-            more = values - of["plain"]
+    for kind, values_by_loop in times.items():
+        base = float(np.median(values_by_loop["plain"]))
+        for name, values in values_by_loop.items():
+            more = values - values_by_loop["plain"]
             cells = [kind, name, _range(values, 3)]
             cells += ["", ""] if name == "plain" else [_range(more, 3), f"{100 * float(np.median(more)) / base:+.2f}%"]
             lines.append("| " + " | ".join(cells) + " |")
@@ -272,11 +275,11 @@ def _report(case: Case, times: dict[str, dict[str, Any]], apart: float) -> list[
 def _cost_of_measuring(times: dict[str, dict[str, Any]]) -> list[str]:
     """Return the cost of clock, recorder and sampler: the loop with them over the loop without, in the same round."""
     lines = ["| clock | measured | with / without, paired: median (p10 to p90) |", "| --- | --- | --- |"]
-    for kind, of in times.items():
+    for kind, values_by_loop in times.items():
         ratios = {
-            "steps": of["paratune"] / of["unmeasured"],
-            "steps, and utilisation every second": of["sampled"] / of["unmeasured"],
-            "utilisation every second, beside steps": of["sampled"] / of["paratune"],
+            "steps": values_by_loop["paratune"] / values_by_loop["unmeasured"],
+            "steps, and utilisation every second": values_by_loop["sampled"] / values_by_loop["unmeasured"],
+            "utilisation every second, beside steps": values_by_loop["sampled"] / values_by_loop["paratune"],
         }
         lines += [f"| {kind} | {measured} | {_range(ratio, 4)} |" for measured, ratio in ratios.items()]
     return lines

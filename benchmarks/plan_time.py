@@ -190,7 +190,7 @@ def _table(out: Path) -> Iterator[str]:
     yield "| model, tokens a row, micro-batch | strategy | measured ms | predicted ms | interval | over measured |"
     yield "|---|---|---|---|---|---|"
     ratios: dict[str, list[float]] = {}
-    held = 0
+    num_inside = 0
     for row in ROWS:
         path = out / row.name / "summary.json"
         if not path.exists():
@@ -201,7 +201,7 @@ def _table(out: Path) -> Iterator[str]:
         assert predicted is not None
         ratio = 1000 * predicted.total_s / measured["median"]
         ratios.setdefault("one process" if row.num_ranks == 1 else "two processes", []).append(ratio)
-        held += predicted.low_s <= measured["median"] / 1000 <= predicted.high_s
+        num_inside += predicted.low_s <= measured["median"] / 1000 <= predicted.high_s
         yield (
             f"| {_said(row)} | {row.strategy} x {row.num_ranks} | {measured['median']:.0f} ({measured['p10']:.0f} to "
             f"{measured['p90']:.0f}) | {1000 * predicted.total_s:.0f} | {1000 * predicted.low_s:.0f} to "
@@ -211,7 +211,7 @@ def _table(out: Path) -> Iterator[str]:
     for name, group in ratios.items():
         yield f"\n{name}: {_errors(group)}."
     if every:
-        yield f"\nAll: {_errors(every)}; the interval holds {held} of {len(every)} measured medians."
+        yield f"\nAll: {_errors(every)}; the interval holds {num_inside} of {len(every)} measured medians."
 
 
 def _said(row: Row) -> str:

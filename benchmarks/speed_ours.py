@@ -46,7 +46,7 @@ def _train(settings: dict[str, Any]) -> dict[str, Any]:
     saved = json.loads((run / "model" / "config.json").read_text(encoding="utf-8"))
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     return {
-        **watch.found,
+        **watch.times,
         "dropout": [saved["hidden_dropout_prob"], saved["attention_probs_dropout_prob"]],
         "num_tokens": sum(event["num_tokens"] for event in steps),
         "num_padded_tokens": sum(event["num_padded_tokens"] for event in steps),

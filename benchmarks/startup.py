@@ -109,13 +109,13 @@ def _run(command: list[str]) -> dict[str, float]:
 
 def _table(runs_by_command: dict[str, list[dict[str, float]]]) -> list[str]:
     lines = ["| command | wall s: median (range) | CPU s: median (range) | modules |", "| --- | --- | --- | --- |"]
-    of = {
+    arrays = {
         name: {key: np.array([run[key] for run in runs]) for key in runs[0]} for name, runs in runs_by_command.items()
     }
-    for name, values in of.items():
+    for name, values in arrays.items():
         cells = [name, _range(values["wall_s"]), _range(values["cpu_s"]), f"{values['num_modules'][0]:.0f}"]
         lines.append(f"| {' | '.join(cells)} |")
-    more = {key: of["paratune train"][key] - of["imports"][key] for key in ("wall_s", "cpu_s")}
+    more = {key: arrays["paratune train"][key] - arrays["imports"][key] for key in ("wall_s", "cpu_s")}
     lines.append(f"| more, paired | {_range(more['wall_s'])} | {_range(more['cpu_s'])} | |")
     return [f"{len(next(iter(runs_by_command.values())))} runs of each, in turn.", "", *lines]
 
@@ -138,7 +138,7 @@ def _packages(commands: dict[str, list[str]]) -> list[str]:
         if more[package] >= LEAST_MS:
             both = [times[name][package] for name in times]
             lines.append(f"| {package} | {both[0]:.0f} | {both[1]:.0f} | {more[package]:.0f} |")
-    sums = [sum(of.values()) for of in times.values()]
+    sums = [sum(arrays.values()) for arrays in times.values()]
     return [*lines, f"| all | {sums[0]:.0f} | {sums[1]:.0f} | {sums[1] - sums[0]:.0f} |"]
 
 

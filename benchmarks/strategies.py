@@ -182,10 +182,10 @@ def _run_missing(tables: Sequence[Table], out: Path, num_rounds: int, only: set[
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     every = [(table, case) for table in tables for case in table.cases]
-    wanted = [(table, case) for table, case in every if not only or {table.name, case.name} & only]
+    selected = [(table, case) for table, case in every if not only or {table.name, case.name} & only]
     for number in range(num_rounds):
-        turn = number * len(wanted) // num_rounds
-        for table, case in wanted[turn:] + wanted[:turn]:
+        turn = number * len(selected) // num_rounds
+        for table, case in selected[turn:] + selected[:turn]:
             name = _run_name(table, case, number)
             if not (out / name / "summary.json").exists():
                 print(f"{name} ...", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
 """A headless Chromium controlled through its debugging pipe (Chrome DevTools Protocol); only the standard library.
 
 The pipe carries JSON with a zero byte after each message, on the descriptors 3 (to the browser) and 4 (from it). No
-port is opened; host names other than this machine are not resolved; the profile is a folder of its own.
+port is opened; host names other than this machine are not resolved; the profile is a separate folder.
 """
 
 import base64

@@ -18,13 +18,13 @@ from paratune.corpus import stage
 
 make_shards = stage._make_shards
 
-def held(*arguments):
+def stop_after_two(*arguments):
     made = make_shards(*arguments)
     for _ in range(2):
         yield next(made)
     time.sleep(1000)
 
-stage._make_shards = held
+stage._make_shards = stop_after_two
 """
 """Start of a script in which each stage stops after two shards, so that a test can kill it before the stage ends."""
 

@@ -16,7 +16,7 @@ VOCABULARY_SIZE = 50
 
 
 class RowModel(nn.Module):
-    """A `BatchModel`: mean of embeddings, one hidden layer, a head; with dropout and a tied pair when asked for."""
+    """A `BatchModel`: mean of embeddings, one hidden layer, a head; with optional dropout and an optional tied pair."""
 
     def __init__(self, num_outputs: int = 3, *, dropout: float = 0.0, tied: bool = False, seed: int = 1) -> None:
         super().__init__()

@@ -50,7 +50,7 @@ Task = Literal[
     "classification", "regression", "mlm", "qa", "token_classification", "multiple_choice", "text_windows", "embedding"
 ]
 NUM_CLASSES = {"classification": 3, "regression": 0, "mlm": 0}
-"""As `tiny_collator` wants it."""
+"""Number of classes, as an argument of `tiny_collator`."""
 DISTIL = Distil(teacher="none", weight=0.5)
 
 
@@ -282,10 +282,10 @@ def reduce_all(rank: int, world_size: int, folder: Path) -> None:
     outcome["rows"] = strategy.reduce(rows, "concat").tolist()
     outcome["one is empty"] = strategy.reduce(rows if rank == 1 else rows[:0], "concat").tolist()
     stop = StopRequest()
-    outcome["nobody stops"] = stop.agreed(strategy)
+    outcome["no rank stops"] = stop.agreed(strategy)
     stop.signal = "SIGTERM" if rank == 1 else None
     outcome["one stops"] = stop.agreed(strategy)
-    outcome["one stops, asked twice"] = [stop.was_agreed(strategy), stop.was_agreed(strategy), stop.settle()]
+    outcome["one stops, called twice"] = [stop.was_agreed(strategy), stop.was_agreed(strategy), stop.settle()]
     (folder / f"rank{rank}.json").write_text(json.dumps(outcome))
 
 
@@ -344,7 +344,7 @@ def _run(job: Job, rank: int, world_size: int, folder: Path) -> None:
         raise
 
 
-def hold(folder: Path, meetings: Sequence[Meeting], *, limit_s: float = SPAWN_LIMIT_S) -> None:
+def run_meetings(folder: Path, meetings: Sequence[Meeting], *, limit_s: float = SPAWN_LIMIT_S) -> None:
     """Run meetings one after another in the same processes: most of the time of a process is spent on imports."""
     for name in ("reduce", *(job.name for meeting in meetings for job in meeting.jobs)):
         (folder / name).mkdir(parents=True)

@@ -112,7 +112,7 @@ class World:
         """Name the part of the program that a rank runs from now on."""
         self._parts[rank] = name
 
-    def meet(self, posted: _Posted) -> None:
+    def take_part(self, posted: _Posted) -> None:
         """Take part in an operation and block until it, or its batch, is complete."""
         rank = posted.rank
         batch = self._num_batches[rank] if rank in self._batches else None
@@ -384,7 +384,7 @@ class RecordedGroup(dist.ProcessGroup):
         self._num_calls += 1
         operation = Operation(kind, self._ranks, _shapes(inputs), tuple(tensor.dtype for tensor in inputs), **options)
         channel = (self._name, self._ranks, self._num_calls)
-        self._world.meet(_Posted(self._rank, operation, inputs, outputs, channel))
+        self._world.take_part(_Posted(self._rank, operation, inputs, outputs, channel))
         return _done([outputs])
 
     def _between_two(self, kind: str, tensors: list[Tensor], group_rank: int) -> Any:
@@ -392,7 +392,7 @@ class RecordedGroup(dist.ProcessGroup):
         operation = Operation(kind, self._ranks, _shapes(tensors), tuple(tensor.dtype for tensor in tensors), peer=peer)
         ends = (self._rank, peer) if kind == "send" else (peer, self._rank)
         over = "group" if self._rank in self._world._batches else "pair"
-        self._world.meet(_Posted(self._rank, operation, tensors, tensors, (self._name, self._ranks, over, *ends)))
+        self._world.take_part(_Posted(self._rank, operation, tensors, tensors, (self._name, self._ranks, over, *ends)))
         return _done(tensors)
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from tiny import VOCABULARY
 from transformers import BertForQuestionAnswering
 
-from paratune.data.loader import Collator
+from paratune.data.loader import ChangedBatches, Collator
 from paratune.data.token_store import TokenStore
-from paratune.data.window_batches import WindowCollator
+from paratune.data.window_batches import window_batches
 from paratune.data.windows import BOUNDS, CHAR_END, CHAR_START, EXAMPLE
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -48,7 +48,7 @@ def write_squad(path: Path, num_questions: int, **options: Any) -> Path:
     return path
 
 
-def tiny_windows(num_windows: int, *, seed: int = 0) -> WindowCollator:
+def tiny_windows(num_windows: int, *, seed: int = 0) -> ChangedBatches:
     """Return windows of 6 to 20 random tokens, each for a different question; a third of them has no answer."""
     random = np.random.default_rng(seed)
     lengths = random.integers(6, 21, num_windows)
@@ -69,7 +69,7 @@ def tiny_windows(num_windows: int, *, seed: int = 0) -> WindowCollator:
         {CHAR_START: chars, CHAR_END: chars + 1},
         {EXAMPLE: np.arange(num_windows), BOUNDS: bounds},
     )
-    return WindowCollator(Collator(store, labels.astype(np.int64), pad_token_id=0))
+    return window_batches(Collator(store, labels.astype(np.int64), pad_token_id=0))
 
 
 def tiny_qa_model(config: Any, *, seed: int = 0) -> BertForQuestionAnswering:

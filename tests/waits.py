@@ -99,11 +99,11 @@ def _kernel(calls: list[tuple[Any, ...]]) -> Callable[..., Tensor]:
             torch.bucketize(at, ends[1:].to(at.dtype), right=True)
             for at, ends in ((i, rows.cu_seqlens_q), (j, rows.cu_seqlens_k))
         )
-        meets = row_i[:, None] == row_j
+        visible = row_i[:, None] == row_j
         if rows.window is not None:
-            meets = meets & ((i[:, None] - j).abs() < rows.window)
+            visible = visible & ((i[:, None] - j).abs() < rows.window)
         scores = torch.einsum("ihk,jhk->hij", query, key) * rows.scale
-        probabilities = scores.masked_fill(~meets, float("-inf")).softmax(-1)
+        probabilities = scores.masked_fill(~visible, float("-inf")).softmax(-1)
         return torch.einsum("hij,jhk->ihk", torch.nn.functional.dropout(probabilities, rows.dropout), value)
 
     return by_kernel

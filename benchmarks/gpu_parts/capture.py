@@ -74,10 +74,10 @@ def replayed(setting: Setting, case: Case, dropout: float) -> Figures:
         eager()
     losses: dict[str, list[float]] = {"eager": [], "replayed": []}
     for batch in batches:
-        for name, act, of in (("eager", eager, eager), ("replayed", replay, static)):
-            of.load(batch)
+        for name, act, stepped in (("eager", eager, eager), ("replayed", replay, static)):
+            stepped.load(batch)
             act()
-            losses[name].append(float(of.loss))
+            losses[name].append(float(stepped.loss))
     repeats = 2 if setting.tiny else 50
     eager_ms = spread(durations_ms(eager, setting.device, repeats=repeats, warmup=5))
     replay_ms = spread(durations_ms(replay, setting.device, repeats=repeats, warmup=5))

@@ -37,24 +37,24 @@ def checks(setting: Setting) -> Iterator[Check]:
     work = Work()
     cases = CASES[::2] if setting.tiny else CASES
 
-    def of(case: Case, side: str, run: Any) -> Check:
+    def make_check(case: Case, side: str, run: Any) -> Check:
         return Check(f"{case.label}, {side}", partial(_freed, run), "Samples a second", proves=False)
 
     for case in cases:
-        yield of(case, "packed", partial(ours, setting, case, work, "packed"))
+        yield make_check(case, "packed", partial(ours, setting, case, work, "packed"))
     for case in cases:
-        yield of(case, "Trainer, grouped", partial(trainer, setting, case, work, True, True))
-    yield of(cases[0], "Trainer, padded", partial(trainer, setting, cases[0], work, False, True))
-    yield of(cases[0], "Trainer, grouped, no cuDNN", partial(trainer, setting, cases[0], work, True, False))
-    yield of(cases[0], "Trainer, padded, no cuDNN", partial(trainer, setting, cases[0], work, False, False))
-    yield of(cases[0], "packed, compiled", partial(ours, setting, cases[0], work, "packed", compiled=True))
-    yield of(cases[0], "padded", partial(ours, setting, cases[0], work, "padded"))
+        yield make_check(case, "Trainer, grouped", partial(trainer, setting, case, work, True, True))
+    yield make_check(cases[0], "Trainer, padded", partial(trainer, setting, cases[0], work, False, True))
+    yield make_check(cases[0], "Trainer, grouped, no cuDNN", partial(trainer, setting, cases[0], work, True, False))
+    yield make_check(cases[0], "Trainer, padded, no cuDNN", partial(trainer, setting, cases[0], work, False, False))
+    yield make_check(cases[0], "packed, compiled", partial(ours, setting, cases[0], work, "packed", compiled=True))
+    yield make_check(cases[0], "padded", partial(ours, setting, cases[0], work, "padded"))
     if not hasattr(cuda, "attention_settings"):  # otherwise a run itself switches off cuDNN's attention
-        yield of(cases[0], "padded, no cuDNN", partial(ours, setting, cases[0], work, "padded", cudnn=False))
+        yield make_check(cases[0], "padded, no cuDNN", partial(ours, setting, cases[0], work, "padded", cudnn=False))
     for case in cases[1:]:
-        yield of(case, "Trainer, padded", partial(trainer, setting, case, work, False, True))
+        yield make_check(case, "Trainer, padded", partial(trainer, setting, case, work, False, True))
     for case in cases[1:]:
-        yield of(case, "packed, compiled", partial(ours, setting, case, work, "packed", compiled=True))
+        yield make_check(case, "packed, compiled", partial(ours, setting, case, work, "packed", compiled=True))
 
 
 def _freed(run: Any) -> Figures:

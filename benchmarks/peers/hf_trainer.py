@@ -127,8 +127,8 @@ def _regression(prediction: Any) -> dict[str, float]:
 
 
 def _plain(metrics: dict[str, float]) -> dict[str, float]:
-    wanted = ("loss", "accuracy", "f1", "rmse", "mae", "pearson", "spearman")
-    return {name: metrics[f"test_{name}"] for name in wanted if f"test_{name}" in metrics}
+    names = ("loss", "accuracy", "f1", "rmse", "mae", "pearson", "spearman")
+    return {name: metrics[f"test_{name}"] for name in names if f"test_{name}" in metrics}
 
 
 if __name__ == "__main__":

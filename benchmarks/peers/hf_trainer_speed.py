@@ -71,11 +71,11 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
         trainer.evaluate(rows.select(range(settings["batch_size"])))  # warm-up
         begin = now()
         trainer.evaluate(rows)
-        watch.found = {"cpu_s": now()[0] - begin[0], "wall_s": now()[1] - begin[1]}
+        watch.times = {"cpu_s": now()[0] - begin[0], "wall_s": now()[1] - begin[1]}
     else:
         trainer.train()
     return {
-        **watch.found,
+        **watch.times,
         "dropout": [model.config.hidden_dropout_prob, model.config.attention_probs_dropout_prob],
         "optimizer": str(arguments.optim),
         "attention": model.config._attn_implementation,

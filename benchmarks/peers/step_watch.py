@@ -24,7 +24,7 @@ class StepWatch:
         self._begin: tuple[float, float] | None = None
         self._profiler: Any = None
         self._profile_begin = 0.0
-        self.found: dict[str, Any] = {}
+        self.times: dict[str, Any] = {}
 
     def after_step(self, step: int) -> None:
         """Record the end of a step, counted from 1."""
@@ -33,7 +33,7 @@ class StepWatch:
         elif step == self._last:
             assert self._begin is not None
             end = now()
-            self.found = {"cpu_s": end[0] - self._begin[0], "wall_s": end[1] - self._begin[1]}
+            self.times = {"cpu_s": end[0] - self._begin[0], "wall_s": end[1] - self._begin[1]}
             if torch.cuda.is_available():
                 self._start_profile()
         elif step == self._last + NUM_PROFILED and self._profiler is not None:
@@ -52,7 +52,7 @@ class StepWatch:
             for event in self._profiler.events()
             if event.device_type == torch.autograd.DeviceType.CUDA
         ]
-        self.found["gpu_idle_share"] = max(0.0, 1 - covered(spans) / 1e6 / wall_s) if spans else None
+        self.times["gpu_idle_share"] = max(0.0, 1 - covered(spans) / 1e6 / wall_s) if spans else None
 
 
 def now() -> tuple[float, float]:

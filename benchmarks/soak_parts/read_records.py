@@ -54,7 +54,7 @@ def one_file(draw: Callable[..., Any], num_seeds: int, made: Callable[[int], Fil
 _HELD: dict[tuple[str, int], Files] = {}
 
 
-def held(name: str, seed: int, write: Callable[[Path, random.Random], None]) -> Files:
+def cached_files(name: str, seed: int, write: Callable[[Path, random.Random], None]) -> Files:
     """Return the files that a function writes; it is called once."""
     if (name, seed) not in _HELD:
         with tempfile.TemporaryDirectory() as place:
@@ -72,7 +72,7 @@ def _checkpoints(folder: Path, draw: random.Random) -> None:
 
 
 def checkpoint_files(seed: int) -> Files:
-    return held("checkpoint", seed, _checkpoints)
+    return cached_files("checkpoint", seed, _checkpoints)
 
 
 def _content(folder: Path) -> Any:
@@ -116,7 +116,7 @@ def _bundle(folder: Path, draw: random.Random) -> None:
 
 
 def bundle_files(seed: int) -> Files:
-    return held("bundle", seed, _bundle)
+    return cached_files("bundle", seed, _bundle)
 
 
 def whole_bundle(document: tuple[int, str], raw: bytes, place: Path) -> None:
@@ -149,7 +149,7 @@ def _tokens(folder: Path, draw: random.Random) -> None:
 
 
 def token_files(seed: int) -> Files:
-    return held("tokens", seed, _tokens)
+    return cached_files("tokens", seed, _tokens)
 
 
 def _tokens_of(folder: Path) -> Any:

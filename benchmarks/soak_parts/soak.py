@@ -110,17 +110,17 @@ def _command(kind: Kind, seed: int, folder: Path) -> _Turn:
     count = Count(kind.name, skipped=kind.missing)
     if kind.missing is not None:
         print(f"{kind.name}: not run: {kind.missing}", flush=True)
-    held: list[Reference] = []
+    references: list[Reference] = []
 
     def take(number: int) -> tuple[int, int, list[Finding]]:
         place = folder / kind.name.replace(" ", "-")
-        if not held:
+        if not references:
             try:
-                held.append(refer(kind, place, killer.is_loaded()))
+                references.append(refer(kind, place, killer.is_loaded()))
             except RuntimeError as error:
                 count.skipped = "it fails without a disturbance"
                 return 0, 0, [Finding(DIFFERENCE, kind.name, number, str(error))]
-        kills, findings = run_trial(held[0], number, seed, place / f"trial{number}")
+        kills, findings = run_trial(references[0], number, seed, place / f"trial{number}")
         return kills, 0, findings
 
     return _Turn(count, kind.share, take)

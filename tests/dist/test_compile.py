@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ranks import Job, Meeting, Outcome, hold, train
+from ranks import Job, Meeting, Outcome, run_meetings, train
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 RTOL = 1e-9
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("compile")
     (root / "alone").mkdir()
     train(ALONE, 0, 1, root / "alone")
-    hold(root, [Meeting(2, _jobs())], limit_s=1700)
+    run_meetings(root, [Meeting(2, _jobs())], limit_s=1700)
     return root
 
 

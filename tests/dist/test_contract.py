@@ -21,7 +21,7 @@ import pytest
 import torch
 from filelock import FileLock
 from own_strategy import KIND, code, write_module
-from ranks import GLOBAL_BATCH_SIZE, VIOLATIONS, Job, Meeting, Outcome, hold, train
+from ranks import GLOBAL_BATCH_SIZE, VIOLATIONS, Job, Meeting, Outcome, run_meetings, train
 
 from paratune.strategies import strategy_class
 
@@ -202,7 +202,7 @@ def _run_all(unfinished: Path) -> None:
         train(case, 0, 1, unfinished / name)
     sys.path.append(str(write_module(unfinished / "own")))  # spawned processes inherit the path
     try:
-        hold(unfinished, _meetings())
+        run_meetings(unfinished, _meetings())
     finally:
         sys.path.pop()
 
@@ -409,8 +409,8 @@ def test_values_are_combined_over_ranks(folder: Path):
         assert outcome["left alone"] == [1.0 + rank, 10.0 * rank]
         assert outcome["rows"] == [[0, 1], [2, 3], [4, 5], [100, 101]]
         assert outcome["one is empty"] == [[100, 101]]
-        assert (outcome["nobody stops"], outcome["one stops"]) == (False, True)
-        assert outcome["one stops, asked twice"] == [False, True, False]
+        assert (outcome["no rank stops"], outcome["one stops"]) == (False, True)
+        assert outcome["one stops, called twice"] == [False, True, False]
 
 
 def test_the_strategy_of_the_documentation_is_short():

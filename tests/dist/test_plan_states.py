@@ -37,7 +37,7 @@ SECTIONS = {
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[int, int], dict[str, dict[str, int]]]]:
+def bytes_by_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[int, int], dict[str, dict[str, int]]]]:
     """Yield the bytes of each rank of each world size, by job."""
     folder = tmp_path_factory.mktemp("states")
     torch.multiprocessing.spawn(one_rank, (str(folder),), nprocs=max(JOBS))
@@ -74,7 +74,7 @@ def _planned(job: Job, rank: int, world_size: int) -> States:
 
 @pytest.mark.parametrize("job", [pytest.param((s, job), id=job.name) for s, jobs in JOBS.items() for job in jobs])
 def test_every_rank_holds_the_planned_bytes(
-    job: tuple[int, Job], held: dict[tuple[int, int], dict[str, dict[str, int]]]
+    job: tuple[int, Job], bytes_by_rank: dict[tuple[int, int], dict[str, dict[str, int]]]
 ) -> None:
     world_size, case = job
     for rank in range(world_size):
@@ -85,4 +85,4 @@ def test_every_rank_holds_the_planned_bytes(
             "gradients": planned.gradients + planned.host_gradients,
             "optimizer": planned.optimizer + planned.host_optimizer,
         }
-        assert held[world_size, rank][case.name] == everywhere, f"rank {rank}"
+        assert bytes_by_rank[world_size, rank][case.name] == everywhere, f"rank {rank}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import Job, Meeting, Outcome, hold, train
+from ranks import Job, Meeting, Outcome, run_meetings, train
 
 RTOL = 1e-9
 ALONE = Job("alone", task="qa", num_steps=5, num_evaluated=11)
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("qa")
     (root / "alone").mkdir()
     train(ALONE, 0, 1, root / "alone")
-    hold(root, [Meeting(2, list(TOGETHER.values()))])
+    run_meetings(root, [Meeting(2, list(TOGETHER.values()))])
     return root
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import Job, Meeting, Outcome, hold, train
+from ranks import Job, Meeting, Outcome, run_meetings, train
 
 pytestmark = pytest.mark.slow
 RTOL = 1e-9
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for alone in (ALONE, WINDOWS, PAIRS):
         (root / alone.name).mkdir()
         train(alone, 0, 1, root / alone.name)
-    hold(root, [Meeting(2, list(TOGETHER.values()))])
+    run_meetings(root, [Meeting(2, list(TOGETHER.values()))])
     return root
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import Job, Meeting, Outcome, hold, train
+from ranks import Job, Meeting, Outcome, run_meetings, train
 
 RTOL = 1e-9
 ALONE = Job("alone", task="token_classification", num_steps=4, num_evaluated=11)
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tags")
     (root / "alone").mkdir()
     train(ALONE, 0, 1, root / "alone")
-    hold(root, [Meeting(2, list(TOGETHER.values()))])
+    run_meetings(root, [Meeting(2, list(TOGETHER.values()))])
     return root
 
 

@@ -29,11 +29,11 @@ FAULT, _, _RANK = os.environ.get("FAULT", "none:-1").partition(":")
 IS_IT = os.environ.get("RANK") == _RANK
 STEP = 3
 FOR_EVER_S = 10_000
-BEGUN = Path("fault").absolute()
+FAULT_FILE = Path("fault").absolute()
 
 
 def for_ever() -> None:
-    BEGUN.touch()
+    FAULT_FILE.touch()
     time.sleep(FOR_EVER_S)
 
 
@@ -57,7 +57,7 @@ class Faulty(DDPStrategy):
         self.step += 1
         if self.step == STEP and IS_IT:
             wait_for(heartbeat().exists)  # its watchdog has sent a sign of life, even on a busy machine
-            BEGUN.touch()
+            FAULT_FILE.touch()
             if FAULT == "exit":
                 os._exit(17)
             if FAULT == "sigstop":
@@ -92,7 +92,7 @@ def hang_when(is_due: Any, original: Any) -> Any:
 def restart_until_fault(check: Any) -> Any:
     def replacement(self: Watchdog) -> None:
         check(self)
-        if not BEGUN.exists():
+        if not FAULT_FILE.exists():
             self._began = time.monotonic()
             for heartbeats in list(self._seen.values()):
                 heartbeats.beaten_at = self._began
@@ -111,7 +111,7 @@ if FAULT == "slow":  # but healthy: on one rank each batch takes 2 s
     inner = TrainBatches.step
 
     def slowly(self: TrainBatches, step: int) -> list[Batch]:
-        BEGUN.touch()
+        FAULT_FILE.touch()
         time.sleep(2.0 if IS_IT else 0.0)
         return inner(self, step)
 

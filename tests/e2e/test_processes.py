@@ -63,7 +63,7 @@ def start(world: Path) -> Iterator[object]:
     """Start python with arguments in the folder; remaining processes are killed at the end."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def begin(*arguments: object) -> Started:
+    def start_process(*arguments: object) -> Started:
         with (world / "stderr.txt").open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, *map(str, arguments)],
@@ -75,7 +75,7 @@ def start(world: Path) -> Iterator[object]:
         started.append(process)
         return Started(process, world)
 
-    yield begin
+    yield start_process
     for process in started:
         if process.poll() is None:
             process.kill()

@@ -47,8 +47,10 @@ def test_the_strategy_does_not_change_the_result(world: Path, cli: Cli, kind: st
     assert [event["loss"] for event in steps_of(run)] == pytest.approx(losses, abs=1e-5)
     scores, expected = (read_json(folder / "summary.json")["scores"]["validation"] for folder in (run, reference))
     assert scores["loss"] == pytest.approx(expected["loss"], abs=1e-4)
-    weights, wanted = (load_file(folder / "model" / "model.safetensors") for folder in (run, reference))
-    assert {name: value.shape for name, value in weights.items()} == {name: v.shape for name, v in wanted.items()}
+    weights, expected_weights = (load_file(folder / "model" / "model.safetensors") for folder in (run, reference))
+    assert {name: value.shape for name, value in weights.items()} == {
+        name: v.shape for name, v in expected_weights.items()
+    }
     _, info = AutoModelForSequenceClassification.from_pretrained(run / "model", output_loading_info=True)
     assert not any(info.values()), info
     if kind == "pipeline":

@@ -69,13 +69,13 @@ def test_trackers_that_raise_and_hang_change_nothing(world: Path, cli: Cli, pack
     assert plain.code == EXIT_OK, plain.stderr
     packages.put("wandb", WANDB, finish="time.sleep(10_000)")
     packages.put("trackio", "raise RuntimeError('trackio is broken')")
-    arguments = ["train", "c.yaml", "--set", "run.name=told", "--set", "trackers={wandb: {}, trackio: {}}"]
+    arguments = ["train", "c.yaml", "--set", "run.name=tracked", "--set", "trackers={wandb: {}, trackio: {}}"]
     received = cli(*arguments, hook=WithPackages(str(packages.folder), finish_s=5.0))
     assert received.code == EXIT_OK, received.stderr
     check_shown(received.stderr, "tracker.off", "trackers.trackio", "RuntimeError: trackio is broken")
     check_shown(received.stderr, "tracker.left_behind", "trackers.wandb")
     assert "accuracy" in received.stdout.lower()
-    assert outcome(world / "runs" / "told") == outcome(world / "runs" / "plain")
+    assert outcome(world / "runs" / "tracked") == outcome(world / "runs" / "plain")
     calls = packages.calls("wandb")
     assert [name for name, *_ in calls].count("log") >= 30  # each step
     assert calls[0][2]["config"]["train.learning_rate"] == 3e-3

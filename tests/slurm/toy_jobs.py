@@ -27,7 +27,7 @@ def wait_until(is_reached: Callable[[], object], state: str, progress: Callable[
         if time.monotonic() > look:
             look = time.monotonic() + 5
             toy.resume_nodes(_cluster())
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s in vain: {state}\n{evidence()}"
+        assert time.monotonic() < deadline, f"not reached after {PATIENCE_S:.0f} s: {state}\n{evidence()}"
         time.sleep(0.2)
 
 

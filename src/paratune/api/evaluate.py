@@ -92,13 +92,7 @@ def model_name(model: Model) -> str:
 
 
 def evaluate_file(
-    model: str,
-    data: str,
-    named: Mapping[str, str | None],
-    *,
-    by: Sequence[str],
-    batch_size: int,
-    device: str,
+    model: str, data: str, named: Mapping[str, str | None], *, by: Sequence[str], batch_size: int, device: str
 ) -> EvaluationResult:
     """Return the scores of a model on a labelled file, and set up the log of this process.
 

@@ -105,10 +105,7 @@ def _figures(measured: Sequence[str]) -> list["MeasuredFigure"]:
 
 
 def make_plan(
-    loaded: "LoadedConfig",
-    options: PlanOptions,
-    figures: Sequence["MeasuredFigure"] = (),
-    reload: Reload | None = None,
+    loaded: "LoadedConfig", options: PlanOptions, figures: Sequence["MeasuredFigure"] = (), reload: Reload | None = None
 ) -> "Plan":
     """Return the plan of a loaded configuration.
 

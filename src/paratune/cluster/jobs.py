@@ -162,7 +162,7 @@ def _run_state(
 
 
 def recorded_exit(submitted: Submitted, run: str) -> str | None:
-    """Return what the script of a run has written at its end: an exit code, or REQUEUED; None without a file."""
+    """Return the note of the script of a run at its end: an exit code, or REQUEUED; None without a file."""
     try:
         return (submitted.slurm_folder / f"{run}.exit").read_text().strip() or None
     except OSError:

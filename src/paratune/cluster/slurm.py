@@ -120,11 +120,8 @@ def check_job_id(text: str, option: str) -> str:
         ConfigError: The text is not a job ID.
     """
     if not _JOB_ID.fullmatch(text):
-        raise ConfigError(
-            f"{option} {plain(text)} is not a job ID; allowed: 1234, or 1234_5 for a run of an array",
-            code="cli.invalid_value",
-            option=option,
-        )
+        problem = f"{option} {plain(text)} is not a job ID; allowed: 1234, or 1234_5 for a run of an array"
+        raise ConfigError(problem, code="cli.invalid_value", option=option)
     return text
 
 
@@ -132,15 +129,14 @@ def _call(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     try:
         return subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except FileNotFoundError as error:
-        raise MissingDependency(
-            f"{words[0]} was not found: run this on a machine with Slurm's commands (a login node), print the script "
-            "with --dry-run, or start a test cluster: paratune toy-cluster start",
-            code="dependency.program_missing",
-        ) from error
+        remedy = (
+            "run this on a machine with Slurm's commands (a login node), print the script with --dry-run, or start a "
+            "test cluster: paratune toy-cluster start"
+        )
+        raise MissingDependency(f"{words[0]} was not found: {remedy}", code="dependency.program_missing") from error
     except subprocess.TimeoutExpired as error:
-        raise LaunchError(
-            f"{words[0]} did not respond in {TIMEOUT_S:.0f} s: the controller is busy or down", code="slurm.no_answer"
-        ) from error
+        text = f"{words[0]} did not respond in {TIMEOUT_S:.0f} s: the controller is busy or down"
+        raise LaunchError(text, code="slurm.no_answer") from error
 
 
 def _refused(failure: str, result: "subprocess.CompletedProcess[str]", **facts: Any) -> LaunchError:

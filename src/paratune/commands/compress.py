@@ -22,15 +22,7 @@ from paratune.commands.options import Json
 from paratune.console import Display, print_json, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, CheckpointError, LaunchError, option_error, require_at_least
 from paratune.records import MODEL_FOLDER, RUN_FILE, file_sha256, is_finished, predictions_file, read_json, read_run
-from paratune.records.compressed import (
-    FORMS,
-    FP32,
-    SPLITS,
-    form_folder,
-    locked_forms,
-    measured_folder,
-    read_measured,
-)
+from paratune.records.compressed import FORMS, FP32, SPLITS, form_folder, locked_forms, measured_folder, read_measured
 
 if TYPE_CHECKING:
     from paratune.compress.measure import MeasureSettings

@@ -170,14 +170,8 @@ def check_output(output: Path, overwrite: bool, *, document: bool = False) -> No
         raise option_error(
             "--output", output, f"{output.parent} is not a folder; create it first", code="output.no_folder"
         )
-    with os_error_as(
-        ConfigError,
-        f"--output {output} cannot be written",
-        "choose another folder",
-        code="output.not_writable",
-        option="--output",
-        value=output,
-    ):
+    failure, facts = f"--output {output} cannot be written", {"option": "--output", "value": output}
+    with os_error_as(ConfigError, failure, "choose another folder", code="output.not_writable", **facts):
         # A check of permissions is not enough: root has them on a disk that is read-only or full.
         tempfile.TemporaryFile(dir=output.parent).close()
 

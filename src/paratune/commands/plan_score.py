@@ -24,20 +24,20 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
         CheckpointError: A folder is not a run, or no run is finished.
     """
     from paratune.planning.score import COLUMNS, Score, row_texts, score_run
-    from paratune.reports.rows.predictions import measured_step_ms
+    from paratune.reports.rows.speed import step_ms
     from paratune.reports.runs.read import read_runs
-    from paratune.reports.tables.table import table_of_texts
+    from paratune.reports.tables.table import make_table
     from paratune.reports.tables.terminal import rich_table
 
     runs = []
     for run in read_runs([run for folder in folders for run in runs_of(folder)]).runs:
-        mean_ms = measured_step_ms(run)
+        mean_ms = step_ms(run)
         runs.append(score_run(run.name, dict(run.run), dict(run.summary), None if mean_ms is None else mean_ms / 1000))
     score = Score(tuple(runs))
     if as_json:
         print_json(score.as_dict())
         return EXIT_OK
-    table = table_of_texts("score", "", COLUMNS, map(row_texts, score.runs), 2)
+    table = make_table("score", "", COLUMNS, map(row_texts, score.runs), 2)
     for part in rich_table(table, Console().width):
         print_result(part)
     for line in score.lines():

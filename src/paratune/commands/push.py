@@ -11,13 +11,7 @@ from paratune.errors import EXIT_OK, CheckpointError, os_error_as
 
 
 def push(
-    run: Path,
-    *,
-    to: str,
-    private: bool = False,
-    revision: str | None = None,
-    dry_run: bool = False,
-    json: Json = False,
+    run: Path, *, to: str, private: bool = False, revision: str | None = None, dry_run: bool = False, json: Json = False
 ) -> int:
     """Upload the model of RUN, a finished run, with its model card, to the Hugging Face hub as OWNER/NAME.
 

@@ -132,14 +132,8 @@ def tokenizer_compare(
 
 def _check_output(output: Path, overwrite: bool) -> None:
     if not output.exists() and not output.is_symlink():
-        with os_error_as(
-            ConfigError,
-            f"--output {output} cannot be made",
-            "name another",
-            code="output.not_writable",
-            option="--output",
-            value=output,
-        ):
+        failure, facts = f"--output {output} cannot be created", {"option": "--output", "value": output}
+        with os_error_as(ConfigError, failure, "name another", code="output.not_writable", **facts):
             output.parent.mkdir(parents=True, exist_ok=True)
         return
     if not overwrite:

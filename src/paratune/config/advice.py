@@ -44,15 +44,6 @@ class JobSizes:
     """Logical cores that these ranks may use together; None when not known."""
 
     @property
-    def weights_bytes(self) -> int:
-        return self.states_per_rank().weights
-
-    @property
-    def gradients_bytes(self) -> int:
-        """Of the trained weights only."""
-        return self.states_per_rank().gradients
-
-    @property
     def states_bytes(self) -> int:
         """Weights, gradients and both moments: 16 bytes a trained parameter in fp32."""
         return self.states_per_rank().total
@@ -66,10 +57,6 @@ class JobSizes:
             num_shards=num_shards,
             numbers=adam_bytes(self.bytes_per_value),
         )
-
-    @property
-    def times_states_fit(self) -> int | None:
-        return None if self.device_bytes is None else self.device_bytes // max(1, self.states_bytes)
 
 
 def advice(traits: Traits, job: JobSizes) -> list[str]:
@@ -90,8 +77,8 @@ def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
         )
         if not offloads:
             return
-    times = job.times_states_fit
-    if times is None or times < ROOMY:
+    times = 0 if job.device_bytes is None else job.device_bytes // max(1, job.states_bytes)
+    if times < ROOMY:
         return
     fit = (
         f"weights, gradients and optimizer states of {job.num_parameters / 1e6:.3g} M parameters take "
@@ -115,7 +102,7 @@ def _slow_links(traits: Traits, job: JobSizes) -> Iterator[str]:
     """Yield the cost of communication where weights are gathered or gradients reduced more often than in ddp."""
     if job.link_bytes_per_s is None or traits.ranks_per_replica > 1 or job.world_size == 1:
         return
-    m, by_ddp = job.num_micro_batches, 2 * job.gradients_bytes * _others(job.world_size)
+    m, by_ddp = job.num_micro_batches, 2 * job.states_per_rank().gradients * _others(job.world_size)
     moved = moved_bytes(traits, job)
     seconds = moved / job.link_bytes_per_s
     if moved <= by_ddp or seconds < SLOW_S:
@@ -140,12 +127,14 @@ def moved_bytes(traits: Traits, job: JobSizes) -> float:
     """
     m, size = job.num_micro_batches, shard_count(traits, job.world_size, job.num_local_ranks)
     reductions = m if traits.reduces_each_micro_step else 1
+    states = job.states_per_rank()
+    gradients = states.gradients
     # Backward gathers only the trained weights.
-    gathered = job.gradients_bytes  # the second half of an all-reduce, or the weights that other ranks updated
+    gathered = gradients  # the second half of an all-reduce, or the weights that other ranks updated
     if traits.gathers_per_micro_step:
-        gathered = m * (job.weights_bytes + (traits.gathers_per_micro_step - 1) * job.gradients_bytes)
-    within = (gathered + reductions * job.gradients_bytes) * _others(size)
-    return within + 2 * job.gradients_bytes / size * _others(job.world_size // size)
+        gathered = m * (states.weights + (traits.gathers_per_micro_step - 1) * gradients)
+    within = (gathered + reductions * gradients) * _others(size)
+    return within + 2 * gradients / size * _others(job.world_size // size)
 
 
 def _others(num_ranks: int) -> float:

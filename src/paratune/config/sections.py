@@ -275,13 +275,7 @@ class Train(Section):
     """Peak learning rate."""
     schedule: (
         Literal[
-            "linear",
-            "cosine",
-            "cosine_with_restarts",
-            "polynomial",
-            "inverse_sqrt",
-            "warmup_stable_decay",
-            "constant",
+            "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "warmup_stable_decay", "constant"
         ]
         | OwnCode
     ) = "linear"

@@ -112,9 +112,7 @@ class TableReader:
     """A table, and how its columns become samples; it has each column that the configuration names, once."""
 
     table: pa.Table
-    """From `read_table`."""
     columns: Columns
-    """Names of the columns."""
     missing: Missing
     """Whether rows with missing values are an error, or are dropped and counted."""
     source: str
@@ -194,22 +192,19 @@ class TableReader:
         values: list[Any] = column.to_pylist()
         if not any(is_text(column.type) for is_text in _TEXT_TYPES):
             example = next((value for value in values if value is not None), None)
-            problem = f"{column.type}, such as {str(example)[:40]}, not text"
-            raise self._not_text(name, key, self.source, problem, kind=column.type)
+            raise self._not_text(name, key, f"{column.type}, such as {str(example)[:40]}, not text", kind=column.type)
         if place := (self.table.schema.field(name).metadata or {}).get(NESTED_AT.encode()):
-            raise self._not_text(name, key, f"{self.source}, {place.decode()}:", "an object or a list, not text")
+            raise self._not_text(name, key, "an object or a list, not text", row=f"{place.decode()}: ")
         texts = [None if value is None or not value.strip() else value for value in values]
         present = [text for text in texts if text is not None]
         if refuse_numbers and present and all(_is_float(text) for text in present):
-            problem = f"only numbers, such as {present[0][:40]!r}, not text"
-            has = f" (columns: {listing(map(repr, self.table.column_names))})"
-            raise self._not_text(name, key, self.source, problem + has)
+            has = f"(columns: {listing(map(repr, self.table.column_names))})"
+            raise self._not_text(name, key, f"only numbers, such as {present[0][:40]!r}, not text {has}")
         return texts
 
-    def _not_text(self, name: str, key: str, where: str, problem: str, **facts: Any) -> DataError:
-        where = where if where.endswith(":") else f"{where},"
+    def _not_text(self, name: str, key: str, content: str, *, row: str = "", **facts: Any) -> DataError:
         return DataError(
-            f"{where} column {name} (data.columns.{key}) contains {problem}",
+            f"{self.source}, {row}column {name} (data.columns.{key}) contains {content}",
             code="data.not_text",
             source=self.source,
             name=name,

@@ -155,11 +155,6 @@ def drop_unanswered(samples: Samples, missing: Missing, *, source: str) -> Sampl
 
     For a test set: it is read before train and validation decide whether questions may lack an answer.
 
-    Args:
-        samples: Questions with gold answers.
-        missing: As for `TableReader`.
-        source: Name of the samples in messages.
-
     Raises:
         DataError: A question has no answer (`refuse`), or no question is left.
     """

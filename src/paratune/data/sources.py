@@ -58,12 +58,6 @@ def read_samples(
 ) -> Samples:
     """Return the samples of one or several files; each must have all columns that the configuration names.
 
-    Args:
-        source: As in the configuration.
-        data: The section of the configuration; gives the revision on the hub.
-        selector: Returns the samples of a table.
-        group_by: Column of groups; a split keeps the rows of a group together.
-
     Raises:
         DataError: A file or a column is wrong.
     """
@@ -93,13 +87,7 @@ def is_pseudo(table: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def refuse_pseudo(samples: Samples, option: str, source: str) -> None:
-    """Raise a DataError where a row of an evaluation set has a pseudo-label.
-
-    Args:
-        samples: Samples of the set.
-        option: Option that names the file, for the message.
-        source: The file.
-    """
+    """Raise a DataError where a row of an evaluation set has a pseudo-label; `option` names its file, `source`."""
     if samples.pseudo is not None and samples.pseudo.any():
         rows = samples.rows[samples.pseudo].tolist()
         raise DataError(

@@ -19,11 +19,7 @@ _ROWS = 10_000
 
 
 def iterate_texts(sources: Sequence[str], column: str) -> Iterator[str]:
-    """Yield the texts of a column of files, in order, without rows that have no text.
-
-    Args:
-        sources: Files, as for `read_table`.
-        column: Name of the column in all files; `text` for text files.
+    """Yield the texts of a column of files (as for `read_table`), in order, without rows that have no text.
 
     Raises:
         DataError: A file is absent or damaged, or the column is absent or does not contain text.

@@ -47,7 +47,6 @@ CHECKS: tuple[Check, ...] = (
     installation.check_compiled,
 )
 """The checks of the machine, in the order of their findings."""
-
 NODE_CHECKS: frozenset[Check] = frozenset(
     {
         *(devices.check_cores, devices.check_memory, devices.check_shared_memory, devices.check_gpus),
@@ -55,10 +54,8 @@ NODE_CHECKS: frozenset[Check] = frozenset(
     }
 )
 """Checks that are skipped when the run is on other machines: a login node has no GPU and few resources."""
-
 GROUP_CHECKS: frozenset[Check] = frozenset({processes.check_hostname, processes.check_loopback})
 """Checks that are skipped for a run of one process, which needs no network."""
-
 SETUP_CHECKS: tuple[SetupCheck, ...] = (
     configuration.check_run_folder,
     configuration.check_needed_extras,
@@ -117,10 +114,7 @@ def examine(out_folder: Path) -> list[Finding]:
 def judge(machine: MachineFacts, *, is_elsewhere: bool = False, is_single: bool = False) -> list[Finding]:
     """Run all checks, and return their findings; a check that raises an exception gives a warning.
 
-    Args:
-        machine: This machine.
-        is_elsewhere: Whether the run is on other machines, which skips the checks of `NODE_CHECKS`.
-        is_single: Whether the run has `strategy.kind: single`, which skips the checks of `GROUP_CHECKS`.
+    A run on other machines (`is_elsewhere`) skips `NODE_CHECKS`, and a run of one process (`is_single`) `GROUP_CHECKS`.
     """
     skipped = (NODE_CHECKS if is_elsewhere else frozenset()) | (GROUP_CHECKS if is_single else frozenset())
     return _run_checks([check for check in CHECKS if check not in skipped], machine)

@@ -58,9 +58,8 @@ def check_room(setup: QueuedRun) -> Iterator[Finding]:
     if probes.free_files is not None and probes.free_files < MIN_FREE_FILES:
         fact = f"{probes.free_files} more files can be created in {setup.machine.out_folder}"
         why = "A disk without free inodes is full, even with free bytes."
-        yield Finding(
-            "free_files", "problem", fact, why, "delete files, or choose another folder", where, "run.folder: FOLDER"
-        )
+        remedy = "delete files, or choose another folder"
+        yield Finding("free_files", "problem", fact, why, remedy, where, "run.folder: FOLDER")
 
 
 def _fitting(setup: QueuedRun, free: int) -> int:

@@ -96,9 +96,8 @@ def check_nccl(setup: QueuedRun) -> Iterator[Finding]:
         fact = f"torch is built with NCCL {built}, and NCCL {loaded} is loaded"
         why = "If nodes load different versions, collectives hang or fail with `unhandled system error`."
         line = "unset LD_PRELOAD" if "nccl" in setup.machine.environ.get("LD_PRELOAD", "") else "unset LD_LIBRARY_PATH"
-        yield Finding(
-            "nccl_differs", "warning", fact, why, "or load the module with the version of torch", "NCCL", line
-        )
+        remedy = "or load the module with the version of torch"
+        yield Finding("nccl_differs", "warning", fact, why, remedy, "NCCL", line)
     if all(installed.values()) and f"nvidia-nccl-cu{major}" in installed:
         right = f"nvidia-nccl-cu{major}"
         (wrong,) = set(installed) - {right}

@@ -27,7 +27,7 @@ from paratune.reports.document import (
 )
 from paratune.reports.page.document import made_by
 from paratune.reports.report_files import write_page
-from paratune.reports.tables.table import Column, Table, TableCell, number_cell, table_of_texts
+from paratune.reports.tables.table import Column, Table, TableCell, make_table, number_cell
 
 ORDER_NAMES = METHODS | {
     "attention_last": "attention, last layer (not an explanation)",
@@ -180,7 +180,7 @@ def _methods_table(key: str, explanation: RowExplanation) -> Table:
 
 def _agreement_table(key: str, explanation: RowExplanation) -> Table:
     lines = [(METHODS[a], METHODS[b], number_cell(rho, ".2f")) for (a, b), rho in explanation.agreement.items()]
-    return table_of_texts(key, "Agreement of methods", ("Method", "and", "Spearman's ρ"), lines, 2, is_closed=True)
+    return make_table(key, "Agreement of methods", ("Method", "and", "Spearman's ρ"), lines, 2, is_closed=True)
 
 
 def _runs_table(key: str, explained: Explained, number: int) -> Table:
@@ -195,7 +195,7 @@ def _runs_table(key: str, explained: Explained, number: int) -> Table:
         "coloured."
     )
     header = ("Method", "Mean Spearman's ρ", "Words with the same sign")
-    return table_of_texts(key, f"Agreement of {len(explained.runs)} runs", header, lines, 1, notes=(note,))
+    return make_table(key, f"Agreement of {len(explained.runs)} runs", header, lines, 1, notes=(note,))
 
 
 def _overview_section(overview: Overview) -> ReportSection:
@@ -229,7 +229,7 @@ def _words_table(shown: Sequence[WordEffect]) -> Table:
         for effect in shown
     ]
     header = ("Word", "Rows", "Mean effect", "Interval")
-    return table_of_texts("overview-word-effects", "Mean effects of words", header, lines, 1, is_closed=True)
+    return make_table("overview-word-effects", "Mean effects of words", header, lines, 1, is_closed=True)
 
 
 def _length_table(overview: Overview) -> Table:
@@ -243,7 +243,7 @@ def _length_table(overview: Overview) -> Table:
         )
     ]
     header = ("Spearman's ρ of", "ρ", "95% interval")
-    return table_of_texts("overview-length", f"Length in words, {bias.num_rows} rows", header, lines, 1)
+    return make_table("overview-length", f"Length in words, {bias.num_rows} rows", header, lines, 1)
 
 
 def _interval(found: Correlation | None) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.data.load import Split
-from paratune.data.tokens import TokenizeOptions, pair_separator, preserve_state
+from paratune.data.tokenizers import pair_separator, preserve_state
+from paratune.data.tokens import TokenizeOptions
 from paratune.data.windows import EXAMPLE, window_limits
 from paratune.errors import ConfigError
 from paratune.explain.parts import CharRange, containing, paragraphs, sentences, words

@@ -27,7 +27,7 @@ from paratune.reports.document import (
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing
 from paratune.reports.page.document import document_html, made_by
 from paratune.reports.report_files import write_page
-from paratune.reports.tables.table import Column, Table, TableCell, number_cell, table_of_texts
+from paratune.reports.tables.table import Column, Table, TableCell, make_table, number_cell
 from paratune.reports.text import shorten
 
 FOLDER = "essays"
@@ -181,7 +181,7 @@ def _count_parts(essay: EssayFeedback) -> Iterator[Part]:
         ("Words in a sentence, mean", f"{facts.words_per_sentence:.1f}"),
         ("Different words", f"{facts.different_words_share:.0%}"),
     ]
-    yield table_of_texts("counts-table", "Counts", ("Count", "Value"), lines, 1)
+    yield make_table("counts-table", "Counts", ("Count", "Value"), lines, 1)
     if (usual := essay.usual) is not None:
         kind = "with the same question" if usual.same_prompt else "of the reference"
         low, middle, high = usual.quartiles
@@ -329,7 +329,7 @@ def _share_table(split: str, lines: Sequence[ShareSent]) -> Table:
     ]
     header = ("Share", "Essays", "QWK of all", "QWK of the model's", "QWK, random choice")
     note = "Share: part that a person reads. Random choice: mean and 95% range of 200 choices of as many essays."
-    return table_of_texts(f"shares-{split}", f"Share and agreement, {split} set", header, rows, 1, notes=(note,))
+    return make_table(f"shares-{split}", f"Share and agreement, {split} set", header, rows, 1, notes=(note,))
 
 
 def _random_cell(line: ShareSent) -> TableCell:

@@ -82,11 +82,7 @@ def gpu_numbers(rows: str | None) -> dict[str, int]:
 
 
 def gpu_links(topology: str | None, numbers: Sequence[int] | None = None) -> dict[int, str]:
-    """Return the links of each GPU to the others, from the output of `nvidia-smi topo -m`.
-
-    Args:
-        topology: The output; None when there is none.
-        numbers: Numbers of the GPUs that count; default: all.
+    """Return the links of GPUs (default: all) to each other, from the output of `nvidia-smi topo -m`.
 
     Returns:
         By GPU number, the kinds of links in its row joined by "+", slowest first; GPUs without links are left out.
@@ -178,9 +174,7 @@ def _joined(kinds: set[str]) -> str:
 def link_bytes_per_s(link: str | None, capability: str) -> float | None:
     """Return the speed of the slowest link of a GPU, one direction; None where unknown, as for PCIe.
 
-    Args:
-        link: From `describe_gpus`: "NV18", or several joined by "+".
-        capability: Compute capability of the GPU, such as "9.0".
+    `link` is from `describe_gpus`: "NV18", or several joined by "+".
     """
     link_speed = NVLINK_BYTES_PER_S.get(capability.partition(".")[0])
     kinds = [re.fullmatch(r"NV(\d+)", kind) for kind in (link or "").split("+")]

@@ -17,9 +17,8 @@ from paratune.engine.loop import Progress
 from paratune.engine.phases import make_clock
 from paratune.errors import CheckpointError, ConfigError, LaunchError
 from paratune.hf.hooks import time_loader, watch_backward
-from paratune.hf.place import TrainerPlace
 from paratune.hf.record import TrainerEvaluation, TrainerRun, read_evaluation
-from paratune.hf.steps import BatchCounts, StepLog, TrainerStep
+from paratune.hf.steps import BatchCounts, StepLog, TrainerPlace, TrainerStep
 from paratune.records import EventLog
 from paratune.records.run_folder import Mode, check_usable, folder_state, take_folder
 from paratune.strategies.process_group import reduce_over_ranks
@@ -93,14 +92,7 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._current.end_step(state)
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, *_: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         if self._training is not None and logs and "grad_norm" in logs:
             self._training.steps.set_grad_norm(float(logs["grad_norm"]))
 
@@ -123,15 +115,8 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         if self._training is not None and evaluation is not None:
             self._training.add_evaluation(evaluation, state)
 
-    def on_predict(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        self.on_evaluate(args, state, control, metrics, **kwargs)
+    def on_predict(self, *event: Any, **kwargs: Any) -> None:
+        self.on_evaluate(*event, **kwargs)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._current.add_checkpoint(state.global_step)
@@ -279,7 +264,7 @@ class _Training:
         self._continue()
 
     def _continue(self) -> None:
-        """Go on with steps after something that is not part of one."""
+        """Start the clock again after work that is not part of a step."""
         self.begins("training")
         self._events.flush()
         self._pause_began = time.perf_counter()

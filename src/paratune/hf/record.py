@@ -17,7 +17,7 @@ from paratune.config.differences import flatten
 from paratune.config.traits import Traits
 from paratune.engine.loop import Progress
 from paratune.engine.summary import rank_peaks, summarise
-from paratune.hf.place import TrainerPlace
+from paratune.hf.steps import TrainerPlace
 from paratune.models.task_model import count_parameters, weights_fingerprint
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.training.record import gather_nodes, process_facts
@@ -99,7 +99,6 @@ class TrainerRun:
     state: TrainerState
     model: nn.Module
     loader: Any
-    """Data loader of the training."""
 
     def write(self, *, warmup_steps: int, log_every: int) -> None:
         """Write run.json on rank 0. Collective."""

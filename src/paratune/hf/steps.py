@@ -10,9 +10,18 @@ from torch import Tensor
 from paratune.engine.memory import peak_memory
 from paratune.engine.phases import PhaseClock
 from paratune.engine.recorder import time_values
-from paratune.hf.place import TrainerPlace
 from paratune.records import EventLog
 from paratune.strategies.process_group import reduce_over_ranks
+
+
+@dataclass(frozen=True)
+class TrainerPlace:
+    """The place of this process among those of the Trainer."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    device: torch.device
 
 
 @dataclass

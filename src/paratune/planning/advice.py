@@ -1,4 +1,4 @@
-"""Advice from predictions, as sentences: what to run, what does not help, and why more devices gain little."""
+"""Advice from predictions, as sentences: the option to run, its risks, and why more devices gain little."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -134,7 +134,7 @@ def _few_steps(predictions: Sequence[Prediction]) -> Iterator[str]:
 
 
 def _interval(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Name the constants that make the interval of the recommended option wide, and what would narrow it."""
+    """Name the constants that make the interval of the recommended option wide, and how to narrow it."""
     best = recommended(predictions)
     if best is None or best.time is None or best.time.high_s < WIDE_RATIO * best.time.low_s:
         return

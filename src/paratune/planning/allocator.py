@@ -1,8 +1,8 @@
 """PyTorch's caching allocator, simulated: the memory that it reserves for the allocations of a training.
 
-The allocator takes memory from CUDA in segments, divides them, and joins free neighbours. What it cannot use again is
-fragmentation: gradients and moments that are allocated between activations, and segments of 20 MiB with a rest that is
-too small for another weight.
+The allocator takes memory from CUDA in segments, divides them, and joins free neighbours. Memory that it cannot use
+again is fragmentation: between gradients and moments that are allocated among activations, and in segments of 20 MiB
+with a rest that is too small for another weight.
 """
 
 from bisect import bisect_left, insort

@@ -81,12 +81,9 @@ def stored_constants(machine_name: str) -> dict[int, Constants]:
             raise ValueError(f"its version is {written['schema_version']}, not {SCHEMA_VERSION}")
         return {int(threads): Constants.from_json(constants) for threads, constants in written["by_threads"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{path} does not contain constants of a machine: {error}; remove it, or measure again: "
-            "paratune plan --calibrate",
-            code="plan.figures_damaged",
-            path=path,
-        ) from error
+        remedy = "remove it, or measure again: paratune plan --calibrate"
+        text = f"{path} does not contain constants of a machine: {error}; {remedy}"
+        raise ConfigError(text, code="plan.figures_damaged", path=path) from error
 
 
 def store(machine_name: str, by_threads: Mapping[int, Constants], **extra: Any) -> Path:
@@ -147,9 +144,8 @@ class Calibration:
                 lines.append(f"with {threads} thread{'s' * (threads > 1)} in a process:")
             lines += [f"  {name}: {_describe_constant(name, constants[name])}" for name in constants]
         for name, seconds in self.launching.items():
-            lines.append(
-                f"  {name}: {format_number(1e6 * seconds, 3)} us: {_LAUNCH_TEXTS[name]}; no prediction uses it"
-            )
+            duration = f"{format_number(1e6 * seconds, 3)} us"
+            lines.append(f"  {name}: {duration}: {_LAUNCH_TEXTS[name]}; no prediction uses it")
         return lines
 
 
@@ -238,7 +234,7 @@ def _on_cpu(machine: Machine, log_progress: Callable[[str], None]) -> dict[int, 
         for count in sorted(threads):
             torch.set_num_threads(count)
             log_progress(f"kernels, with {count} thread{'s' * (count > 1)}")
-            # bf16 also where the CPU has no instructions for it: PyTorch then converts, and this is what it takes.
+            # bf16 also where the CPU has no instructions for it: PyTorch then converts, and this time is measured.
             measured[count] = measure_process(cpu_target(), ("fp32", "bf16"), links)
     finally:
         torch.set_num_threads(before)

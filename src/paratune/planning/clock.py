@@ -115,21 +115,19 @@ class EventClock:
         return self._between_events(call, calls)
 
     def host_s(self, call: Call, calls: int) -> float:
-        torch.cuda.synchronize(self._device)
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        seconds = time.perf_counter() - begin
-        torch.cuda.synchronize(self._device)
-        return seconds
+        return self._host_and_wall_s(call, calls)[0]
 
     def wall_s(self, call: Call, calls: int) -> float:
+        return self._host_and_wall_s(call, calls)[1]
+
+    def _host_and_wall_s(self, call: Call, calls: int) -> tuple[float, float]:
         torch.cuda.synchronize(self._device)
         begin = time.perf_counter()
         for _ in range(calls):
             call()
+        host_s = time.perf_counter() - begin
         torch.cuda.synchronize(self._device)
-        return time.perf_counter() - begin
+        return host_s, time.perf_counter() - begin
 
     def num_calls(self, call: Call) -> int:
         wanted_calls = round(MIN_REPEAT_S / max(self.device_s(call, 1), 1e-9))

@@ -76,7 +76,7 @@ class JobOption:
     is_open: bool
     """Whether paratune chooses the micro-batch size, and may reduce it until the option fits."""
     differences: tuple[str, ...] = ()
-    """Precision or micro-batch, if the plan varies them: what distinguishes options with equal strategy and devices."""
+    """Precision or micro-batch, if the plan varies them: they distinguish options with equal strategy and devices."""
 
 
 @dataclass(frozen=True)

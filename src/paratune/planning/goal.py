@@ -106,10 +106,8 @@ def _verdict(goal: Goal, prediction: Prediction, steps_until: Mapping[int, Seque
     if span is None:
         if goal.within_s is None and goal.price is None:
             return "meets it", f"{format_bytes(prediction.memory.total)} a device"
-        return (
-            "may meet it",
-            prediction.why_no_time or "how many steps it takes is not known: train.max_steps, or --rows",
-        )
+        why = prediction.why_no_time or "how many steps it takes is not known: train.max_steps, or --rows"
+        return "may meet it", why
     limits = [("time", goal.within_s, span)]
     rate = prediction.machine.price_per_hour
     if rate is not None:
@@ -124,12 +122,10 @@ _ORDER: Mapping[State, int] = {"meets it": 0, "may meet it": 1, "does not": 2}
 
 
 def _compare_with_limit(quantity: str, limit: float, predicted: FigureRange) -> tuple[State, str]:
-    text = (
-        span_text(predicted)
-        if quantity == "time"
-        else f"{predicted.value:.3g} ({predicted.low:.3g} to {predicted.high:.3g})"
-    )
-    limit_text = format_duration(limit) if quantity == "time" else f"a price of {limit:g}"
+    text, limit_text = span_text(predicted), format_duration(limit)
+    if quantity == "price":
+        text = f"{predicted.value:.3g} ({predicted.low:.3g} to {predicted.high:.3g})"
+        limit_text = f"a price of {limit:g}"
     if predicted.low > limit:
         return "does not", f"{text} is above {limit_text}"
     if predicted.high > limit:
@@ -205,11 +201,8 @@ def probe_matrix(
     """
     undecided = sorted((verdict for verdict in verdicts if verdict.state != "does not"), key=_by_time)
     if not undecided:
-        raise ConfigError(
-            "--write-probes: no option can meet the goal, so there is nothing to measure",
-            code="plan.nothing_to_write",
-            option="--write-probes",
-        )
+        text = "--write-probes: no option can meet the goal, so there is nothing to measure"
+        raise ConfigError(text, code="plan.nothing_to_write", option="--write-probes")
     tries: dict[str, Any] = {}
     for verdict in undecided[:_MAX_TIMED]:
         name = re.sub(r"[^A-Za-z0-9]+", "-", f"time {verdict.prediction.label}").strip("-")

@@ -56,13 +56,10 @@ class PlannedJob:
     """Numbers of sequences of the samples of the training split."""
 
     @property
-    def task(self) -> Task:
-        return self.config.task
-
-    @property
     def labelled_share(self) -> float:
         """Share of the tokens with a label in a masked LM; unused for other tasks."""
-        return self.task.mask_probability if isinstance(self.task, MaskedLMTask) else 1.0
+        task = self.config.task
+        return task.mask_probability if isinstance(task, MaskedLMTask) else 1.0
 
     def steps_per_epoch(self, global_batch_size: int) -> int | None:
         """Return the optimizer steps of an epoch, or None if the number of samples is unknown."""

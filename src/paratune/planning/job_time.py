@@ -20,7 +20,6 @@ _VALIDATION_SHARE = 0.1
 assumed."""
 _FORWARD_SPREAD = 1.5
 """Factor between an evaluated row and the forward pass of a trained one, either way: assumed."""
-
 _TEACHER_SPREAD = 2.0
 """Most factor between the forward passes of a teacher and a student whose weights have the same size: assumed, because
 embeddings are weights without arithmetic."""

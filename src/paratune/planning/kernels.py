@@ -55,14 +55,9 @@ class PassTime:
 def pass_time(
     operations: Mapping[Operation, int], constants: Constants, *, launch: str, tf32: bool, is_cuda: bool
 ) -> PassTime:
-    """Return the time of operations.
+    """Return the time of operations, given how often each runs; on CUDA they are put into a queue.
 
-    Args:
-        operations: How often each operation runs.
-        constants: Of the machine.
-        launch: The constant for the host's time of an operation: launch.forward or launch.backward.
-        tf32: Whether products of float32 are computed in TF32.
-        is_cuda: Whether operations are put into a queue.
+    `launch` is the constant for the host's time of an operation: launch.forward or launch.backward.
 
     Raises:
         UnknownConstant: The constant of an operation is unknown, such as an arithmetic that is not on the data sheet.

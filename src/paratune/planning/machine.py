@@ -102,15 +102,9 @@ def known_device(name: str) -> Device:
         hint = "" if similar_keys else did_you_mean(asked, keys)
         similar_keys = similar_keys or ([] if hint else _keys_of_family(asked.rpartition("-")[0], keys))
         hint = f"; there are {', '.join(similar_keys)}" if similar_keys else hint
-        raise ConfigError(
-            f"{name} is not a listed device{hint}; listed: "
-            f"{', '.join(keys)}; describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) "
-            "and give its path",
-            code="plan.unknown_device",
-            name=name,
-            keys=keys,
-            similar=similar_keys,
-        )
+        remedy = "describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) and give its path"
+        text = f"{name} is not a listed device{hint}; listed: {', '.join(keys)}; {remedy}"
+        raise ConfigError(text, code="plan.unknown_device", name=name, keys=keys, similar=similar_keys)
     return device
 
 
@@ -190,9 +184,7 @@ def _machine_of_device(
 def _machine_of_gpu(name: str, memory_bytes: int) -> Machine:
     device = find_device(name)
     if device is None:
-        return Machine(
-            name, None, is_cuda=True, memory_bytes=memory_bytes, constants=None, devices_per_node=DEVICES_PER_NODE
-        )
+        return Machine(name, None, True, memory_bytes, constants=None, devices_per_node=DEVICES_PER_NODE)
     return _machine_of_device(device, name, memory_bytes=memory_bytes)
 
 

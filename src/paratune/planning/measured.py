@@ -130,20 +130,14 @@ def _entry(path: Path, number: int, entry: Any) -> MeasuredFigure:
     entry = {"figure": entry} if isinstance(entry, str) else entry
     where = f"{path}, entry {number}"
     if not isinstance(entry, dict) or not isinstance(entry.get("figure"), str):
-        raise ConfigError(
-            f"{where}: figure is missing; such as {FORM!r}", code="plan.measured_file", path=path, entry=number
-        )
+        text = f"{where}: figure is missing; such as {FORM!r}"
+        raise ConfigError(text, code="plan.measured_file", path=path, entry=number)
     unknown = [str(key) for key in entry if key not in _FILE_KEYS]
     config, overrides = entry.get("config"), entry.get("set") or {}
     if unknown or not isinstance(overrides, dict) or not isinstance(config, str | None):
-        raise ConfigError(
-            f"{where}: allowed keys are figure (a text), config (a path) and set (a mapping of dotted keys)"
-            + (f"; found {', '.join(unknown)}" if unknown else ""),
-            code="plan.measured_file",
-            path=path,
-            entry=number,
-            keys=unknown,
-        )
+        text = f"{where}: allowed keys are figure (a text), config (a path) and set (a mapping of dotted keys)"
+        text += f"; found {', '.join(unknown)}" if unknown else ""
+        raise ConfigError(text, code="plan.measured_file", path=path, entry=number, keys=unknown)
     try:
         figure = parse_figure(entry["figure"])
     except ConfigError as error:

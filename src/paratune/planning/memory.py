@@ -43,7 +43,7 @@ Source: aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize`.
 FRAGMENTED_SHARE = 0.05
 """Share of the transient memory that the allocator reserves and cannot use, where it is not simulated: assumed."""
 PROCESS_BYTES = 550 * MIB
-"""Resident memory of a process of a training on a CPU, besides what the plan counts: Python, torch, transformers, the
+"""Resident memory of a process of a training on a CPU, besides the terms of the plan: Python, torch, transformers, the
 loader, and memory that the allocator keeps. Measured: benchmarks/plan_memory_cpu_202611.md."""
 _BOUNDS = {"context": (CONTEXT_BYTES, 300 * MIB, 1100 * MIB), "process": (PROCESS_BYTES, 450 * MIB, 1400 * MIB)}
 """Terms with their value, lower and upper bound. Of the context: a driver with few kernels loaded, and 1,032 MiB of an

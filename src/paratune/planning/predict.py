@@ -1,5 +1,6 @@
 """Predicts an option of a plan: memory, whether it fits, times of step, epoch and run."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -288,16 +289,13 @@ class JobPredictor:
             return None
         sizes = self._sizes(option)
 
-        def fits(index: int) -> bool:
-            return self._memory(resized(option, sizes[index])).total <= limit
+        def is_too_large(size: int) -> bool:
+            return self._memory(resized(option, size)).total > limit
 
-        if sizes and fits(len(sizes) - 1):
+        if sizes and not is_too_large(sizes[-1]):
             return sizes[-1]
-        low, high = -1, len(sizes) - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return sizes[low] if low >= 0 else None
+        num_fitting = bisect_left(sizes[:-1], True, key=is_too_large)
+        return sizes[num_fitting - 1] if num_fitting else None
 
     def step_case(self, option: JobOption) -> StepCase:
         """Return the inputs of the time of a step of an option."""

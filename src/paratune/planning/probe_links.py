@@ -55,7 +55,7 @@ class LinkSizes:
 ON_CPU = LinkSizes(large=1 << 22, width=768, numbers=1 << 20, calls=1)
 """16 MiB, near DDP's bucket."""
 ON_GPU = LinkSizes(large=1 << 26, width=4096, numbers=1 << 25, calls=8)
-"""256 MiB take 0.6 ms over 450 GB/s, several times what launching a collective takes."""
+"""256 MiB take 0.6 ms over 450 GB/s, several times the launch of a collective."""
 
 
 def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, BoundedConstant]]:
@@ -119,12 +119,9 @@ def _wait_for_processes(processes: list[Any]) -> None:
             process.join(_TIMEOUT_S)
         codes = [process.exitcode for process in processes]
         if any(codes) or None in codes:
-            raise LaunchError(
-                f"the two processes that measure the link between ranks ended with {codes}; `paratune doctor` shows "
-                "whether processes of this machine can find each other",
-                code="launch.process_died",
-                exit_codes=codes,
-            )
+            remedy = "`paratune doctor` shows whether processes of this machine can find each other"
+            text = f"the two processes that measure the link between ranks ended with {codes}; {remedy}"
+            raise LaunchError(text, code="launch.process_died", exit_codes=codes)
     finally:
         for process in processes:
             if process.is_alive():
@@ -134,7 +131,7 @@ def _wait_for_processes(processes: list[Any]) -> None:
 
 def _run_rank(rank: int, kind: str, num_threads: int, folder: str) -> None:
     """Run one of the processes; rank 0 writes the measured times."""
-    if sys.platform == "linux" and Path("/sys/class/net/lo").exists():
+    if sys.platform == "linux" and Path("/sys/class/net/lo").exists():  # gloo fails if the host name does not resolve
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(num_threads)
     device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)

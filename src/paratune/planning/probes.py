@@ -5,8 +5,9 @@ Linear layers, dropout and attention are those of the training. Functions return
 tensors.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +22,7 @@ from paratune.data.token_store import TokenStore
 from paratune.models.attention import cpu
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.linear import use_onednn
-from paratune.planning.clock import REPEATS, CallSeconds, measure
+from paratune.planning.clock import REPEATS, Call, CallSeconds, measure
 from paratune.planning.constants import BoundedConstant
 from paratune.planning.target import MeasuredDevice, cpu_target
 from paratune.planning.work import ADAMW_PASSES
@@ -80,22 +81,18 @@ def constant_at_one_size(value: float, measured: CallSeconds, *, is_rate: bool) 
 
 def _products(target: MeasuredDevice, dtype: torch.dtype) -> BoundedConstant:
     """Return the rate of a linear layer's three products, forward and backward."""
-    points = []
-    call_time: CallSeconds | None = None
-    for tokens, wide, out in ((1, 8, 8), *target.sizes.products):
-        options: dict[str, Any] = {"device": target.device, "dtype": dtype}
-        layer = nn.Sequential(nn.Linear(wide, out, bias=False, **options))
-        if not target.is_cuda:
-            use_onednn(layer)
-        x = torch.randn(tokens, wide, requires_grad=True, **options)
-        grad = torch.randn(tokens, out, **options)
-        flops = 2.0 * tokens * wide * out
-        measured = measure(lambda: _forward_and_backward(layer, x, grad), target.clock)  # noqa: B023
-        if call_time is None:
-            call_time = measured
-        else:
-            points.append((flops, 3 * flops, _without_call_time(measured, call_time, target)))
-    return constant_with_curve(points)
+
+    def calls() -> Iterator[tuple[float, float, Call]]:
+        for tokens, wide, out in ((1, 8, 8), *target.sizes.products):
+            options: dict[str, Any] = {"device": target.device, "dtype": dtype}
+            layer = nn.Sequential(nn.Linear(wide, out, bias=False, **options))
+            if not target.is_cuda:
+                use_onednn(layer)
+            x = torch.randn(tokens, wide, requires_grad=True, **options)
+            flops = 2.0 * tokens * wide * out
+            yield flops, 3 * flops, partial(_forward_and_backward, layer, x, torch.randn(tokens, out, **options))
+
+    return _rate_without_launching(calls(), target)
 
 
 def _forward_and_backward(layer: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> None:
@@ -126,27 +123,25 @@ Passes = Callable[[Tensor], tuple[Callable[[], object], int]]
 
 
 def _rate_of(passes: Passes, target: MeasuredDevice) -> BoundedConstant:
-    points = []
-    call_time: CallSeconds | None = None
-    for numbers in (_WIDTH, *target.sizes.numbers):
-        x = torch.randn(numbers // _WIDTH, _WIDTH, device=target.device)
-        call, count = passes(x)
-        measured = measure(call, target.clock)
-        if call_time is None:
-            call_time = measured
-        else:
-            points.append(
-                (count * x.nbytes / 2, float(count * x.nbytes), _without_call_time(measured, call_time, target))
-            )
-    return constant_with_curve(points)
+    def calls() -> Iterator[tuple[float, float, Call]]:
+        for numbers in (_WIDTH, *target.sizes.numbers):
+            x = torch.randn(numbers // _WIDTH, _WIDTH, device=target.device)
+            call, count = passes(x)
+            yield count * x.nbytes / 2, float(count * x.nbytes), call
+
+    return _rate_without_launching(calls(), target)
 
 
-def _without_call_time(measured: CallSeconds, call_time: CallSeconds, target: MeasuredDevice) -> CallSeconds:
-    """Return the time of a call without launching, on a CPU, where a prediction adds `launch`.
+def _rate_without_launching(calls: Iterable[tuple[float, float, Call]], target: MeasuredDevice) -> BoundedConstant:
+    """Return the rate of (size of one operation, bytes or FLOP of the call, call), on a CPU without launching.
 
-    The clock of a GPU does not include launching; a prediction takes the longer of `kernel` and the time by rate.
+    There the time of the first call, which is tiny, is subtracted, because a prediction adds `launch`. The clock of a
+    GPU does not include launching; a prediction takes the longer of `kernel` and the time by rate.
     """
-    return measured if target.is_cuda else measured.without(call_time)
+    (_, _, tiny), *points = [(size, work, measure(call, target.clock)) for size, work, call in calls]
+    if target.is_cuda:
+        return constant_with_curve(points)
+    return constant_with_curve([(size, work, measured.without(tiny)) for size, work, measured in points])
 
 
 def _elementwise(x: Tensor) -> tuple[Callable[[], object], int]:
@@ -304,9 +299,9 @@ def _copies(target: MeasuredDevice) -> BoundedConstant:
 
 
 def _scores(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
-    """Yield what attention of packed rows takes on a CPU beside its products: for scores, and for copies of rows.
+    """Yield the rates of attention of packed rows on a CPU besides its products: for scores, and for copies of rows.
 
-    Seconds are a sum of what grows with scores and of what grows with tokens, forward and backward: least squares over
+    Seconds are a sum of two parts that grow with scores and with tokens, forward and backward: least squares over
     lengths, each measurement weighing the same.
     """
     sums, left, spreads = [], [], []

@@ -173,7 +173,7 @@ def profile(
         task: Decides the head and the loss.
         shape: Rows of the micro-batch.
         precision: Dtype of the weights, and of autocast.
-        on_cuda: Count what the kernels of CUDA keep, rounded as its allocator does; else what a CPU keeps.
+        on_cuda: Count the tensors that kernels of CUDA keep, rounded as by its allocator; else those that a CPU keeps.
         entry: How packed rows enter the model; needed where `shape.layout` is packed.
         model_options: Section of the configuration, with an adapter, an own head or an own class.
         activation_checkpointing: As `train.activation_checkpointing`.

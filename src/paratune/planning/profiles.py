@@ -66,7 +66,7 @@ class Profiles:
             "model_options": job.config.model,
             "with_division": setup.traits.cuts_blocks and (setup.precision, setup.attention) not in self._divisions,
         }
-        model = job.hf_config, job.task, shape, setup.precision
+        model = job.hf_config, job.config.task, shape, setup.precision
         try:
             return profile(
                 *model,
@@ -95,11 +95,8 @@ class NotAffineError(ValueError):
 def extrapolate_profile(first: Profile, second: Profile, *, at: tuple[int, int], rows: int) -> Profile:
     """Return the profile for another number of rows.
 
-    Args:
-        first: Of `at[0]` rows.
-        second: Of `at[1]` rows, of the same model and lengths.
-        at: The numbers of rows of both profiles, ascending.
-        rows: Number of rows of the result, at least `at[0]`: the model may run other operations for fewer rows.
+    The profiles have `at[0]` and `at[1]` rows, ascending, of the same model and lengths. `rows` is at least `at[0]`,
+    because the model may run other operations for fewer rows.
 
     Raises:
         NotAffineError: The profiles differ in more than sizes.

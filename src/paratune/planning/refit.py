@@ -46,7 +46,7 @@ class MeasuredStep:
 
 @dataclass(frozen=True)
 class Refit:
-    """The constants after the fit, and what the fit did."""
+    """The constants after the fit, and the changes by the fit."""
 
     constants: Constants
     before_s: tuple[float, ...]
@@ -88,7 +88,7 @@ def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
         lambda x: np.concatenate([(logs(x) - measured) / NOISE, x / prior]),
         np.clip(np.zeros(len(names)), low, high),
         jac=lambda x: np.concatenate([slopes(x) / NOISE, np.diag(1 / prior)]),
-        bounds=(low - 1e-9, high + 1e-9),
+        bounds=(low - 1e-9, high + 1e-9),  # the start must be strictly inside
     )
     x = solution.x
     slope = slopes(x)

@@ -16,11 +16,7 @@ def in_flight(strategy: PipelineOptions, traits: Traits, place: int, num_micro_b
     GPipe: all micro-batches. 1F1B: the number of stages from this one to the last. Interleaved with v stages on a rank:
     (v - 1) p + 2 (p - place - 1) + 1 passes, which take its stages in turn, p micro-batches each.
 
-    Args:
-        strategy: With its schedule and p, the number of ranks of the pipeline.
-        traits: With v, the stages on each rank.
-        place: Position of the rank in its pipeline, from 0.
-        num_micro_batches: Micro-batches of a step.
+    p is the number of ranks of the pipeline, v the stages on each rank, and `place` the position of the rank, from 0.
 
     Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, SC 2021, section 2.2;
         PyTorch 2.13, torch/distributed/pipelining/schedules.py, `Schedule1F1B`, `ScheduleInterleaved1F1B`.

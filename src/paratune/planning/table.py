@@ -66,7 +66,7 @@ class Plan:
         return prediction_rows(self.predictions, self.recommended)
 
     def _repr_html_(self) -> str:
-        """Return what the command prints, for notebooks."""
+        """Return the output of the command, for notebooks."""
         return html_of(self)
 
     def as_dict(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from paratune.planning.kinds import kind_of
 from paratune.planning.machine import Machine, threads_of_rank
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
+from paratune.planning.trace import Phase
 from paratune.planning.work import Work
 
 TERMS = (
@@ -116,6 +117,7 @@ def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
             f"{error.args[0]} of {machine.name} is unknown; measure it there (paratune plan --calibrate), or give "
             "it in a file (docs/howto/plan.md#a-machine-of-your-own)"
         )
+    # Constants are independent of each other, and so are joint directions: the squares of their shifts add up.
     faster, slower = (math.sqrt(math.fsum(shift[side] ** 2 for shift in shifts.values())) for side in (0, 1))
     ordered = sorted(shifts, key=lambda name: -max(shifts[name]))
     time = StepTime(
@@ -186,10 +188,8 @@ def _shifts(case: StepCase, constants: Constants, names: set[str], total: float)
 
 def _shift(case: StepCase, constants: Constants, name: str, total: float) -> tuple[float, float]:
     """Return how much faster and slower a step is with one constant at its bounds, in logarithms."""
-    changes = []
-    for bound in ("low", "high"):
-        terms, _ = _terms(case, constants.at_bound(name, bound))
-        changes.append(math.log(math.fsum(terms.values()) / total))
+    ends = (step_seconds(case, constants.at_bound(name, bound)) for bound in ("low", "high"))
+    changes = [math.log(seconds / total) for seconds in ends]
     return max(0.0, -min(changes)), max(0.0, *changes)
 
 
@@ -233,7 +233,7 @@ def _terms(case: StepCase, constants: Constants) -> tuple[dict[str, float], dict
 
 
 def _pass(case: StepCase, constants: Constants, name: str) -> PassTime:
-    phase = case.profile.forward if name == "forward" else case.profile.backward
+    phase: Phase = getattr(case.profile, name)
     return pass_time(
         phase.operations,
         constants,
@@ -263,10 +263,8 @@ def _get_batch_s(
     setup: PredictionSetup, constants: Constants, figures: TimeInputs, rest_s: float, idle_s: float
 ) -> float:
     """Return the seconds that a step waits for its batch, which overlap neither workers nor a host that is ahead."""
-    making = setup.micro_batch_size * constants.value("loader", 0.0)
-    if figures.hides_words:
-        making += figures.num_tokens * constants.value("loader.hiding", 0.0)
-    making *= setup.grad_accum_steps
+    hiding = figures.num_tokens * constants.value("loader.hiding", 0.0) if figures.hides_words else 0.0
+    making = (setup.micro_batch_size * constants.value("loader", 0.0) + hiding) * setup.grad_accum_steps
     if figures.num_workers:
         return max(0.0, making / figures.num_workers - rest_s)
     return max(0.0, making - idle_s)

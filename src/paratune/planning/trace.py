@@ -115,6 +115,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._alive[key] = num_bytes, number
         self.live_bytes += num_bytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        # PyTorch keeps one Python object for each storage, and finalizes it when the storage is freed. A later storage
+        # may have the same address, which is the key.
         weakref.finalize(storage, self._drop, key)
 
     def _drop(self, key: int) -> None:

@@ -6,23 +6,22 @@ weights, each block is a unit that is gathered and reduced separately; the rest 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from paratune.planning.constants import Constants, communication_factor
+from paratune.planning.engines import EngineInputs, EngineMemory
 from paratune.planning.links import Collective, ring_bytes
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import padded_sum
+from paratune.planning.states import States, padded_sum
 
 ADAMW_PASSES = 9
 """How often an optimizer step reads or writes the bytes of the trained weights: gradients for their norm; weights,
 gradients and both moments read; the same four written, with clipped gradients."""
-
 SHARDED_ADAMW_PASSES = 10
 """The same for shards, whose gradients are read for the norm, read and written for clipping, and then only read."""
-
 LAMB_PASSES = 32
 """The same for LAMB, sharded or not: 3 for the gradients' norm and clipping, 8 for the moments, 6 for the denominators,
 8 to put r + decay x in the place of gradients, 2 for norms, 5 to multiply by the trust ratios and to take the step."""
@@ -134,6 +133,7 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
     # A half-precision copy is made of a float32 weight: three times the bytes of the copy are read and written.
     moving += work.moved_s(3 * work.profile.working_bytes)
     calling = work.slower * work.num_tensors * (constants.value("adamw.shard", tensor_s) if is_sharded else tensor_s)
+    # A GPU updates one tensor while the host launches the next; a CPU does one after the other.
     return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
 
 
@@ -242,3 +242,23 @@ def unit_gradients(profile: Profile, setup: PredictionSetup, num_shards: int = 1
     """
     size = setup.precision.reduce_dtype.itemsize if setup.reduces_in_wider_dtype else profile.weight_bytes
     return [size * padded_sum(part, num_shards, trained=True) for part in (*profile.blocks, profile.rest)]
+
+
+@dataclass(frozen=True)
+class PlanFunctions:
+    """The functions that a plan needs for one kind of strategy; a module of `planning.kinds` has them."""
+
+    states: Callable[[Profile, PredictionSetup, int], States]
+    """Returns the states of a rank."""
+    transfers: Callable[[Profile, PredictionSetup, int], list[Transfer]]
+    """Returns the collectives of a rank in one optimizer step."""
+    seconds: Callable[[Work], StepSeconds]
+    """Returns the seconds of a step."""
+    engine_memory: Callable[[EngineInputs], EngineMemory] | None
+    """Returns the memory of the engine in passes; None for a pipeline, which `plan.stage_memory` predicts."""
+    why_no_seconds: Callable[[PredictionSetup], str | None] = lambda setup: None
+    """Returns the reason why `seconds` cannot be computed for a setup, or None."""
+    note: str | None = None
+    """A note for readers of the figures."""
+    holds_whole_model: bool = False
+    """Whether a rank has all weights, gradients and states, so that its allocator can be simulated."""

@@ -125,7 +125,8 @@ class _Working(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, copies: Sequence[_Copy], *masters: Tensor) -> tuple[Tensor, ...]:
         ctx.copies = copies
-        ctx.set_materialize_grads(False)
+        ctx.set_materialize_grads(False)  # so that parameters of unused copies get no gradient instead of zeros
+        # Detached: an output gets this function as its grad_fn, and the copies themselves are used in all passes.
         return tuple(copy.tensor.detach() for copy in copies)
 
     @staticmethod

@@ -208,15 +208,7 @@ def _order(file: MatrixFile, content: Any) -> Order:
 
 def _unknown(file: MatrixFile, key: Any) -> None:
     near = did_you_mean(str(key), KEYS)
-    if not near and str(key).partition(".")[0] in (
-        "task",
-        "data",
-        "model",
-        "train",
-        "batch",
-        "evaluate",
-        "strategy",
-    ):
+    if not near and str(key).partition(".")[0] in ("task", "data", "model", "train", "batch", "evaluate", "strategy"):
         near = "; options of all runs belong below base:"
     file.refuse(
         f"{key} is not a key of a matrix{near or '; it has: ' + ', '.join(KEYS)}", str(key), "config.unknown_key"
@@ -254,11 +246,7 @@ def _base(file: MatrixFile, content: Mapping[Any, Any]) -> tuple[Layer, Layer]:
 
 
 def _exclude(
-    file: MatrixFile,
-    content: Any,
-    axes: Sequence[AxisOfValues],
-    labels: Mapping[str, str],
-    search: Search | None,
+    file: MatrixFile, content: Any, axes: Sequence[AxisOfValues], labels: Mapping[str, str], search: Search | None
 ) -> Iterator[Mapping[str, Any]]:
     if content is None:
         return

@@ -13,14 +13,7 @@ from paratune.base.text import plain
 from paratune.config.load import show_text
 from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_TIMED_OUT, CheckpointError
 from paratune.records.run_folder import is_in_use, locked_folder
-from paratune.records.sweep import (
-    CONFIGS_FOLDER,
-    LOGS_FOLDER,
-    CellRecord,
-    SweepRecord,
-    cell_run_folder,
-    write_sweep,
-)
+from paratune.records.sweep import CONFIGS_FOLDER, LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.environment import for_a_run
 from paratune.sweeps.plan import IN_USE, Step, now

@@ -127,11 +127,7 @@ def check_search(search: Search | None) -> None:
 
 
 def _suggestions(
-    search: Search,
-    known: Mapping[str, Mapping[str, Any]],
-    scores: Mapping[str, float],
-    metric: str,
-    count: int,
+    search: Search, known: Mapping[str, Mapping[str, Any]], scores: Mapping[str, float], metric: str, count: int
 ) -> Iterator[dict[str, Any]]:
     check_search(search)
     import optuna

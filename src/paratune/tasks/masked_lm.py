@@ -15,7 +15,7 @@ from paratune.data.columns import Samples
 from paratune.data.documents import check_tokenizer, make_questions, make_windows, mask_vocabulary
 from paratune.data.load import Split, samples_fingerprint
 from paratune.data.loader import Collate
-from paratune.data.masking import MaskingCollator, QuestionCollator, num_hidden
+from paratune.data.masking import MaskingCollator, num_hidden, question_batches
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import DataError
 from paratune.metrics.masked_lm import masked_lm_scores
@@ -55,7 +55,7 @@ class MaskedLMRecipe(TaskRecipe):
 
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collate:
         if _has_masks(split):
-            return QuestionCollator(split.store, tokenizer.pad_token_id)
+            return question_batches(split.store, tokenizer.pad_token_id)
         return MaskingCollator(
             split.store,
             mask_vocabulary(tokenizer),

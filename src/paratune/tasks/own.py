@@ -4,11 +4,11 @@ Dimensions: `N` samples of a split, `B` samples of a batch, `Q` sequences of a b
 outputs of the head, `K` row outputs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,7 @@ from paratune.config.section import OwnCode
 from paratune.config.task_sections import OwnTask
 from paratune.data.columns import Samples
 from paratune.data.load import Split
-from paratune.data.loader import Collate, CollateOptions, Collator, IntArray
-from paratune.data.token_store import TokenStore
+from paratune.data.loader import ChangedBatches, Collate, Collator
 from paratune.errors import ConfigError
 from paratune.models.load import Head
 from paratune.models.objectives import Objective
@@ -142,25 +141,6 @@ class OwnRecipe(TaskRecipe):
     def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         known = {"label": split.labels} if split.labels is not None and split.labels.ndim == 1 else {}
         return {**known, **self.prediction_columns(split, outputs, tokenizer)}
-
-
-@dataclass(frozen=True, eq=False)
-class ChangedBatches:
-    """A collator whose batches a function changes. See `Collate`."""
-
-    inner: Collator
-    change: Callable[..., Batch]
-    """Called with a padded batch and `epoch`."""
-
-    @property
-    def store(self) -> TokenStore:
-        return self.inner.store
-
-    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
-        return self.inner.loss_denominator(indices, epoch=epoch)
-
-    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
-        return self.change(self.inner(indices, loss_denominator, **options), epoch=options.get("epoch"))
 
 
 def make_own_recipe(task: OwnTask) -> TaskRecipe:

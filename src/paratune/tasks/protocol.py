@@ -90,14 +90,8 @@ class TaskRecipe(Protocol):
     def load_splits(self, data: Data, options: TokenizeOptions) -> dict[str, Split]:
         """Return the splits that the configuration names or cuts from train, by name: train, validation, test.
 
-        Args:
-            data: The section of the configuration.
-            options: Tokenizer, limits, cache; `progress` counts the samples of all splits.
-
-        Raises:
-            ConfigError: The task cannot use the tokenizer.
-            DataError: A file or a column is wrong, or a part of the cut would be empty.
-            Stopped: `options.stop` returned true.
+        `progress` of the options counts the samples of all splits. Errors as in `load_split`; a part of the cut may be
+        empty, which is a DataError, too.
         """
         self.check(options)
         selector = partial(self.select, columns=data.columns, options=options, missing=data.missing)
@@ -119,13 +113,8 @@ class TaskRecipe(Protocol):
     ) -> Split:
         """Return one file as a split, to evaluate or predict with a trained model.
 
-        Args:
-            source: Name of the file in messages.
-            table: Its content, from `read_table`.
-            columns: As `missing` and `require_labels`: see `paratune.data.columns.TableReader`.
-            options: Tokenizer, limits, cache.
-            missing: As `columns`.
-            require_labels: As `columns`.
+        `source` names the file in messages; `table` is from `read_table`. See `paratune.data.columns.TableReader` for
+        `columns`, `missing` and `require_labels`.
 
         Raises:
             ConfigError: The task cannot use the tokenizer.
@@ -173,10 +162,9 @@ class TaskRecipe(Protocol):
         return []
 
     def tuned(self, validation: tuple[Split, Outputs] | None) -> Self:
-        """Return the recipe for a trained model, with options that are chosen on its validation set.
+        """Return the recipe for a trained model, with options chosen on its validation set.
 
-        Args:
-            validation: The validation split and the outputs of the kept model; None without such a split.
+        `validation` is this split, if there is one, and the outputs of the kept model for it.
         """
         return self
 
@@ -200,13 +188,7 @@ class TaskRecipe(Protocol):
         ...
 
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
-        """Return the columns of predictions by name, with a value for each of `split.samples`.
-
-        Args:
-            split: Samples.
-            outputs: Row outputs of the model.
-            tokenizer: Tokenizer of the split; converts token ids to words.
-        """
+        """Return the columns of predictions by name, with a value for each of `split.samples`."""
         ...
 
     def document_problem(self, split: Split) -> str | None:

@@ -18,11 +18,11 @@ from paratune.base.units import format_share
 from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.load import Split
-from paratune.data.loader import Collator
+from paratune.data.loader import ChangedBatches, Collator
 from paratune.data.questions import drop_unanswered, select_questions
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
-from paratune.data.window_batches import WindowCollator
+from paratune.data.window_batches import window_batches
 from paratune.data.windows import (
     answer_tokens,
     are_too_long,
@@ -95,8 +95,8 @@ class QuestionAnsweringRecipe(TaskRecipe):
     def make_objective(self) -> Objective:
         return question_answering(num_best=self._task.num_best, max_answer_tokens=self._task.max_answer_tokens)
 
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> WindowCollator:
-        return WindowCollator(Collator(split.store, self._positions(split), tokenizer.pad_token_id))
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> ChangedBatches:
+        return window_batches(Collator(split.store, self._positions(split), tokenizer.pad_token_id))
 
     def _positions(self, split: Split) -> IntArray | None:
         if split.samples.answers is None:

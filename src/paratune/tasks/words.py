@@ -11,9 +11,10 @@ from paratune.config.task_sections import TokenClassificationTask
 from paratune.data.columns import Samples, TableReader
 from paratune.data.load import Split
 from paratune.data.token_store import TokenStore
+from paratune.data.tokenizers import require_fast
 from paratune.data.tokens import TokenizeOptions
 from paratune.data.word_table import select_words
-from paratune.data.words import WORD, WordCollator, check_word_tokenizer, tags_by_word, tokenize_words
+from paratune.data.words import WORD, WordCollator, tags_by_word, tokenize_words
 from paratune.metrics.entities import (
     COUNTS,
     NAMES,
@@ -34,7 +35,7 @@ class TokenClassificationRecipe(TaskRecipe):
     _task: TokenClassificationTask
 
     def check(self, options: TokenizeOptions) -> None:
-        check_word_tokenizer(options.tokenizer)
+        require_fast(options.tokenizer, "tags of words need")
 
     def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
         return select_words(TableReader(table, **how), self._task)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -160,9 +161,8 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
 def _fit(logs: Sequence[Sequence[float]], table: Floats, names: tuple[str, ...]) -> OrderModel | None:
     from scipy import special
 
-    ends = np.cumsum([len(side) for side in logs])[:-1]
-    columns = tuple(np.split(table, ends))
-    within = np.concatenate([part - part.mean(axis=0) for part in columns])
+    columns, parts = _divided(table, logs)
+    within = np.concatenate(parts)
     values = np.concatenate([np.asarray(side) - np.mean(side) for side in logs])
     products = within.T @ within
     if np.linalg.matrix_rank(within) < table.shape[1]:
@@ -174,18 +174,23 @@ def _fit(logs: Sequence[Sequence[float]], table: Floats, names: tuple[str, ...])
     square = residual / freedom
     explained = float(slopes @ products @ slopes) / table.shape[1]
     p_value = float(special.fdtrc(table.shape[1], freedom, explained / square)) if square else float(explained == 0)
-    parts = np.split(within, ends)
     in_time = np.asarray([name != "load" for name in names])
     first, last = table.min(axis=0) * in_time, table.max(axis=0) * in_time
     if "session" in names:  # indicators of all sessions but the first
         sessions = np.flatnonzero([name == "session" for name in names])
         first, last = np.zeros(len(names)), np.eye(len(names))[sessions[-1]]
     return OrderModel(
-        names, columns, slopes, square * inverse, square, freedom, p_value,
+        names, tuple(columns), slopes, square * inverse, square, freedom, p_value,
         tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts),
         float((last - first) @ slopes),
         math.sqrt(max(0.0, float((last - first) @ (square * inverse) @ (last - first)))),
     )  # fmt: skip
+
+
+def _divided(table: Floats, sides: Sequence[Sequence[Any]]) -> tuple[list[Floats], list[Floats]]:
+    """Return the rows of each configuration, and the same less their means."""
+    columns = np.split(table, np.cumsum([len(side) for side in sides])[:-1])
+    return columns, [part - part.mean(axis=0) for part in columns]
 
 
 def _in_time(times: Sequence[Sequence[RunTime]]) -> tuple[str, Floats] | None:
@@ -196,9 +201,8 @@ def _in_time(times: Sequence[Sequence[RunTime]]) -> tuple[str, Floats] | None:
     count = int(sessions.max()) + 1
     if count > 1:
         indicators = (sessions[:, None] == np.arange(1, count)[None]).astype(np.float64)
-        ends = np.cumsum([len(side) for side in times])[:-1]
-        within = np.concatenate([part - part.mean(axis=0) for part in np.split(indicators, ends)])
-        if np.linalg.matrix_rank(within) == count - 1:
+        _, parts = _divided(indicators, times)
+        if np.linalg.matrix_rank(np.concatenate(parts)) == count - 1:
             return "session", indicators
     ordered = np.sort(began)
     places = (np.searchsorted(ordered, began, "left") + np.searchsorted(ordered, began, "right") - 1) / 2

@@ -121,5 +121,5 @@ def test_objects_in_a_text_column_are_an_error(value: str):
     table = parse_json(lines.encode(), "a.jsonl")
     with raises_code("data.not_text", "a.jsonl, line 2", "column text"):
         TableReader(table, Columns(text="text"), "refuse", "a.jsonl").texts("text")
-    # Columns that are not used may hold whatever they like, here as JSON.
+    # Columns that are not used may have any values, here as JSON.
     assert table["other"].to_pylist() == ["1", value]

@@ -1,4 +1,4 @@
-"""What follows from two traces is what a third one finds."""
+"""A profile extrapolated from two traces equals a third trace."""
 
 from dataclasses import replace
 from typing import Any

@@ -39,7 +39,7 @@ def test_assumed_rows_have_the_maximum_length() -> None:
 
 
 def _dealt(num_ranks: int, size: int, num_micro: int, *, parts: int | None) -> tuple[float, float]:
-    """Return the mean length of what is dealt, by `deal` itself, and what is expected."""
+    """Return the mean length of batches from `deal` itself, and the expected one."""
     random = np.random.default_rng(0)
     rows = np.minimum(random.lognormal(4, 0.8, 5000).astype(np.int64) + 3, 512)
     lengths = lengths_of_rows(rows)

@@ -1,4 +1,4 @@
-"""Device files with measured constants: what is written is read again on another machine."""
+"""Device files with measured constants: a written file is read on another machine."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -149,7 +149,7 @@ def test_times_of_step_epoch_and_run() -> None:
     assert ddp.run.value == pytest.approx(step * 12)  # three epochs of four steps
     assert ddp.price is not None
     assert ddp.price.value == pytest.approx(step * 12 * 2 / 3600 * 2.0)
-    # An A100's sheet says 400 W; steps take half as long again at most.
+    # 400 W on the data sheet of an A100; steps take at most 1.5 times as long.
     assert ddp.energy_j == pytest.approx(1.5 * step * 12 * 2 * 400)
 
 

@@ -244,7 +244,7 @@ def test_zero3_gathers_twice_and_reduces_once() -> None:
     num_bytes = 4 * 109_483_778
     step = terms(setup(Zero3Options(kind="zero3"), 4), exposed)
     assert step["communication_exposed"] == pytest.approx(3 * 0.75 * num_bytes / 1e11, rel=1e-3)
-    # Gradients are divided by what clips them in a pass of its own: ten times the bytes of a quarter.
+    # A separate pass clips the gradients: ten times the bytes of a quarter.
     assert step["optimizer"] == pytest.approx(10 * num_bytes / 4 / 1e12)
     # With two micro-batches gathered four times, reduced once; ZeRO-2 gathers once whatever their number.
     twice = terms(setup(Zero3Options(kind="zero3"), 4, steps=2), exposed)
@@ -427,7 +427,7 @@ def test_loading_counts_without_workers_or_idle_host() -> None:
     # 4 rows a second each; the host makes them while the device computes.
     assert terms(SINGLE, slow)["get_batch"] == pytest.approx(4 - computing)
     hiding = slow.replaced(figures(loader__hiding=0.01).by_name)
-    # 512 tokens, 10 ms each, on top.
+    # And 10 ms for each of 512 tokens.
     get_batch_s = terms(SINGLE, hiding, job=TimeInputs(512, hides_words=True))["get_batch"]
     assert get_batch_s == pytest.approx(4 + 5.12 - computing)
     rest = sum(local_step.values())

@@ -4,7 +4,7 @@ from paratune.config.trainer.conversion import DECIDE, Conversion
 from paratune.config.trainer.settings import Settings
 
 _ADAMW = {
-    *("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_npu_fused", "adamw_torch_xla"),
+    *("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_npu_fused", "adamw_torch_xla")
 }
 """Optimizers that compute the same as AdamW in paratune."""
 _SCHEDULES = {

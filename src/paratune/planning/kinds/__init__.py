@@ -4,12 +4,11 @@ from paratune.planning.kinds.by_traits import BY_TRAITS
 from paratune.planning.kinds.deepspeed import DEEPSPEED
 from paratune.planning.kinds.fsdp import FSDP
 from paratune.planning.kinds.pipeline import PIPELINE
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.kinds.replicated import DDP, SINGLE, ZERO1
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import States, distinct_ranks
-from paratune.planning.work import Transfer
+from paratune.planning.states import States
+from paratune.planning.work import PlanFunctions, Transfer
 
 KINDS: dict[str, PlanFunctions] = {
     "single": SINGLE,
@@ -27,16 +26,6 @@ KINDS: dict[str, PlanFunctions] = {
 def kind_of(setup: PredictionSetup) -> PlanFunctions:
     """Return the functions for the strategy of a setup; a strategy from outside is predicted from its traits."""
     return KINDS.get(setup.strategy.kind, BY_TRAITS)
-
-
-def states(profile: Profile, setup: PredictionSetup) -> States:
-    """Return the states of the rank with most, without buffers of the model (`profile.num_buffer_bytes`).
-
-    Raises:
-        ConfigError: A pipeline has fewer blocks than stages.
-    """
-    ranks = (states_of_rank(profile, setup, rank) for rank in distinct_ranks(setup))
-    return max(ranks, key=lambda states: (states.device, states.host))
 
 
 def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> States:

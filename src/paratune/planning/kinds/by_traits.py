@@ -1,13 +1,13 @@
 """A strategy from outside this package, predicted from its traits."""
 
 from paratune.config.model_states import model_state_bytes
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.kinds.replicated import replicated
 from paratune.planning.links import link_between
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import STEP_BYTES, States, count, numbers_of, shard_size
 from paratune.planning.work import (
+    PlanFunctions,
     StepSeconds,
     Transfer,
     Work,

@@ -6,7 +6,6 @@ from typing import Any
 from paratune.config.deepspeed_limits import Limits, deepspeed_limits
 from paratune.config.strategy_sections import DeepSpeedOptions, strategy_options
 from paratune.planning.engines import COMMUNICATION, GATHERED, GRADIENTS, EngineInputs, EngineMemory
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.kinds.replicated import whole_states
 from paratune.planning.links import link_between
 from paratune.planning.profile import Parameter, Profile
@@ -14,6 +13,7 @@ from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import STEP_BYTES, States, count, optimizer_groups
 from paratune.planning.timeline import Delta
 from paratune.planning.work import (
+    PlanFunctions,
     StepSeconds,
     Transfer,
     Work,
@@ -29,13 +29,10 @@ from paratune.planning.work import (
 
 ALIGNMENT = 2
 """DeepSpeed aligns each rank's part to a multiple of so many elements (`nccl_start_alignment_factor`)."""
-
 ALLREDUCE = 500_000_000
 """Elements of the flat copies in which stage 0 sums gradients (`MEMORY_OPT_ALLREDUCE_SIZE`)."""
-
 WAITS = {2: "wait.reduce", 3: "wait.gather"}
 """By stage, the constant for the time that a device waits for each parameter, also where the host is ahead of it."""
-
 DOUBLE_BYTES = 8
 """DeepSpeed computes norms in float64, a tensor at a time."""
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paratune.planning.engines import COMMUNICATION, GATHERED, GRADIENTS, EngineInputs, EngineMemory
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.links import Link, link_between
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import States, padded, shard, shard_size, sharded_numbers_of, unsharded
 from paratune.planning.timeline import Delta
 from paratune.planning.work import (
+    PlanFunctions,
     StepSeconds,
     Transfer,
     Work,
@@ -159,7 +159,7 @@ def _backward(view: EngineInputs, units: list[_Unit], root: _Unit) -> Iterator[D
                 yield from _all_gather(view, begin, running[at + 1][2])
         yield from _reduce_scatter(view, end, unit, held)
         held = unit.trained
-    if gathers and not running:
+    if gathers and not running:  # the blocks are frozen; FSDP2 has nevertheless prefetched the last one
         yield Delta(view.end, COMMUNICATION, -units[-1].gathered)
     yield from _reduce_scatter(view, view.end, root, held)
     yield Delta(view.end, COMMUNICATION, -root.trained)

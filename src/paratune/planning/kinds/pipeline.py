@@ -7,12 +7,19 @@ import math
 from collections import defaultdict
 
 from paratune.config.strategy_sections import PipelineOptions
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.links import link_between
 from paratune.planning.profile import Parameter, Profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import States, count, numbers_of, unsharded
-from paratune.planning.work import StepSeconds, Transfer, Work, accumulated_s, optimizer_s, scaled_communication_s
+from paratune.planning.work import (
+    PlanFunctions,
+    StepSeconds,
+    Transfer,
+    Work,
+    accumulated_s,
+    optimizer_s,
+    scaled_communication_s,
+)
 
 
 def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:

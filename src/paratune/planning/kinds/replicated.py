@@ -6,12 +6,12 @@ from dataclasses import replace
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import DDPOptions, Zero1Options
 from paratune.planning.engines import CAST_WEIGHTS, GRADIENTS, EngineInputs, EngineMemory
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.links import link_between
 from paratune.planning.profile import Profile, Weights
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import States, numbers_of, optimizer_groups, unsharded
 from paratune.planning.work import (
+    PlanFunctions,
     StepSeconds,
     Transfer,
     Work,
