@@ -29,9 +29,8 @@ from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
-from paratune.corpus.sentences.settings import CleanPart, SentenceSettings
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
-from paratune.corpus.settings import Corpus, Index
+from paratune.corpus.settings import CleanPart, Corpus, Index, SentenceSettings
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
 from paratune.hardware import peak_memory_bytes

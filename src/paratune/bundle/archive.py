@@ -73,9 +73,8 @@ def write_bundle(
                 on_progress(done, manifest.num_bytes)
     except (OSError, tarfile.TarError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(
-            f"{path} cannot be written: {reason}; partial files were deleted", code="bundle.not_writable", path=path
-        ) from error
+        message = f"{path} cannot be written: {reason}; partial files were deleted"
+        raise DataError(message, code="bundle.not_writable", path=path) from error
 
 
 def _header(name: str, num_bytes: int) -> tarfile.TarInfo:

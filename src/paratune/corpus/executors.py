@@ -85,13 +85,11 @@ class ShardExecutor:
                 if left:
                     self.stop()
         if left:
-            raise DataError(
+            message = (
                 f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "
-                f"{_last_error(logs)} (logs: {logs})",
-                code="corpus.shards_failed",
-                name=stage.name,
-                num_left=len(left),
+                f"{_last_error(logs)} (logs: {logs})"
             )
+            raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left))
 
 
 def _last_error(logs: Path) -> str:
@@ -146,10 +144,8 @@ def start_slurm(options: dict[str, Any], submitted: Callable[[str], Callable[[],
         try:
             executor.run()
         except FileNotFoundError as error:
-            raise MissingDependency(
-                "sbatch was not found: run this on a machine with Slurm's commands (a login node)",
-                code="dependency.program_missing",
-            ) from error
+            message = "sbatch was not found: run this on a machine with Slurm's commands (a login node)"
+            raise MissingDependency(message, code="dependency.program_missing") from error
         except subprocess.CalledProcessError as error:  # sbatch has printed the reason
             message = f"sbatch refuses {logs / 'launch_script.slurm'}; correct the site file"
             raise LaunchError(message, code="slurm.refused", command="sbatch") from error

@@ -172,10 +172,8 @@ def replacement(tokenizer: Any) -> tuple[int, str]:
     for name in ("mask", "unk", "pad", "eos"):
         if getattr(tokenizer, f"{name}_token_id", None) is not None:
             return getattr(tokenizer, f"{name}_token_id"), str(getattr(tokenizer, f"{name}_token"))
-    raise ConfigError(
-        "the tokenizer has no mask, unknown, padding or end token to replace hidden words with",
-        code="explain.no_replacement",
-    )
+    message = "the tokenizer has no mask, unknown, padding or end token to replace hidden words with"
+    raise ConfigError(message, code="explain.no_replacement")
 
 
 def prepare(trained: TrainedModel) -> None:

@@ -74,13 +74,11 @@ def require_offsets(trained: TrainedModel) -> None:
         ConfigError: Long texts lose their middle (`head_tail`), or it is a slow tokenizer.
     """
     if trained.truncation == "head_tail":
-        raise ConfigError(
+        message = (
             "the run has data.truncation: head_tail, which takes the middle out of long texts; an explanation needs "
-            "texts in one piece: train with longest_first",
-            code="explain.truncation",
-            key="data.truncation",
-            value=trained.truncation,
+            "texts in one piece: train with longest_first"
         )
+        raise ConfigError(message, code="explain.truncation", key="data.truncation", value=trained.truncation)
     if not trained.tokenizer.is_fast:
         raise ConfigError(
             f"{type(trained.tokenizer).__name__} is a slow tokenizer, which does not return the characters of tokens; "

@@ -131,13 +131,11 @@ def calibrate(run: Path, trained: TrainedModel, options: FeedbackOptions) -> Sco
         )
     half = half_width(validation.residuals, options.level)
     if half is None:
-        raise DataError(
+        message = (
             f"{run}: {len(validation.labels)} validation rows are too few for intervals with a coverage of "
-            f"{options.level:g}; lower --coverage",
-            code="feedback.too_few_rows",
-            num_rows=len(validation.labels),
-            coverage=options.level,
+            f"{options.level:g}; lower --coverage"
         )
+        raise DataError(message, code="feedback.too_few_rows", num_rows=len(validation.labels), coverage=options.level)
     test = read_scored(run, "test", trained)
     splits = {"validation": validation} | ({} if test is None else {"test": test})
     scale = label_scale(trained, validation)

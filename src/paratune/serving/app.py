@@ -162,13 +162,11 @@ async def read_body(request: Request, limits: ServingLimits) -> bytes:
                 if len(body) > limits.max_body_bytes:
                     raise too_large
     except ClientDisconnect as error:
-        raise DataError(
-            "the client closed the connection before its body was complete", code="serve.client_gone"
-        ) from error
+        message = "the client closed the connection before its body was complete"
+        raise DataError(message, code="serve.client_gone") from error
     except TimeoutError as error:
-        raise DataError(
-            f"the body did not arrive within {limits.body_timeout_s:g} s", code="serve.body_timeout"
-        ) from error
+        message = f"the body did not arrive within {limits.body_timeout_s:g} s"
+        raise DataError(message, code="serve.body_timeout") from error
     return bytes(body)
 
 

@@ -51,9 +51,8 @@ def read_rows(body: bytes, columns: Columns, *, is_words: bool, limits: ServingL
 
 def _read_row(number: int, row: Any, names: Mapping[str, str], *, is_words: bool, limits: ServingLimits) -> Row:
     if not isinstance(row, dict):
-        raise DataError(
-            f"row {number} is not an object; give an object with {', '.join(names)}", code="serve.body", row=number
-        )
+        message = f"row {number} is not an object; give an object with {', '.join(names)}"
+        raise DataError(message, code="serve.body", row=number)
     read: dict[str, Any] = {}
     for key, value in row.items():
         column = names.get(key)
@@ -65,9 +64,8 @@ def _read_row(number: int, row: Any, names: Mapping[str, str], *, is_words: bool
         read[column] = value
     missing = sorted(set(names.values()) - set(read))
     if missing:
-        raise DataError(
-            f"row {number} has no {', '.join(missing)}", code="serve.columns", row=number, columns=list(names)
-        )
+        message = f"row {number} has no {', '.join(missing)}"
+        raise DataError(message, code="serve.columns", row=number, columns=list(names))
     return read
 
 

@@ -29,9 +29,8 @@ def run_predictions(folder: Path) -> dict[str, TablePredictions]:
         task, data = record["task"].get("glue"), record["data"]
         data = {name: about for name, about in data.items() if about is not None}
     except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
-        ) from error
+        message = f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
+        raise CheckpointError(message, code="run.damaged") from error
     if task not in GLUE:
         message = f"{folder} is not a run of a GLUE task (task: {', '.join(GLUE)})"
         raise CheckpointError(message, code="run.other_task", folder=folder)

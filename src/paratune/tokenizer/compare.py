@@ -132,9 +132,8 @@ def load_vocabulary(path: Path) -> Any:
     try:
         entries = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{path} cannot be read as a vocabulary: {error}", code="tokenizer.vocabulary_unreadable", path=path
-        ) from error
+        message = f"{path} cannot be read as a vocabulary: {error}"
+        raise ConfigError(message, code="tokenizer.vocabulary_unreadable", path=path) from error
     if "[UNK]" not in entries:
         message = f"{path} is not a WordPiece vocabulary: it has no line [UNK]; use the folder of a tokenizer"
         raise ConfigError(message, code="tokenizer.vocabulary_unreadable", path=path)

@@ -56,9 +56,8 @@ class TokenizerRecipe:
             raise _vocabulary_error(self.vocab_size, reason, least=least, kind=self.kind)
         for name in ("min_frequency", "limit_alphabet", "max_length"):
             if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1", code="cli.out_of_range"
-                )
+                message = f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1"
+                raise ConfigError(message, code="cli.out_of_range")
 
 
 @dataclass

@@ -128,13 +128,11 @@ def folder_kind(folder: Path) -> str:
         message = f"{plain(folder)} does not exist; give a run, a matrix or a folder of them"
         raise CheckpointError(message, code="run.not_found", folder=folder) from None
     except NotADirectoryError:
-        raise CheckpointError(
-            f"{plain(folder)} is a file; give a run, a matrix or a folder of them", code="run.not_a_run", folder=folder
-        ) from None
+        message = f"{plain(folder)} is a file; give a run, a matrix or a folder of them"
+        raise CheckpointError(message, code="run.not_a_run", folder=folder) from None
     except OSError as error:
-        raise CheckpointError(
-            f"{plain(folder)} cannot be read: {error.strerror}", code="run.unreadable", folder=folder
-        ) from error
+        message = f"{plain(folder)} cannot be read: {error.strerror}"
+        raise CheckpointError(message, code="run.unreadable", folder=folder) from error
     return _kind(names) or "folder"
 
 

@@ -145,10 +145,8 @@ def signed_rows(documents: Sequence[Document], words: Sequence[Sequence[str]], n
     rows = np.zeros(len(documents), minhash.row_dtype(num_hashes(near)))
     for row, document, document_words in zip(rows, documents, words, strict=True):
         if len(document["id"].encode()) > minhash.ID_BYTES:
-            raise DataError(
-                f"the id {document['id']} is longer than {minhash.ID_BYTES} bytes; extract the documents again",
-                code="corpus.id_too_long",
-            )
+            message = f"the id {document['id']} is longer than {minhash.ID_BYTES} bytes; extract the documents again"
+            raise DataError(message, code="corpus.id_too_long")
         row["id"] = document["id"]
         row["sha256"] = np.frombuffer(minhash.words_sha256(document["text"], document_words), np.uint8)
     if near is not None:

@@ -114,9 +114,8 @@ class Signatures(AbstractContextManager["Signatures"]):
         with reading(path):
             raw = os.pread(self._handle(number, path), size, (position - self._starts[number]) * size)
         if len(raw) < size:
-            raise CheckpointError(
-                f"{path} is truncated; delete {path.parent} to make it again", code="corpus.damaged", path=path
-            )
+            message = f"{path} is truncated; delete {path.parent} to make it again"
+            raise CheckpointError(message, code="corpus.damaged", path=path)
         return np.frombuffer(raw, self._layout)[0]
 
     def _handle(self, number: int, path: Path) -> int:

@@ -30,9 +30,8 @@ def require_unique_names(key: str, entries: Sequence[VarietySource | EvaluationS
     names = [entry.name for entry in entries]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(
-                f"{key}: two entries have the name {name}; give each its own", code="config.named_twice", key=key
-            )
+            message = f"{key}: two entries have the name {name}; give each its own"
+            raise ConfigError(message, code="config.named_twice", key=key)
 
 
 def unknown_value(key: str, value: str, known: Collection[str], allowed: str) -> ConfigError:

@@ -49,9 +49,8 @@ def run_extract(corpus: Corpus, workers: int, display: Display) -> dict[str, Any
     for module in LIBRARIES:
         require_installed(module, extra="corpus")
     if not STATUS_FILE.exists():
-        raise LaunchError(
-            "extract needs Linux, for the memory limits of its child processes", code="corpus.needs_linux"
-        )
+        message = "extract needs Linux, for the memory limits of its child processes"
+        raise LaunchError(message, code="corpus.needs_linux")
     work = Path(corpus.work)
     versions = {package: importlib.metadata.version(package) for package in LIBRARIES.values()}
     # The address of the server does not change the texts.
@@ -105,9 +104,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             for batch in table.iter_batches(batch_size=1, use_threads=False):
                 yield from batch.to_pylist()
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read: {error}; delete its folder to make it again", code="data.unreadable", path=path
-        ) from error
+        message = f"{path} cannot be read: {error}; delete its folder to make it again"
+        raise DataError(message, code="data.unreadable", path=path) from error
 
 
 def _id(row: Mapping[str, Any]) -> str:

@@ -76,9 +76,8 @@ def index_sources(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if not member.filename.endswith("/")]
     except (OSError, UnicodeError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(
-            f"{path} cannot be read as a ZIP: {error}", code="corpus.archive_unreadable", path=path
-        ) from error
+        message = f"{path} cannot be read as a ZIP: {error}"
+        raise DataError(message, code="corpus.archive_unreadable", path=path) from error
     _check_zip(path, members, max_bytes)
     wanted = [member.filename for member in members if member.filename.lower().endswith(SUFFIXES)]
     if not wanted:
@@ -136,9 +135,8 @@ def open_index(source: Source, max_bytes: int) -> Iterator[BinaryIO]:
                 # The sizes in a ZIP may be wrong, so bytes are counted again.
                 yield _unpacked(cast(BinaryIO, member), archive.getinfo(source.member).compress_size, source, max_bytes)
     except (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(
-            f"{source.name} cannot be read to its end: {error}", code="corpus.archive_unreadable", name=source.name
-        ) from error
+        message = f"{source.name} cannot be read to its end: {error}"
+        raise DataError(message, code="corpus.archive_unreadable", name=source.name) from error
 
 
 def _unpacked(file: BinaryIO, packed: int, source: Source, max_bytes: int) -> BinaryIO:

@@ -18,8 +18,8 @@ from paratune.corpus.index.inputs import find_files
 from paratune.corpus.repeated import repeated_rows
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.rows import REPEATED_FOLDER, SPLIT_FOLDER, read_sentences
-from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
+from paratune.corpus.settings import SentenceSettings
 from paratune.corpus.stage import stage_tables
 from paratune.errors import DataError
 
@@ -49,8 +49,8 @@ def clean_text_files(settings: SentenceSettings) -> list[Path]:
         if path.suffix not in (".parquet", ".txt"):
             raise DataError(f"{KEY}: {path} is neither .parquet nor .txt", code="data.format", key=KEY, path=path)
         if path.suffix == ".parquet" and "text" not in pq.read_schema(path).names:
-            problem = f"{KEY}: {path} has no column text"
-            raise DataError(problem, code="data.column_missing", key=KEY, path=path, column="text")
+            message = f"{KEY}: {path} has no column text"
+            raise DataError(message, code="data.column_missing", key=KEY, path=path, column="text")
     return files
 
 
@@ -72,8 +72,8 @@ def train_models(folder: Path, stage_folder: Path, settings: SentenceSettings) -
     if files := clean_text_files(settings):
         learnt = train(lambda: file_sentences(files, settings), folder / model_file(0), vocabulary=vocabulary)
         if learnt is None:
-            problem = f"{KEY}: no sentence in {', '.join(map(str, files))} is usable for training"
-            raise DataError(problem, code="corpus.too_little_text", key=KEY)
+            message = f"{KEY}: no sentence in {', '.join(map(str, files))} is usable for training"
+            raise DataError(message, code="corpus.too_little_text", key=KEY)
         return [asdict(learnt)]
     corpus = _Corpus(stage_folder, settings)
     models = [

@@ -28,10 +28,9 @@ from paratune.corpus.sentences import rows
 from paratune.corpus.sentences.clean import clean_text_files, model_file, train_models
 from paratune.corpus.sentences.rows import read_sentences
 from paratune.corpus.sentences.score import LoadScorer, ScoringModels, score_shard
-from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.split import rejection_reason, split_sentences
 from paratune.corpus.sentences.thresholds import evaluate_thresholds
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, SentenceSettings
 from paratune.corpus.shard import dropped_file, read_rows, writing
 from paratune.corpus.stage import Stage, begin, is_finished, read_record, run_stage, stage_output, stage_tables
 from paratune.errors import coded

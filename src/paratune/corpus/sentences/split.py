@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from paratune.corpus.sentences.settings import SentenceSettings
+from paratune.corpus.settings import SentenceSettings
 from paratune.errors import require
 
 _ABBREVIATIONS = """

@@ -23,8 +23,6 @@ class FigureRow:
     key: str
     """Name in JSON, with the unit last."""
     label: str
-    unit: str
-    """"bytes", or empty."""
     findings: tuple[MeasureComparison, ...]
     """Comparison with the baseline for each other configuration, in order."""
 
@@ -42,8 +40,8 @@ def figure_rows(groups: Sequence[Group], baseline: str, verdicts: Sequence[Verdi
     refused = {verdict.label for verdict in verdicts if verdict.differs.refused}
     others = [(group, group.label in refused) for group in groups if group.label != baseline]
     rows = [
-        FigureRow(key, label, unit, tuple(_change(base, other, key, figure, differs) for other, differs in others))
-        for key, label, unit, figure in _figures()
+        FigureRow(key, label, tuple(_change(base, other, key, figure, differs) for other, differs in others))
+        for key, label, figure in _figures()
     ]
     # The estimate of the verdict may be pooled over configurations and adjusted for the order of runs.
     speeds = [
@@ -56,7 +54,7 @@ def figure_rows(groups: Sequence[Group], baseline: str, verdicts: Sequence[Verdi
     rows += [_scores(measure, verdicts) for measure in measures]
     goodput = [verdict.speed for verdict in verdicts if verdict.speed.measure == "goodput"]
     if len(goodput) == len(verdicts) and goodput:
-        rows.insert(1, FigureRow("goodput_samples_per_s", "Goodput (samples/s)", "", tuple(goodput)))
+        rows.insert(1, FigureRow("goodput_samples_per_s", "Goodput (samples/s)", tuple(goodput)))
     return rows
 
 
@@ -80,21 +78,21 @@ def _change(base: Group, other: Group, key: str, figure: Figure, is_refused: boo
 def _scores(measure: str, verdicts: Sequence[Verdict]) -> FigureRow:
     by_verdict = [{findings.measure: findings for findings in verdict.quality} for verdict in verdicts]
     absent = MeasureComparison(measure, False, None, None, (0, 0), reason="not all runs have it")
-    return FigureRow(measure, label_of(measure), "", tuple(findings.get(measure, absent) for findings in by_verdict))
+    return FigureRow(measure, label_of(measure), tuple(findings.get(measure, absent) for findings in by_verdict))
 
 
-def _figures() -> Iterator[tuple[str, str, str, Figure]]:
-    """Yield key, label, unit and source of each figure, in the order of the table."""
-    yield "samples_per_s", "Samples/s", "", _at("summary.throughput.samples_per_s")
-    yield "tokens_per_s", "Real tokens/s", "", _at("summary.throughput.tokens_per_s")
-    yield "train_s", "Training time (s)", "", _at("summary.time.train_s")
-    yield "epoch_s", "Time per epoch (s)", "", epoch_s
-    yield "step_median_ms", "Median step (ms)", "", _at("summary.step_ms.median")
+def _figures() -> Iterator[tuple[str, str, Figure]]:
+    """Yield key, label and source of each figure, in the order of the table."""
+    yield "samples_per_s", "Samples/s", _at("summary.throughput.samples_per_s")
+    yield "tokens_per_s", "Real tokens/s", _at("summary.throughput.tokens_per_s")
+    yield "train_s", "Training time (s)", _at("summary.time.train_s")
+    yield "epoch_s", "Time per epoch (s)", epoch_s
+    yield "step_median_ms", "Median step (ms)", _at("summary.step_ms.median")
     for phase in ALL_PHASES:
-        yield f"{phase}_mean_ms", f"{PHASE_NAMES[phase]} (ms)", "", partial(step_part_ms, phase=phase)
-    yield MEMORY, "Peak memory", "bytes", _at("summary.memory.largest_bytes")
-    yield "utilisation", "Utilisation (share)", "", _at("summary.utilisation.mean")
-    yield "energy_j", "Energy (J)", "", _at("summary.utilisation.energy_j")
+        yield f"{phase}_mean_ms", f"{PHASE_NAMES[phase]} (ms)", partial(step_part_ms, phase=phase)
+    yield MEMORY, "Peak memory", _at("summary.memory.largest_bytes")
+    yield "utilisation", "Utilisation (share)", _at("summary.utilisation.mean")
+    yield "energy_j", "Energy (J)", _at("summary.utilisation.energy_j")
 
 
 def _at(source: str) -> Figure:

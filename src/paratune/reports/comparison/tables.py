@@ -53,7 +53,7 @@ def _texts(row: FigureRow, verdicts: Sequence[Verdict]) -> list[str]:
     """Return the figure of the baseline, and figure, change and interval of each other configuration."""
     base = next((finding.baseline for finding in row.findings if finding.baseline is not None), None)
     values = [base, *(finding.value for finding in row.findings)]
-    if row.unit == "bytes":
+    if row.key == MEMORY:
         unit, size = byte_unit(values)
         figures = [text if text == NOT_AVAILABLE else f"{text} {unit}" for text in numbers(values, size)]
     elif any(not finding.is_ratio for finding in row.findings):

@@ -136,6 +136,7 @@ def _run_values(
     for members in bins:
         steps = [event for event in members if event["event"] == "step"]
         sampled = [event["noise_scale"] for event in steps if isinstance(event.get("noise_scale"), Mapping)]
+        # The window includes earlier bins: one bin may have too few sampled steps for an estimate.
         noise = [*noise, *sampled][-NOISE_WINDOW:]
         rate = _rate(steps, batch)
         scale = _noise(noise) if steps else None

@@ -28,11 +28,11 @@ from paratune.reports.matrix.trust import TITLE as TRUST_TITLE
 from paratune.reports.matrix.trust import certificate_table, trust_statements
 from paratune.reports.page.document import made_by
 from paratune.reports.runs import reproduce, slice_tables
-from paratune.reports.runs.reproduce import ReproducedRun, reproduction
+from paratune.reports.runs.read import RunRecord
+from paratune.reports.runs.reproduce import reproduction
 from paratune.reports.systems import ladder_parts
 from paratune.reports.systems import tables as system_tables
-from paratune.reports.systems.effect_figures import effect_drawings
-from paratune.reports.systems.judging import verdict_table
+from paratune.reports.systems.effect_figures import verdict_section
 from paratune.reports.systems.labels import drawn_configurations
 from paratune.reports.systems.layouts import layout_table
 from paratune.reports.systems.learning_rate_figures import learning_rate_drawings
@@ -108,13 +108,13 @@ def _linked(statement: Statement, headings: Mapping[str, str]) -> Statement:
     return replace(statement, evidence=statement.evidence if heading else "", evidence_name=heading or "")
 
 
-def reproduced_runs(report: SweepReport) -> list[ReproducedRun]:
-    """Return a run of each configuration, that of the baseline first."""
+def reproduced_runs(report: SweepReport) -> list[RunRecord]:
+    """Return a run of each configuration under its name, that of the baseline first."""
     systems = report.systems
     if systems is None:
         return []
     measured = sorted(systems.measured, key=lambda configuration: configuration is not systems.baseline)
-    return [ReproducedRun(configuration.label, configuration.runs[0]) for configuration in measured]
+    return [replace(configuration.runs[0], name=configuration.label) for configuration in measured]
 
 
 def _subject(report: SweepReport) -> str:
@@ -144,9 +144,7 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     if systems is not None:
         layout = () if report.layout is None else (layout_table(systems, report.layout),)
         yield ReportSection("layout", "Layout of the study", layout)
-        effects = tuple(effect_drawings(report.verdicts, report.effects))
-        tables = verdict_table(report.verdicts, report.verdict_notes, is_closed=bool(effects))
-        yield ReportSection("verdicts", "Verdicts", (*effects, *tables))
+        yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
         yield ReportSection(ladder_parts.KEY, ladder_parts.HEADING, tuple(ladder_parts.ladder_parts(report.ladders)))
         yield ReportSection("targets", "Time to quality", tuple(target_tables(systems, report.targets)))
         yield from _system_sections(systems)

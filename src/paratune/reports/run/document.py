@@ -23,12 +23,12 @@ from paratune.reports.page.document import made_by
 from paratune.reports.run import figures, tables
 from paratune.reports.run.figures import Predictions
 from paratune.reports.run.model import Report, confusion_matrix
-from paratune.reports.run.verdicts import verdict_parts
 from paratune.reports.runs import reproduce, slice_tables
 from paratune.reports.runs.machine import hardware_facts, software_facts, value_text
 from paratune.reports.runs.profile_tables import profile_tables
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.runs.reproduce import ReproducedRun, reproduction
+from paratune.reports.runs.reproduce import reproduction
+from paratune.reports.systems.effect_figures import verdict_section
 from paratune.reports.text import some_names
 from paratune.verdicts.rates import reference_batch_of
 
@@ -62,11 +62,6 @@ def _selection(report: Report) -> Selection | None:
     return Selection("runs", entries, "All notes are those of all runs.") if len(entries) > 2 else None
 
 
-def reproduced_runs(report: Report) -> list[ReproducedRun]:
-    """Return the runs whose configurations are listed."""
-    return [ReproducedRun(run.name, run) for run in report.runs]
-
-
 def shown_notes(report: Report) -> list[str]:
     """Return the first notes, and how many more report.json has."""
     more = len(report.notes) - _MAX_NOTES
@@ -76,7 +71,7 @@ def shown_notes(report: Report) -> list[str]:
 def _sections(report: Report, few: Report, predictions: Mapping[str, Predictions | str]) -> Iterator[ReportSection]:
     """Yield all sections, empty ones without parts; `few` are the runs with figures and tables of their own."""
     several, is_whole = len(report.runs) > 1, few is report
-    yield ReportSection("verdicts", "Verdicts", tuple(verdict_parts(report)))
+    yield verdict_section(report.verdicts, report.verdict_notes)
     if is_whole:
         comparison = tables.comparison(report)
         yield ReportSection("comparison", comparison.title, (comparison, _HOW_MEASURED))
@@ -105,7 +100,7 @@ def _sections(report: Report, few: Report, predictions: Mapping[str, Predictions
     facts = (tables.facts(few, "hardware", "Hardware", hardware_facts),
              tables.facts(few, "software", "Software", software_facts))  # fmt: skip
     yield ReportSection("machine", "Hardware and software", facts, is_beside=True)
-    yield ReportSection("reproduce", reproduce.HEADING, reproduction(reproduced_runs(few), report.runs))
+    yield ReportSection("reproduce", reproduce.HEADING, reproduction(few.runs, report.runs))
     yield ReportSection("notes", "Notes", (Remarks(tuple(shown_notes(report))),))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from paratune.config.targets import ScoreTarget
 from paratune.reports.output import MARKER, check_folder, json_text, write_files
 from paratune.reports.report_files import FILES, document_files
-from paratune.reports.run.document import reproduced_runs, run_document
+from paratune.reports.run.document import run_document
 from paratune.reports.run.model import Report, build_report
 from paratune.reports.run.tables import few_runs
 from paratune.reports.run.verdicts import run_verdicts
@@ -57,7 +57,7 @@ def make(
     files = {
         **document_files(run_document(report), num_runs=len(report.runs)),
         "report.csv": runs_csv(report),
-        **reproduction_files(reproduced_runs(few_runs(report))),
+        **reproduction_files(few_runs(report).runs),
     }
     report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
     write_files(out, {**files, MARKER: json_text(report.as_dict())})

@@ -79,6 +79,7 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
             if not is_same_seed and difference.key in _SEED_DEPENDENT:
                 continue
             batch = batch or difference.key == "global_batch_size"
+            # With another batch size, the same epochs have another number of steps.
             is_allowed = difference.key in keys or (
                 difference.key == "plan" and "batch" in allowed and _same_epochs(pair)
             )

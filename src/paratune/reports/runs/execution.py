@@ -34,20 +34,18 @@ def execution_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
 
     The load differs from 5 percent points of all cores on, the difference that verdicts mention.
     """
-    differences = []
+    differing: dict[str, dict[str, str]] = {}
     threads = {run.name: run.session_values("run.num_threads") for run in runs}
     are_known = all(None not in values for values in threads.values())
     if are_known and len(set(map(str, threads.values()))) > 1:
-        shown = {name: " → ".join(map(str, values)) for name, values in threads.items()}
-        differences.append(_difference(NUM_THREADS, shown))
+        differing[NUM_THREADS] = {name: " → ".join(map(str, values)) for name, values in threads.items()}
     cores = {run.name: usable_cores(run) for run in runs}
     if None not in cores.values() and len(set(cores.values())) > 1:
-        differences.append(_difference(USABLE_CORES, {name: f"{number:g}" for name, number in cores.items()}))
+        differing[USABLE_CORES] = {name: f"{number:g}" for name, number in cores.items()}
     loads = {run.name: load for run in runs if (load := load_by_others(run)) is not None}
     if len(loads) == len(runs) > 0 and max(loads.values()) - min(loads.values()) >= LEAST_LOAD_DIFFERENCE:
-        differences.append(_difference(OTHER_LOAD, {name: format_share(load) for name, load in loads.items()}))
-    return tuple(differences)
-
-
-def _difference(key: str, values: dict[str, str]) -> Difference:
-    return Difference(f"machine.{key}", LABELS[key], values, dict.fromkeys(values, SOURCES[key]))
+        differing[OTHER_LOAD] = {name: format_share(load) for name, load in loads.items()}
+    return tuple(
+        Difference(f"machine.{key}", LABELS[key], values, dict.fromkeys(values, SOURCES[key]))
+        for key, values in differing.items()
+    )

@@ -13,6 +13,7 @@ from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
 from paratune.reports.runs.read import RunRecord
 
 _UNKNOWN = None
+# The functions are in lambdas because they are defined below the table.
 _EXPERIMENT_FIELDS: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
     ("task", "the task and its labels", lambda run: run.get("run.task") or _UNKNOWN),
     ("task_options", "the options of the task that change training", lambda run: _task_options(run)),

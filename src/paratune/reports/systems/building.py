@@ -34,12 +34,8 @@ class FigureColumn:
     """Whether the column is shown when all its values are unknown."""
 
 
-@dataclass(frozen=True)
-class LabelColumn:
-    """A column of names."""
-
-    column: Column
-    entries: Sequence[TableCell]
+LabelColumn = tuple[Column, Sequence[TableCell]]
+"""A column of names."""
 
 
 def measure_column(systems: Systems, measure: ReportMeasure, *, is_always_shown: bool = False) -> FigureColumn:
@@ -68,8 +64,8 @@ def build(
     amounts_by_column = [(figured, [figured.find(member) for member in members]) for figured in figures]
     footnotes = Notes()
     marks = [_marks(systems, member, first_of, footnotes) for member in members]
-    first, *others = ((label.column, label.entries) for label in labels)
-    columns = [(first[0], [replace(cell, marks=mark) for cell, mark in zip(first[1], marks, strict=True)]), *others]
+    (first, entries), *others = labels
+    columns = [(first, [replace(cell, marks=mark) for cell, mark in zip(entries, marks, strict=True)]), *others]
     for figured, amounts in amounts_by_column:
         if figured.is_always_shown or any(amount.center is not None for amount in amounts):
             columns.append(_column(systems, members, figured, amounts, footnotes, compares=compares))
@@ -85,7 +81,7 @@ def build(
 def names(label: str, key: str, values: Sequence[str | int | None]) -> LabelColumn:
     """Return a column of names or numbers that identify the lines."""
     entries = [TableCell(value if isinstance(value, str) else count_text(value), value) for value in values]
-    return LabelColumn(Column(label, key, is_text=True), entries)
+    return Column(label, key, is_text=True), entries
 
 
 def memory_kinds(runs: Sequence[RunRecord]) -> list[str]:

@@ -7,8 +7,10 @@ from typing import Any
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import is_lower_better
+from paratune.reports.document import ReportSection
 from paratune.reports.figures.canvas import INK, MUTED, RULE, RUN_COLOURS, Drawing, Hovers, Key, label_rows
 from paratune.reports.systems.effects import AxisEffects
+from paratune.reports.systems.judging import verdict_table
 from paratune.reports.systems.labels import join_sentences
 from paratune.reports.text import shorten
 from paratune.verdicts import MeasureComparison, Verdict
@@ -51,6 +53,15 @@ _BETTER = OutcomeStyle("better", RUN_COLOURS[0], "o")
 _WORSE = OutcomeStyle("worse", RUN_COLOURS[1], "s")
 _EQUAL = OutcomeStyle("equal within the margin", RUN_COLOURS[2], "D")
 _OPEN = OutcomeStyle("cannot tell", _GREY, "o", is_hollow=True)
+
+
+def verdict_section(
+    verdicts: Sequence[Verdict], remarks: Sequence[str], effects: Sequence[AxisEffects] = ()
+) -> ReportSection:
+    """Return the section of verdicts: the figures of the effects, and the table in words, if there are any."""
+    drawings = tuple(effect_drawings(verdicts, effects))
+    tables = verdict_table(verdicts, remarks, is_closed=bool(drawings))
+    return ReportSection("verdicts", "Verdicts", (*drawings, *tables))
 
 
 def effect_drawings(verdicts: Sequence[Verdict], effects: Sequence[AxisEffects] = ()) -> Iterator[Drawing]:

@@ -1,7 +1,7 @@
 """The tables of systems, of model and batch, and of software, with a column for each kind."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from paratune.base.grouping import grouped
@@ -37,12 +37,8 @@ _MODEL = (
 )
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Runs with common facts."""
-
-    runs: Sequence[RunRecord]
-    facts: Mapping[str, str]
+Kind = tuple[Sequence[RunRecord], Mapping[str, str]]
+"""Runs with common facts."""
 
 
 def machine_tables(systems: Systems) -> Iterator[Table]:
@@ -50,11 +46,11 @@ def machine_tables(systems: Systems) -> Iterator[Table]:
     runs = systems.runs
     if not runs:
         return
-    machines = [Kind(group, _hardware(group)) for group in systems.machines.values()]
+    machines = [(group, _hardware(group)) for group in systems.machines.values()]
     yield _table("systems", "Systems", "System", machines)
     yield _models(runs)
     software = grouped((tuple(software_facts(run).items()), run) for run in runs)
-    yield _table("software", "Software", "", [Kind(group, dict(facts)) for facts, group in software.items()])
+    yield _table("software", "Software", "", [(group, dict(facts)) for facts, group in software.items()])
 
 
 def _table(key: str, title: str, name: str, kinds: Sequence[Kind]) -> Table:
@@ -64,8 +60,8 @@ def _table(key: str, title: str, name: str, kinds: Sequence[Kind]) -> Table:
     heads = ["All runs"]
     if len(kinds) > 1:
         heads = [f"{name} {machine_letter(number)}".strip() for number in range(len(kinds))]
-    runs = {head: tuple(run.name for run in kind.runs) for head, kind in zip(heads, kinds, strict=True)}
-    table = facts_table(key, title, {head: kind.facts for head, kind in zip(heads, kinds, strict=True)}, runs)
+    runs = {head: tuple(run.name for run in group) for head, (group, _) in zip(heads, kinds, strict=True)}
+    table = facts_table(key, title, {head: facts for head, (_, facts) in zip(heads, kinds, strict=True)}, runs)
     counts = (TableCell("Runs"), *(TableCell(f"{len(names):,}", len(names), names) for names in runs.values()))
     return replace(table, lines=(*table.lines, counts), notes=notes)
 

@@ -9,7 +9,7 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.targets import TargetResult, TargetResults, check_known, evaluate_targets
-from paratune.reports.systems.building import FigureColumn, LabelColumn, build, names
+from paratune.reports.systems.building import FigureColumn, build, names
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.measures import Amount, ReportMeasure, score
 from paratune.reports.systems.model import Systems
@@ -65,7 +65,7 @@ def _table(
     met = [[results[run.name].step is not None for run in member.runs if run.name in results] for member in members]
     labels = [
         names("Configuration", "configuration", [member.label for member in members]),
-        LabelColumn(
+        (
             Column("Reached by", "reached_by", is_text=True),
             [_reached_by(reached, member.runs) for reached, member in zip(met, members, strict=True)],
         ),

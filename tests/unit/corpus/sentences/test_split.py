@@ -1,7 +1,7 @@
 import pytest
 
-from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
+from paratune.corpus.settings import SentenceSettings
 
 WHOLE = [
     "O Sr. Silva e a Sra. Costa chegaram com o Dr. Sousa.",
